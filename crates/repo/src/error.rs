@@ -1,4 +1,4 @@
-//! What can go wrong with a repository.
+//! The errors of this crate.
 
 use std::io;
 
@@ -7,24 +7,24 @@ use weir_git::{CollisionError, ObjectError, Oid};
 /// A failure of this crate.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The system said no.
+    /// A system call failed.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// The archive below is not readable.
+    /// The archive that holds the repository cannot be read.
     #[error(transparent)]
     Archive(#[from] weir_archive::Error),
-    /// A file of git's is not as its format says.
+    /// A git file does not follow its format.
     #[error("{file} is corrupt: {what}")]
     Corrupt {
-        /// Which file or member.
+        /// The file or member.
         file: String,
         /// What is wrong with it.
         what: String,
     },
-    /// The pack that came in cannot be accepted.
+    /// The pack that was received cannot be accepted.
     #[error("the pack sent is invalid: {0}")]
     BadPack(String),
-    /// The pack that came in is over a limit.
+    /// The pack that was received is over a limit.
     #[error(
         "the pack sent is over a limit: {what} (limit {limit}); raise '{option}' in the configuration to \
         take it"
@@ -37,53 +37,53 @@ pub enum Error {
         /// The configuration key.
         option: &'static str,
     },
-    /// The archive that one builds on cannot be used.
+    /// The base of the archive cannot be used.
     #[error("its base '{}' cannot be used: {source}", path.display())]
     Base {
-        /// Where it is.
+        /// The path of the base.
         path: std::path::PathBuf,
-        /// What is wrong with it.
+        /// The error of the base.
         source: Box<Error>,
     },
-    /// Objects are missing: a hole.
+    /// Objects are missing that others need.
     #[error("not connected: {referrer} needs {missing}, which is neither in the pack nor in the \
         repository{}", more(*.count))]
     NotConnected {
-        /// The object or ref that names what is missing.
+        /// The object or ref that names the missing object.
         referrer: String,
         /// The first id that is missing.
         missing: Oid,
-        /// How many ids are missing in all.
+        /// The number of missing ids.
         count: usize,
     },
-    /// An object that should be here is not.
+    /// An object that should be here is missing.
     #[error("object {0} is missing")]
     Missing(Oid),
-    /// An object is larger than what its reader takes.
+    /// An object is larger than its reader allows.
     #[error("object {oid} has {size} bytes (limit {limit})")]
     TooLarge {
-        /// Which.
+        /// The id of the object.
         oid: Oid,
-        /// Its bytes.
+        /// The size of the object in bytes.
         size: u64,
-        /// The most that are taken.
+        /// The largest size that is allowed.
         limit: u64,
     },
-    /// Something asked for does not exist.
+    /// Something that was asked for does not exist.
     #[error("{0}")]
     NotFound(String),
     /// An object cannot be parsed.
     #[error("object {oid}: {source}")]
     Object {
-        /// Which.
+        /// The id of the object.
         oid: Oid,
-        /// Why.
+        /// The reason.
         source: ObjectError,
     },
     /// SHA-1's collision detection fired.
     #[error(transparent)]
     Collision(#[from] CollisionError),
-    /// Something weir does not do.
+    /// weir does not support this.
     #[error("{0}")]
     Unsupported(String),
 }
@@ -93,19 +93,19 @@ fn more(count: usize) -> String {
 }
 
 impl Error {
-    /// Whether there is no room left on the disk.
+    /// Returns whether the disk is full.
     pub fn is_disk_full(&self) -> bool {
         use io::ErrorKind::{QuotaExceeded, StorageFull};
         matches!(self, Error::Io(e) | Error::Archive(weir_archive::Error::Io(e)) if matches!(e.kind(),
         StorageFull | QuotaExceeded))
     }
 
-    /// Whether a later lease has written already.
+    /// Returns whether a later lease has written already.
     pub fn is_fenced(&self) -> bool {
         matches!(self, Error::Archive(weir_archive::Error::Fenced { .. }))
     }
 
-    /// Whether what is stored here is not as it was written.
+    /// Returns whether the stored data differs from what was written.
     pub fn is_damage(&self) -> bool {
         use weir_archive::Error::{Damaged, NoCommit, Tail};
         let is_unreadable = |e: &io::Error| e.raw_os_error().is_some() && weir_archive::is_unreadable(e);
@@ -113,7 +113,7 @@ impl Error {
             Error::Archive(Damaged { .. } | NoCommit | Tail(_))
             | Error::Corrupt { .. }
             | Error::Missing(_) => true,
-            // A block that the disk cannot read is the commonest damage of all.
+            // A block that the disk cannot read is the most common damage.
             Error::Archive(weir_archive::Error::Io(e)) | Error::Io(e) => is_unreadable(e),
             _ => false,
         }

@@ -1,18 +1,18 @@
-//! Files of git directories, which may be anybody's: of a bounded length, and ordinary ones only.
+//! Reads files of git directories, which may come from anywhere: only regular files of a bounded length.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// The file at `path`, whole.
+/// Reads the whole file at `path`.
 ///
 /// # Errors
-/// If it is not there, is no ordinary file, or has more than `bytes_max`.
+/// If the file is missing, is no regular file, or has more than `bytes_max` bytes.
 pub fn read_at_most(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let bad =
         |what: String| io::Error::new(io::ErrorKind::InvalidData, format!("'{}' {what}", path.display()));
-    // A pipe that nobody writes to would be waited for.
+    // Without this flag, opening a pipe that no process writes to would block.
     let file: File = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     let metadata = file.metadata()?;
     if !metadata.is_file() {
@@ -26,10 +26,10 @@ pub fn read_at_most(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     Ok(data)
 }
 
-/// Reads a file like [`read_at_most`]; returns `None` if it is not there.
+/// Reads a file like [`read_at_most`]; returns `None` if it is missing.
 ///
 /// # Errors
-/// As those of [`read_at_most`].
+/// As [`read_at_most`].
 pub fn read_if_there(path: &Path, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
     match read_at_most(path, bytes_max) {
         Ok(data) => Ok(Some(data)),

@@ -1,9 +1,8 @@
-//! A git repository inside one archive: refs, packs, objects, reachability; and the same of an ordinary bare
-//! directory.
+//! A git repository, in one archive or in an ordinary bare directory: refs, packs, objects, reachability.
 //!
-//! This crate knows no network and no SQL. It reads in place, what it reads it does not trust, and what it
-//! takes in ([`ingest`]) it verifies: no object enters an archive whose hash is wrong or whose links lead
-//! nowhere.
+//! This crate uses no network and no SQL. It reads in place and does not trust what it reads. It verifies
+//! every pack that it takes in ([`ingest`]): an object enters an archive only if its hash is right and its
+//! links lead to objects that are there.
 
 mod answer;
 mod error;

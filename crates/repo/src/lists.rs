@@ -1,9 +1,9 @@
 //! Lists of numbers, one after the other in one table.
 
-/// For each of some things a list: 4 bytes a thing and 4 a number.
+/// A list of numbers for each of several things: 4 bytes per thing and 4 per number.
 #[derive(Debug)]
 pub(crate) struct Lists {
-    /// Where each list starts; the last one is where all end.
+    /// Where each list starts; the last value is where the last list ends.
     starts: Vec<u32>,
     numbers: Vec<u32>,
 }
@@ -15,17 +15,17 @@ impl Default for Lists {
 }
 
 impl Lists {
-    /// How many lists there are.
+    /// Returns the number of lists.
     pub(crate) fn len(&self) -> usize {
         self.starts.len() - 1
     }
 
-    /// The list of thing `n`.
+    /// Returns the list of thing `n`.
     pub(crate) fn of(&self, n: u32) -> &[u32] {
         &self.numbers[self.starts[n as usize] as usize..self.starts[n as usize + 1] as usize]
     }
 
-    /// Adds a number to the list that [`Lists::end`] ends.
+    /// Adds a number to the list that the next [`Lists::end`] ends.
     pub(crate) fn add(&mut self, number: u32) {
         self.numbers.push(number);
     }
@@ -35,7 +35,7 @@ impl Lists {
         self.starts.push(self.numbers.len() as u32);
     }
 
-    /// Adds all lists of `other` behind these.
+    /// Appends all lists of `other`.
     pub(crate) fn append(&mut self, other: &Lists) {
         let base = self.numbers.len() as u32;
         self.numbers.extend_from_slice(&other.numbers);

@@ -1,24 +1,24 @@
-//! How far something long has come: written by whoever does it, read by whoever shows it.
+//! The progress of a long task: the task writes it, and other threads read it to show it.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// A phase of a visit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Phase {
-    /// Talking about what there is.
+    /// Negotiating what to fetch.
     #[default]
     Asking,
-    /// Reading a pack: objects, and bytes of it.
+    /// Reading a pack; counts objects, and bytes of the pack.
     Receiving,
-    /// Working out what deltas stand for: deltas.
+    /// Resolving deltas; counts deltas.
     Resolving,
-    /// Looking whether all that objects name is there.
+    /// Checking that all objects that are named are there.
     Connecting,
-    /// Writing what has come into the archive.
+    /// Writing the received data into the archive.
     Writing,
-    /// Making files that answers are faster with.
+    /// Making the files that make answers faster.
     Deriving,
-    /// Fetching the files of Git LFS: objects, and bytes of them.
+    /// Fetching Git LFS objects; counts them, and their bytes.
     Lfs,
     /// Compacting the archive.
     Compacting,
@@ -35,7 +35,7 @@ const PHASES: [Phase; 8] = [
     Phase::Compacting,
 ];
 
-/// How far something has come. Numbers are those of the moment, each by itself.
+/// The progress of a task. Each number is current by itself.
 #[derive(Debug, Default)]
 pub struct Progress {
     phase: AtomicU8,
@@ -45,7 +45,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Begins a phase of `total` things; 0, if nobody knows how many.
+    /// Begins a phase of `total` things; 0 if the number is not known.
     pub fn begin(&self, phase: Phase, total: u64) {
         self.done.store(0, Ordering::Relaxed);
         self.bytes.store(0, Ordering::Relaxed);
@@ -53,37 +53,37 @@ impl Progress {
         self.phase.store(phase as u8, Ordering::Relaxed);
     }
 
-    /// So many more are done.
+    /// Adds to the number of things that are done.
     pub fn add(&self, done: u64) {
         self.done.fetch_add(done, Ordering::Relaxed);
     }
 
-    /// So many are done in all.
+    /// Sets the number of things that are done.
     pub fn set_done(&self, done: u64) {
         self.done.store(done, Ordering::Relaxed);
     }
 
-    /// So many bytes have come in all.
+    /// Sets the number of bytes received.
     pub fn set_bytes(&self, bytes: u64) {
         self.bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// So many more bytes have come.
+    /// Adds to the number of bytes received.
     pub fn add_bytes(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// The phase.
+    /// Returns the phase.
     pub fn phase(&self) -> Phase {
         PHASES.get(usize::from(self.phase.load(Ordering::Relaxed))).copied().unwrap_or_default()
     }
 
-    /// How many things of the phase are done, and of how many; 0, if nobody knows.
+    /// Returns how many things of the phase are done, and of how many; 0 if the total is not known.
     pub fn count(&self) -> (u64, u64) {
         (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed))
     }
 
-    /// Bytes that have come in this phase.
+    /// Returns the bytes received in this phase.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }

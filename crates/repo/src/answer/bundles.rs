@@ -1,4 +1,4 @@
-//! Bodies of an archive as bundles, each of what one update brought (gitformat-bundle; git-bundle-uri's
+//! The bodies of an archive as bundles, each with what one update brought (gitformat-bundle; git-bundle-uri's
 //! "creationToken").
 
 use std::collections::HashMap;
@@ -14,23 +14,23 @@ use crate::refs::states::{RefsCommit, refs_commits, refs_of};
 use crate::repo::bodies::{Body, BodyBundle, RefClass};
 use crate::repo::repository::Repo;
 
-/// The token of the first bundle, which needs nothing. It stays the same when an archive is compacted: who
-/// has had the first one is not to take it again.
+/// The token of the first bundle, which needs nothing. It stays the same when an archive is compacted: a
+/// client that has the first bundle must not fetch it again.
 const FIRST_TOKEN: u64 = 1;
 
-/// A bundle as it is sent.
+/// A bundle in the form in which it is sent.
 pub struct BundleParts {
-    /// All before the pack's entries.
+    /// Everything before the pack's entries.
     pub header: Vec<u8>,
     /// The entries.
     pub entries: Region,
-    /// The pack's checksum.
+    /// The checksum of the pack.
     pub trailer: Oid,
 }
 
 impl Repo {
-    /// The bodies of HEAD, branches and tags as bundles, oldest first; none unless everything in them is
-    /// reachable now. Found out once for an open repository.
+    /// Returns the bodies of HEAD, branches and tags as bundles, oldest first. Returns none unless everything
+    /// in them is reachable now. The result is computed once per open repository.
     ///
     /// # Errors
     /// If the archive is damaged.
@@ -54,7 +54,7 @@ impl Repo {
             .zip(0..)
             .map(|(body, n)| (self.objects().packs[body.pack as usize].data().file_offset(), n))
             .collect();
-        // The commit that each came with.
+        // The number of the commit that brought each body.
         let mut seqs = vec![None; bodies.len()];
         for record in archive.records() {
             let record = record?;
@@ -75,7 +75,7 @@ impl Repo {
                 token: if is_first { FIRST_TOKEN } else { seq.max(FIRST_TOKEN + 1) },
                 name: pack.index().pack_checksum(),
                 body: *body,
-                // Of a compacted archive the first body came before its refs.
+                // In a compacted archive the first body is committed before the refs.
                 refs: place_at(seq).or_else(|| places.first().copied()),
                 refs_before: if is_first { None } else { place_at(seq.saturating_sub(1)) },
             });
@@ -83,7 +83,7 @@ impl Repo {
         Ok(bundles)
     }
 
-    /// What `bundle`, one of [`Repo::body_bundles`], consists of.
+    /// Returns the parts of `bundle`, which is one of [`Repo::body_bundles`].
     ///
     /// # Errors
     /// If the archive is damaged.
@@ -122,8 +122,8 @@ impl Repo {
         Ok(BundleParts { header, entries, trailer })
     }
 
-    /// Branches and tags as they were. What is reachable still, but has lost its name, gets one that tells
-    /// nothing.
+    /// Writes branches and tags as they were. A branch that is gone while its commit is still here is named
+    /// by the commit's id.
     fn push_refs(&self, header: &mut Vec<u8>, refs: &Refs) {
         let mut nameless = OidSet::default();
         for r in refs.list() {

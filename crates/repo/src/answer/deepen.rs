@@ -1,5 +1,5 @@
-//! Where a shallow client's history ends, and will end after a fetch (gitprotocol-v2, `shallow` and `deepen`;
-//! git's `shallow.c` and `upload-pack.c` for what the words mean).
+//! Computes where a shallow client's history ends, and where it will end after a fetch (gitprotocol-v2,
+//! `shallow` and `deepen`; git's `shallow.c` and `upload-pack.c` define the words).
 
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -18,27 +18,27 @@ pub const DEPTH_INFINITE: u32 = 0x7fff_ffff;
 /// How much history a client asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deepen {
-    /// So many commits from each tip.
+    /// The number of commits from each tip.
     pub depth: Option<u32>,
-    /// The depth counts from where the client's history ends.
+    /// Whether the depth counts from where the client's history ends.
     pub relative: bool,
-    /// Commits of this time and later, in seconds since 1970.
+    /// Asks for commits of this time and later, in seconds since 1970.
     pub since: Option<u64>,
-    /// Commits that none of these reaches.
+    /// Asks for commits that none of these reaches.
     pub not: Vec<Oid>,
 }
 
 impl Deepen {
-    /// Whether anything is asked for.
+    /// Returns whether the client asks for anything.
     pub fn is_asked(&self) -> bool {
         self.depth.is_some() || self.since.is_some() || !self.not.is_empty()
     }
 }
 
-/// Works out where history will end for a client that has `client`, its shallow commits, and wants `wants`.
+/// Computes where history will end for a client with the shallow commits `client` that wants `wants`.
 ///
 /// # Errors
-/// If nothing is left, an object is missing or corrupt, or the budget is used up.
+/// If no commit is left, an object is missing or corrupt, or the budget is used up.
 pub fn deepen(repo: &Repo, wants: &[Oid], client: &[Oid], asked: &Deepen, budget: Budget<'_>) -> Result<Cut> {
     let mut reader = repo.reader();
     let mut cut = Cut { commits: client.iter().copied().collect(), ..Cut::default() };
@@ -74,8 +74,8 @@ pub fn deepen(repo: &Repo, wants: &[Oid], client: &[Oid], asked: &Deepen, budget
         if depth >= DEPTH_INFINITE && repo.history().shallow.is_empty() {
             HistoryCut { ends: Vec::new(), inside: cut.commits.clone() }
         } else if asked.relative {
-            // As git's `get_reachable_list` has it: whatever any ref shown reaches is deepened, not what the
-            // wants reach alone.
+            // As in git's `get_reachable_list`: everything that any shown ref reaches is deepened, not just
+            // what the wants reach.
             let starts = walk.reachable(tips, &cut.commits)?;
             walk.by_depth(&starts, depth.saturating_add(1))?
         } else {
@@ -83,9 +83,9 @@ pub fn deepen(repo: &Repo, wants: &[Oid], client: &[Oid], asked: &Deepen, budget
         }
     };
     for oid in client {
-        // What the client has shallow and this repository too cannot be deepened. What it only names it does
-        // not have: what is behind commits of removed history is for nobody. Others were met on the way from
-        // what it wants.
+        // A commit that is shallow here, too, cannot be deepened. A client may name a commit that it does not
+        // have: what is behind commits of removed history is not served. In the other cases the walk met the
+        // commit on its way from the wants.
         let is_given = || !is_everything || repo.archive().is_none() || repo.gives(oid);
         if found.inside.contains(oid)
             && !repo.history().shallow.contains(oid)
@@ -103,7 +103,7 @@ pub fn deepen(repo: &Repo, wants: &[Oid], client: &[Oid], asked: &Deepen, budget
     Ok(cut)
 }
 
-/// Commits at the end of what was asked for, and those before it.
+/// The commits at the end of the requested history, and those inside it.
 struct HistoryCut {
     ends: Vec<Oid>,
     inside: OidSet,
@@ -183,7 +183,7 @@ impl Walk<'_, '_> {
         Ok(HistoryCut { ends, inside })
     }
 
-    /// Those of `goals` that `starts` reach.
+    /// Returns those of `goals` that the commits in `stack` reach.
     fn reachable(&mut self, mut stack: Vec<Oid>, goals: &OidSet) -> Result<Vec<Oid>> {
         let mut reached = Vec::new();
         let mut seen = OidSet::default();

@@ -1,4 +1,4 @@
-//! Getting a repository out: as a bare directory, as a bundle. (A sealed tar is the archive itself.)
+//! Exports a repository as a bare directory or as a bundle. (A sealed tar is the archive itself.)
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Seek, SeekFrom, Write};
@@ -18,17 +18,17 @@ use crate::repo::repository::Repo;
 use crate::select::by_walk::select;
 use crate::select::query::Query;
 
-/// What was written.
+/// The result of an export.
 #[derive(Clone, Copy, Debug)]
 pub struct ExportReport {
-    /// Bytes.
+    /// The number of bytes written.
     pub bytes: u64,
 }
 
 /// Writes an ordinary bare repository to the folder `target`, which must not exist or be empty.
 ///
 /// # Errors
-/// If it is not empty, or the disk fails.
+/// If `target` is not empty, or the disk fails.
 pub fn export_directory(repo: &Repo, target: &Path) -> Result<ExportReport> {
     if target.exists() && fs::read_dir(target)?.next().is_some() {
         return Err(Error::NotFound(format!(
@@ -67,11 +67,11 @@ pub fn export_directory(repo: &Repo, target: &Path) -> Result<ExportReport> {
     Ok(ExportReport { bytes })
 }
 
-/// Writes `region`, a part of a file, to a new file at `path`: sharing its blocks where the file system can,
-/// else copying.
+/// Writes `region`, a part of a file, to a new file at `path`. It shares blocks if the file system can,
+/// otherwise it copies.
 ///
 /// # Errors
-/// If there is such a file already, or the disk fails.
+/// If the file exists already, or the disk fails.
 pub fn copy_out(region: &Region, path: &Path) -> std::io::Result<()> {
     /// Blocks are shared in multiples of this.
     const BLOCK_BYTES: u64 = 4096;
@@ -97,7 +97,7 @@ pub fn copy_out(region: &Region, path: &Path) -> std::io::Result<()> {
 /// Writes a bundle (gitformat-bundle) with all refs to `path`.
 ///
 /// # Errors
-/// If there is no ref to put into it, or the disk fails.
+/// If the repository has no refs, or the disk fails.
 pub fn export_bundle(repo: &Repo, path: &Path) -> Result<ExportReport> {
     if repo.refs().list().is_empty() {
         return Err(Error::NotFound(
@@ -128,7 +128,7 @@ pub fn export_bundle(repo: &Repo, path: &Path) -> Result<ExportReport> {
     Ok(ExportReport { bytes: file.metadata()?.len() })
 }
 
-/// The first lines of a bundle (gitformat-bundle).
+/// Returns the first lines of a bundle (gitformat-bundle).
 pub(crate) fn bundle_signature(hash: HashKind) -> Vec<u8> {
     match hash {
         HashKind::Sha1 => b"# v2 git bundle\n".to_vec(),
@@ -136,7 +136,7 @@ pub(crate) fn bundle_signature(hash: HashKind) -> Vec<u8> {
     }
 }
 
-/// What comes before the pack in a bundle of all refs, or of HEAD, branches and tags.
+/// Returns what comes before the pack in a bundle of all refs, or of HEAD, branches and tags.
 pub fn bundle_header(repo: &Repo, all: bool) -> Vec<u8> {
     let mut header = bundle_signature(repo.hash());
     let mut line = |oid: &weir_git::Oid, name: &[u8]| {
@@ -149,7 +149,7 @@ pub fn bundle_header(repo: &Repo, all: bool) -> Vec<u8> {
     for r in repo.refs().list().iter().filter(is_listed) {
         line(&r.oid, &r.name);
     }
-    // Bundles have no symrefs: HEAD by its value, from which git guesses the branch.
+    // Bundles have no symrefs. HEAD is written as its value, from which git guesses the branch.
     if let (Some(oid), Head::Symbolic(_) | Head::Detached(_)) = (repo.refs().head_oid(), &repo.refs().head) {
         line(&oid, b"HEAD");
     }

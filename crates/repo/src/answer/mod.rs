@@ -1,4 +1,4 @@
-//! Answers made to order: packs, bundles, exports, and where a shallow history ends.
+//! Answers to clients: packs, bundles, exports, and where a shallow history ends.
 
 pub(crate) mod bundles;
 pub(crate) mod deepen;

@@ -1,5 +1,5 @@
-//! Packs made to order: stored deltas are copied where their base goes along or is there, the rest is packed
-//! anew.
+//! Writes packs for one answer. Stored deltas are copied if the client gets or has their base; the rest is
+//! packed again.
 
 use std::io::{self, Read, Seek, Write};
 
@@ -18,15 +18,15 @@ use crate::reach::delta_reuse::{Change, Changes};
 use crate::reach::history::History;
 use crate::select::query::Selection;
 
-/// zlib level of objects packed anew while a client waits.
+/// The zlib level of objects that are packed while a client waits.
 const LEVEL: u8 = 1;
 const CHUNK_BYTES: usize = 256 << 10;
-/// Objects larger than this are not said as changes of others.
+/// Objects larger than this are not written as changes of others.
 const CHANGE_BYTES_MAX: usize = 16 << 20;
-/// How far back an object's history is looked through for something the client has.
+/// How many earlier versions of an object are tried as a base that the client has.
 const PREVIOUS_MAX: usize = 64;
 
-/// What goes into a pack and how.
+/// The content of a pack, and how it is to be written.
 pub struct PackPlan {
     /// Objects in packs, in the order they lie there.
     packed: Vec<EntryPlace>,
@@ -36,7 +36,7 @@ pub struct PackPlan {
     ofs_delta: bool,
 }
 
-/// Where an entry lies.
+/// The place of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct EntryPlace {
     pack: u32,
@@ -45,22 +45,22 @@ struct EntryPlace {
     rank: u32,
 }
 
-/// What a pack that was written is made of.
+/// What a written pack is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrittenPack {
-    /// Objects.
+    /// The number of objects.
     pub count: u32,
-    /// Those of them that are deltas.
+    /// The number of deltas.
     pub deltas: u32,
-    /// Those deltas that were copied.
+    /// The number of deltas that were copied.
     pub copied_deltas: u32,
-    /// Those whose stored form was copied.
+    /// The number of objects whose stored form was copied.
     pub copied: u32,
 }
 
 impl PackPlan {
     /// Plans a pack of the selected objects. `thin`: deltas may build on what the client has. `ofs_delta`:
-    /// the client understands them.
+    /// the client understands ofs-deltas.
     ///
     /// # Errors
     /// If an object is missing or an index corrupt.
@@ -92,7 +92,7 @@ impl PackPlan {
         Ok(PackPlan { packed, loose, selection, thin, ofs_delta })
     }
 
-    /// Number of objects.
+    /// Returns the number of objects.
     pub fn count(&self) -> u32 {
         (self.packed.len() + self.loose.len()) as u32
     }
@@ -100,7 +100,7 @@ impl PackPlan {
     /// Writes the pack to `out`, chunk by chunk.
     ///
     /// # Errors
-    /// Of `out`, and if an object is corrupt: then the pack is cut short and has no trailer.
+    /// If `out` fails, or if an object is corrupt. Then the pack is cut short and has no trailer.
     pub fn write(&self, history: &History, out: &mut dyn Write) -> Result<WrittenPack> {
         let objects = history.objects();
         let mut writer = PackWriter::new(objects, out, self.count())?;
@@ -139,8 +139,9 @@ impl PackPlan {
         Ok(objects.number(location)?.is_some_and(|n| numbers.get(n)))
     }
 
-    /// Entries from `first` on that lie one after the other and can be copied as they are, heads and all, in
-    /// one piece; and how many of them are deltas. None, if only the first one can.
+    /// Returns the entries from `first` on that lie one after the other and can be copied as they are, heads
+    /// included, in one piece. Also returns how many of them are deltas. Returns none if only the first entry
+    /// can be copied.
     fn verbatim_run(&self, history: &History, first: usize) -> Result<(&[EntryPlace], u32)> {
         let objects = history.objects();
         let rest = &self.packed[first..];
@@ -159,10 +160,10 @@ impl PackPlan {
             }
             let head = pack.entry(place.offset)?;
             match head.stored {
-                // What has no end is corrupt, and told of when it is written by itself.
+                // An entry without an end is corrupt. That is reported when it is written by itself.
                 _ if place.offset + head.len as u64 >= place.end => break,
                 Stored::Whole(kind) if !may_change || !matches!(kind, Kind::Tree | Kind::Blob) => {}
-                // Its base is in the run too, as far before it as ever.
+                // The base is in the run, too, at the same distance.
                 Stored::OfsDelta(distance) if self.ofs_delta && place.offset - distance >= start.offset => {
                     deltas += 1
                 }
@@ -236,8 +237,9 @@ impl PackPlan {
                 let start = offset as usize + at;
                 let id = &pack.data()[start..start + objects.hash.len()];
                 let base = Oid::from_bytes(objects.hash, id).expect("of its length");
-                // Sent earlier or later in this pack, or there already: a reader finds it by id. Later ones
-                // could make a circle with another delta that is copied too, hence only earlier ones.
+                // The base is in this pack, or the client has it: a reader finds it by id. Only earlier
+                // entries of this pack count: a later base could form a cycle with another delta that is
+                // copied, too.
                 if self.is_sent_before(history, offsets, &base)?
                     || (self.thin && self.client_has(history, &base)?)
                 {
@@ -253,8 +255,8 @@ impl PackPlan {
         writer.repack(&oid)
     }
 
-    /// Writes `oid` as a change of what stood at its path before, if the client has that, or has been sent
-    /// it, and the change takes less than `bytes_max`. Whether it did.
+    /// Writes `oid` as a change of what was at its path before, if the client has that or has been sent it,
+    /// and the change takes less than `bytes_max`. Returns whether it did.
     fn write_as_change(
         &self,
         history: &History,
@@ -287,7 +289,7 @@ impl PackPlan {
         Ok(false)
     }
 
-    /// Whether the object called `oid` stands before the entry that is being written.
+    /// Returns whether the object `oid` comes before the entry that is being written.
     fn is_sent_before(&self, history: &History, offsets: &[u64], oid: &Oid) -> Result<bool> {
         let objects = history.objects();
         Ok(match objects.locate(oid) {
@@ -308,7 +310,7 @@ pub struct PackWriter<'r, 'o> {
     written: u64,
     sum: PlainHasher,
     deflate: Option<Deflate>,
-    /// Entries that were copied, those of them that are deltas, and all deltas.
+    /// The number of copied entries, of copied deltas, and of all deltas.
     copied: u32,
     copied_deltas: u32,
     deltas: u32,
@@ -318,7 +320,7 @@ impl<'r, 'o> PackWriter<'r, 'o> {
     /// Starts a pack of `count` objects.
     ///
     /// # Errors
-    /// Of `out`.
+    /// If `out` fails.
     pub fn new(objects: &'r Objects, out: &'o mut dyn Write, count: u32) -> Result<Self> {
         let chunk = pack_header(count).to_vec();
         Ok(PackWriter {
@@ -334,15 +336,15 @@ impl<'r, 'o> PackWriter<'r, 'o> {
         })
     }
 
-    /// The offset of the next entry.
+    /// Returns the offset of the next entry.
     pub fn position(&self) -> u64 {
         self.written + self.chunk.len() as u64
     }
 
-    /// Appends an entry whose compressed content there is.
+    /// Appends an entry whose content is already compressed.
     ///
     /// # Errors
-    /// Of `out`.
+    /// If `out` fails.
     pub(crate) fn entry(&mut self, push_head: impl FnOnce(&mut Vec<u8>), body: &[u8]) -> Result<()> {
         push_head(&mut self.chunk);
         self.copy(body)
@@ -370,14 +372,14 @@ impl<'r, 'o> PackWriter<'r, 'o> {
         Ok(())
     }
 
-    /// Appends an object packed anew, whole.
+    /// Compresses an object and appends it whole.
     ///
     /// # Errors
-    /// Of `out`, and if the object is missing or corrupt.
+    /// If `out` fails, or if the object is missing or corrupt.
     pub fn repack(&mut self, oid: &Oid) -> Result<()> {
         let size = self.reader.kind_and_size(oid)?.ok_or(Error::Missing(*oid))?.1;
         if let Some(turn) = LargeTurn::for_bytes(size) {
-            // The turn may have been long in coming: who has gone meanwhile has nothing worked out.
+            // Getting the turn may have taken long. For a client that has gone meanwhile nothing is computed.
             self.out.flush()?;
             return self.repack_large(oid, turn);
         }
@@ -390,15 +392,15 @@ impl<'r, 'o> PackWriter<'r, 'o> {
         Ok(())
     }
 
-    /// Appends a large object packed anew. It compresses to a file first, so that a slow client does not keep
-    /// the object in memory.
+    /// Compresses a large object and appends it. It is compressed to a file first, so that a slow client does
+    /// not keep the object in memory.
     fn repack_large(&mut self, oid: &Oid, turn: LargeTurn) -> Result<()> {
         let mut file = tempfile::tempfile()?;
         {
             let object = self.reader.require(oid)?;
             push_whole_head(&mut self.chunk, object.kind, object.data.len() as u64);
             self.deflate.get_or_insert_with(|| Deflate::new(LEVEL)).pieces(&object.data, |piece| {
-                // It fails where nobody waits for the answer any more.
+                // This fails if the client no longer waits for the answer.
                 self.out.flush()?;
                 file.write_all(piece)
             })?;
@@ -414,11 +416,11 @@ impl<'r, 'o> PackWriter<'r, 'o> {
         }
     }
 
-    /// Appends an object as a delta that is made now, if it is smaller than `bytes_max` and pays. Whether it
-    /// did.
+    /// Appends an object as a delta that is made now, if the delta is smaller than `bytes_max` and saves
+    /// enough. Returns whether it did.
     ///
     /// # Errors
-    /// Of `out`, and if the object is missing or corrupt.
+    /// If `out` fails, or if the object is missing or corrupt.
     fn change(&mut self, changes: &Changes, oid: &Oid, base: &Oid, bytes_max: usize) -> Result<bool> {
         let mut size_of =
             |oid: &Oid| Ok::<_, Error>(self.reader.kind_and_size(oid)?.ok_or(Error::Missing(*oid))?.1);
@@ -462,9 +464,9 @@ impl<'r, 'o> PackWriter<'r, 'o> {
     /// Ends the pack and returns its checksum.
     ///
     /// # Errors
-    /// Of `out`.
+    /// If `out` fails.
     pub fn finish(mut self) -> Result<Oid> {
-        // Without its last bytes nobody takes a pack for whole.
+        // Without its last bytes no client accepts a pack as complete.
         self.reader.objects().check_reads()?;
         self.flush()?;
         let sum = self.sum.finish();

@@ -1,4 +1,5 @@
-//! Specifications of paths that filters name (git-rev-list, `--filter=sparse:oid`), read from a repository.
+//! Reads the specifications of paths that filters name (git-rev-list, `--filter=sparse:oid`) from a
+//! repository.
 
 use weir_git::{Kind, Oid, TreeIter, commit_links};
 
@@ -11,15 +12,15 @@ use crate::repo::revision::resolve_ref;
 use crate::select::filter::Filter;
 use crate::select::sparse::Patterns;
 
-/// Bytes of a specification.
+/// The most bytes of a specification.
 const SPECIFICATION_BYTES_MAX: u64 = 1 << 20;
 
 impl Filter {
-    /// Reads the specifications of paths it names. Until then they let all through.
+    /// Reads the specifications of paths that the filter names. Until then they let everything through.
     ///
     /// # Errors
-    /// If there is no such blob among what refs reach, it has too many patterns, or finding out takes more
-    /// steps than `budget` has.
+    /// If the refs reach no such blob, it has too many patterns, or the search takes more steps than `budget`
+    /// has.
     pub fn resolve(&mut self, repo: &Repo, budget: Budget<'_>) -> Result<()> {
         self.sparse =
             self.sparse_names.iter().map(|name| named(repo, name, budget)).collect::<Result<_>>()?;
@@ -59,7 +60,7 @@ fn named(repo: &Repo, expression: &str, budget: Budget<'_>) -> Result<Patterns> 
     }
 }
 
-/// What stands at `path` in the tree of `start`, a commit, a tree or a tag of one.
+/// Returns the object at `path` in the tree of `start`, which is a commit, a tree or a tag of one.
 fn at_path(reader: &mut ObjectReader<'_>, start: &Oid, path: &[u8]) -> Result<Option<Oid>> {
     let hash = reader.objects().hash;
     let Some((mut at, kind, _)) = peel_through(reader, start)? else { return Ok(None) };
@@ -70,7 +71,7 @@ fn at_path(reader: &mut ObjectReader<'_>, start: &Oid, path: &[u8]) -> Result<Op
         is_tree = true;
     }
     for part in path.split(|&c| c == b'/').filter(|p| !p.is_empty()) {
-        // What is no tree may be as large as it likes: it is not read.
+        // An object that is no tree may be of any size: it is not read.
         if !is_tree || !matches!(reader.kind_and_size(&at)?, Some((Kind::Tree, _))) {
             return Ok(None);
         }

@@ -1,4 +1,4 @@
-//! Whole clones: answers that lie in an archive as they are sent (`docs/archive-format.md`, section 8).
+//! Whole clones: answers stored in an archive as they are sent (`docs/archive-format.md`, section 8).
 
 use std::sync::Arc;
 
@@ -13,23 +13,24 @@ use crate::repo::repository::Repo;
 
 /// A whole clone as it is sent: its header, these regions, its trailer.
 pub struct StoredClone {
-    /// Objects in it.
+    /// The number of objects in the clone.
     pub count: u32,
     /// The bodies' entries, in order.
     pub regions: Vec<Region>,
-    /// The packs they are of.
+    /// The packs that the regions are part of.
     packs: Vec<Arc<Pack>>,
     trailer: Option<Oid>,
     with_rest: bool,
 }
 
 impl StoredClone {
-    /// The checksum it ends with, if that is known already.
+    /// Returns the checksum at the end of the clone, if it is known already.
     pub fn known_trailer(&self, repo: &Repo) -> Option<Oid> {
         self.trailer.or_else(|| repo.caches.trailers[usize::from(self.with_rest)].get().copied())
     }
 
-    /// The checksum it ends with. If it is not known all of it is read, once for an open repository.
+    /// Returns the checksum at the end of the clone. If it is not known, the whole clone is read, once per
+    /// open repository.
     pub fn trailer(&self, repo: &Repo) -> Oid {
         self.trailer.unwrap_or_else(|| {
             *repo.caches.trailers[usize::from(self.with_rest)].get_or_init(|| {
@@ -44,19 +45,19 @@ impl StoredClone {
     }
 }
 
-/// Where the index of a whole clone is.
+/// The index of a whole clone.
 pub enum CloneIndex {
-    /// In the archive.
+    /// A part of the archive.
     Stored(Region),
-    /// It was made of those of several packs.
+    /// An index merged from those of several packs.
     Merged(Vec<u8>),
 }
 
 impl StoredClone {
-    /// The index (gitformat-pack) of the one pack that header, regions and trailer make.
+    /// Returns the index (gitformat-pack) of the single pack that header, regions and trailer make.
     ///
     /// # Errors
-    /// If an index is damaged, or does not name as many objects as there are.
+    /// If an index is damaged, or the number of objects is wrong.
     pub fn index(&self, repo: &Repo) -> Result<CloneIndex> {
         let trailer = self.trailer(repo);
         if let [pack] = &*self.packs
@@ -70,7 +71,7 @@ impl StoredClone {
             let end = PACK_HEADER_BYTES + region.len() as u64;
             for position in 0..pack.index().count() {
                 let offset = pack.offset(position)?;
-                // What completes a thin pack was not sent.
+                // Objects that complete a thin pack were not sent.
                 if offset < end {
                     let (oid, crc32) = (pack.index().oid(position), pack.index().crc32(position));
                     entries.push(IndexEntry { oid, offset: offset - PACK_HEADER_BYTES + start, crc32 });
@@ -90,7 +91,7 @@ impl StoredClone {
 }
 
 impl Repo {
-    /// The whole clone that answers `wants` exactly; `None` if the answer must be computed.
+    /// Returns the whole clone that answers `wants` exactly; `None` if the answer must be computed.
     pub fn whole_clone(&self, wants: &OidSet) -> Option<StoredClone> {
         let matches = |tips: OidSet| tips == *wants;
         let (whole, with_rest) = if let Some(whole) =

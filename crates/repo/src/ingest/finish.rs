@@ -1,4 +1,4 @@
-//! Third pass: what is new, is it connected, and the pack as it will be stored.
+//! The third pass: finds what is new, checks that it is connected, and makes the pack that is stored.
 
 use std::convert::Infallible;
 
@@ -18,10 +18,10 @@ use crate::objects::pack::PACK_HEADER_BYTES;
 use crate::objects::zlib::Deflate;
 use crate::progress::Phase;
 
-/// Level of bases appended to complete a pack: they are stored, never sent.
+/// The zlib level of bases appended to complete a pack: they are stored, never sent.
 const COMPLETION_LEVEL: u8 = 6;
 
-/// `outside_bases` are the ids of bases that the pack lacks.
+/// Finishes the pack; `outside_bases` are the ids of bases that it lacks.
 pub(crate) fn finish(
     mut streamed: Streamed<'_>,
     outside_bases: Vec<Oid>,
@@ -32,13 +32,13 @@ pub(crate) fn finish(
     let order = streamed.ids.order();
     let id = |i: usize| streamed.ids.get(order[i]);
     let is_first = |i: usize| i == 0 || id(i - 1) != id(i);
-    // Ids that are named and not in the pack stay unanswered.
+    // Named ids that are not in the pack stay unanswered.
     let unnamed = (0..order.len()).filter(|&i| is_first(i) && !streamed.named.answer(&id(i)));
     let mut unreferenced: Vec<Oid> = unnamed.map(id).collect();
     let outside = check_connected(&streamed, &order, options)?;
     let is_kept = |i: usize| is_first(i) && !options.base.is_some_and(|b| b.has(&id(i)));
     let mut kept: Vec<u32> = (0..order.len()).filter(|&i| is_kept(i)).map(|i| order[i]).collect();
-    // A fork's first pack may be large, and repeat what its base has; it is never sent as it lies.
+    // A large pack of a fork may repeat what its base has. It is kept so: it is never sent as it lies.
     let may_repeat =
         options.base.is_some_and(|b| b.base().is_some()) && streamed.data.len() > REPEATS_BYTES_MIN;
     if may_repeat && !kept.is_empty() && (0..order.len()).all(is_first) {
@@ -76,13 +76,14 @@ pub(crate) fn finish(
     }))
 }
 
-/// The number of the entry with the id `oid` among those of `order`, which are in ascending order of id.
+/// Returns the number of the entry with the id `oid` among those of `order`, which are in ascending order of
+/// id.
 fn find(ids: &Ids, order: &[u32], oid: &Oid) -> Option<u32> {
     order.binary_search_by(|&number| ids.get(number).cmp(oid)).ok().map(|i| order[i])
 }
 
-/// Every id that is named outside the pack must be here, and everything wanted in it or here. Returns the ids
-/// that are here.
+/// Checks that every named id outside the pack is here, and that everything wanted is in the pack or here.
+/// Returns the named ids that are here.
 fn check_connected(streamed: &Streamed<'_>, order: &[u32], options: &IngestOptions<'_>) -> Result<Vec<Oid>> {
     let here = |oid: &Oid| options.base.is_some_and(|b| b.has(oid));
     let mut outside = Vec::new();
@@ -121,16 +122,16 @@ fn check_connected(streamed: &Streamed<'_>, order: &[u32], options: &IngestOptio
 struct StoredPack {
     data: PackData,
     objects: PackTable,
-    /// Where its entries end.
+    /// Where the entries end.
     end: u64,
-    /// Bases its deltas need and it lacks.
+    /// The bases that the deltas need and the pack lacks.
     outside_bases: Vec<Oid>,
-    /// Its checksum, as long as nothing was changed.
+    /// The checksum of the pack, as long as nothing was changed.
     unchanged: Option<Oid>,
 }
 
 impl StoredPack {
-    /// Appends the bases that are missing, whole.
+    /// Appends the missing bases, stored whole.
     fn complete(&mut self, options: &IngestOptions<'_>) -> Result<()> {
         let Some(base) = options.base.filter(|_| !self.outside_bases.is_empty()) else { return Ok(()) };
         let mut reader = base.reader();
@@ -150,7 +151,7 @@ impl StoredPack {
             }
             let crc32 = crc32fast::hash(&appended[start..]);
             let offset = self.end + start as u64;
-            // Small deltas may build on large objects: what a pack takes here has the limit of what is sent.
+            // Small deltas may build on large objects. So a completed pack has the same limit as a sent one.
             if offset > options.limits.pack_bytes_max {
                 return Err(Error::Limit {
                     what: format!(
@@ -177,7 +178,7 @@ impl StoredPack {
         Ok(())
     }
 
-    /// Sets count and checksum.
+    /// Writes the count and the checksum. Returns the checksum.
     fn seal(&mut self, options: &IngestOptions<'_>) -> Result<Oid> {
         if let Some(checksum) = self.unchanged {
             return Ok(checksum);
@@ -197,8 +198,8 @@ impl StoredPack {
     }
 }
 
-/// Copies the entries that are kept, whose numbers are in ascending order of id. A delta whose base is not
-/// kept becomes one against that base's id, outside.
+/// Copies the entries that are kept, whose numbers are in ascending order of id. If the base of a delta is
+/// not kept, the delta names it by its id, as an outside base.
 fn rewrite(
     streamed: &Streamed<'_>,
     kept: &[u32],
@@ -207,7 +208,7 @@ fn rewrite(
 ) -> Result<StoredPack> {
     let mut by_offset = kept.to_vec();
     by_offset.sort_unstable();
-    // By number; 0 for those not written yet.
+    // By number; 0 for entries not written yet.
     let mut new_offsets = vec![0u64; streamed.entries.len()];
     let mut out = PackSpool::new(spill);
     out.write(b"PACK\0\0\0\x02\0\0\0\0")?;
@@ -237,7 +238,7 @@ fn rewrite(
                 }
                 inside => {
                     push_ref_delta_head(&mut head, base.as_bytes(), old_head.size);
-                    // It may build on an object that is kept and stands behind it: that base is inside, found
+                    // A delta may build on a kept object that comes after it. That base is inside, and found
                     // by its id.
                     if inside.is_none() {
                         outside_bases.push(base);
@@ -259,12 +260,12 @@ fn rewrite(
     outside_bases.dedup();
     objects.sort();
     let end = out.len();
-    // Its checksum is set when it is sealed.
+    // The checksum is set when the pack is sealed.
     out.write(&vec![0; options.hash.len()])?;
     Ok(StoredPack { data: out.finish()?, objects, end, outside_bases, unchanged: None })
 }
 
-/// Smaller packs are rewritten where they repeat what is here.
+/// Smaller packs are rewritten if they repeat objects that are here.
 const REPEATS_BYTES_MIN: usize = 64 << 20;
-/// Bases are appended when so many bytes of them are there.
+/// Bases are appended once this many bytes of them are buffered.
 const COMPLETION_BUFFER_BYTES: usize = 8 << 20;

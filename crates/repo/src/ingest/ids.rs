@@ -1,10 +1,10 @@
-//! Ids of a pack's objects by entry number, in one flat table that all threads write to.
+//! The ids of a pack's objects by entry number, in one flat table that all threads write to.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use weir_git::{HashKind, Oid};
 
-/// 20 or 32 bytes an object. An id that is not known yet is null.
+/// A table of 20 or 32 bytes per object. An id that is not known yet is null.
 #[derive(Debug)]
 pub(crate) struct Ids {
     hash: HashKind,
@@ -20,7 +20,7 @@ impl Ids {
         self.hash.len() / size_of::<u32>()
     }
 
-    /// Number of ids.
+    /// Returns the number of ids.
     pub(crate) fn len(&self) -> usize {
         self.words.len() / self.words_per_id()
     }
@@ -33,7 +33,7 @@ impl Ids {
         }
     }
 
-    /// Sets the id of entry `n`, which each entry's one thread does once. Readers come after that thread has
+    /// Sets the id of entry `n`. Only one thread sets it, and only once. Readers come after that thread has
     /// ended.
     pub(crate) fn set(&self, n: u32, oid: &Oid) {
         let per_id = self.words_per_id();
@@ -58,7 +58,7 @@ impl Ids {
         Oid::from_bytes(self.hash, &bytes[..self.hash.len()]).expect("of its length")
     }
 
-    /// The first 64 bits of the id of entry `n`, in the order of ids.
+    /// Returns the first 64 bits of the id of entry `n`, in the order of ids.
     fn prefix(&self, n: u32) -> u64 {
         let at = n as usize * self.words_per_id();
         let word = |i: usize| u64::from(self.words[at + i].load(Ordering::Relaxed));
@@ -66,10 +66,10 @@ impl Ids {
     }
 
     /// Returns the numbers of all entries in ascending order of id, and of number where ids are equal: 4
-    /// bytes an object.
+    /// bytes per object.
     pub(crate) fn order(&self) -> Vec<u32> {
         let count = self.len();
-        // Ids are uniform: after one pass into buckets of some thirty, what is left to sort lies in the
+        // Ids are uniform. After one pass into buckets of some thirty, the rest of the sorting stays in the
         // processor's cache.
         let bits = (usize::BITS - count.leading_zeros()).saturating_sub(5).clamp(1, 20);
         let bucket = |n: u32| (self.prefix(n) >> (64 - bits)) as usize;

@@ -1,4 +1,4 @@
-//! What came of taking a pack in.
+//! The result of taking a pack in.
 
 use weir_git::Oid;
 
@@ -7,21 +7,21 @@ use crate::ingest::table::PackTable;
 
 /// A pack that was accepted.
 pub struct Ingested {
-    /// The pack as it is to be stored: complete in itself.
+    /// The pack as it will be stored: complete in itself.
     pub data: PackData,
-    /// Its objects.
+    /// The objects of the pack.
     pub objects: PackTable,
-    /// Its trailing checksum.
+    /// The trailing checksum of the pack.
     pub checksum: Oid,
     /// Where the part that was sent ends; bases added to complete a thin pack follow.
     pub sent_end: u64,
-    /// Objects in that part.
+    /// The number of objects in that part.
     pub sent_count: u32,
-    /// Ids of sent objects that no other sent object names: all of them are tips, if the pack is exactly the
-    /// closure of what was asked for.
+    /// The ids of sent objects that no other sent object names. All of them are tips, if the pack is exactly
+    /// the closure of what was asked for.
     pub unreferenced: Vec<Oid>,
-    /// Ids outside the pack that its objects name.
+    /// The ids outside the pack that its objects name.
     pub outside: Vec<Oid>,
-    /// Tags that were sent, and what each points at.
+    /// The tags that were sent, and what each points at.
     pub tags: Vec<(Oid, Oid)>,
 }

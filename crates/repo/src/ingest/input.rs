@@ -1,4 +1,4 @@
-//! A pack as it is read: its bytes summed, spooled, and inflated.
+//! The input of an ingest: the bytes of the pack are summed, spooled, and inflated as they are read.
 
 use std::io::{self, Read};
 
@@ -15,19 +15,19 @@ use crate::progress::Progress;
 
 const BUFFER_BYTES: usize = 64 << 10;
 const LARGE_BUFFER_BYTES: usize = 1 << 20;
-/// Bytes behind an object's in what [`Input::inflate`] writes to.
+/// The spare bytes behind an object in the output of [`Input::inflate`].
 pub(super) const SLACK: usize = 16;
 
-/// A pack on its way in: read through a buffer, summed, and written to the spool.
+/// A pack that is being received: read through a buffer, summed, and written to the spool.
 pub(super) struct Input<'a, 's> {
     inner: &'a mut dyn Read,
     spool: PackSpool<'s>,
     buf: Vec<u8>,
     start: usize,
     end: usize,
-    /// Offset in the pack of `buf[start]`.
+    /// The offset in the pack of `buf[start]`.
     position: u64,
-    /// Everything in `buf` before these is in the checksum and in the CRC.
+    /// Everything in `buf` before these marks is in the checksum and in the CRC.
     sum_mark: usize,
     crc_mark: usize,
     sum: PlainHasher,
@@ -65,7 +65,7 @@ impl<'a, 's> Input<'a, 's> {
         self.buf.resize(LARGE_BUFFER_BYTES, 0);
     }
 
-    /// What has been read and not consumed.
+    /// Returns the bytes that have been read and not consumed.
     pub(super) fn at_hand(&self) -> &[u8] {
         &self.buf[self.start..self.end]
     }
@@ -84,7 +84,7 @@ impl<'a, 's> Input<'a, 's> {
         self.crc.clone().finalize()
     }
 
-    /// Reads the pack's checksum, which must be right and the last there is.
+    /// Reads the pack's checksum, which must be right and come last.
     pub(super) fn read_trailer(&mut self, hash: HashKind) -> Result<Oid> {
         self.flush_marks();
         let computed = self.sum.clone().finish();
@@ -102,7 +102,7 @@ impl<'a, 's> Input<'a, 's> {
         Ok(checksum)
     }
 
-    /// The whole pack, as it was spooled.
+    /// Returns the whole pack, as it was spooled.
     pub(super) fn finish(self) -> Result<PackData> {
         buffers::give(self.buf);
         Ok(self.spool.finish()?)
@@ -114,7 +114,7 @@ impl<'a, 's> Input<'a, 's> {
         (self.sum_mark, self.crc_mark) = (self.start, self.start);
     }
 
-    /// Reads more; false at the end of the input.
+    /// Reads more; returns false at the end of the input.
     fn fill(&mut self) -> Result<bool> {
         if self.start > 0 {
             self.flush_marks();
@@ -145,7 +145,7 @@ impl<'a, 's> Input<'a, 's> {
         }
     }
 
-    /// Has at least `n` bytes at hand, fewer only at the end of the input.
+    /// Makes at least `n` bytes available, fewer only at the end of the input.
     pub(super) fn ensure(&mut self, n: usize) -> Result<&[u8]> {
         while self.end - self.start < n {
             if !self.fill()? {
@@ -164,9 +164,9 @@ impl<'a, 's> Input<'a, 's> {
         bad_pack(format!("it ends after {} bytes, in the middle", self.position))
     }
 
-    /// Inflates the stream at hand into `out`, whose last [`SLACK`] bytes catch what is too long.
+    /// Inflates the stream at hand into `out`, whose last [`SLACK`] bytes catch output that is too long.
     pub(super) fn inflate(&mut self, inflate: &mut Inflate, out: &mut [u8], size: usize) -> Result<()> {
-        // Stored blocks are the longest a sane encoder makes: 5 bytes every 16 KiB, and zlib's own 6.
+        // Stored blocks are the longest that a sane encoder makes: 5 bytes every 16 KiB, and zlib's own 6.
         let bound = size + size / 1024 + 64;
         if self.end - self.start >= bound
             && let Some(consumed) = inflate.exact(&self.buf[self.start..self.start + bound], &mut out[..size])

@@ -1,4 +1,4 @@
-//! Which ids the objects of a pack name, gathered while they pass by.
+//! Gathers the ids that the objects of a pack name, as the pack is read.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Mutex;
@@ -7,24 +7,24 @@ use weir_git::{HashKind, Kind, Oid, OidSet, link_targets, tag_target};
 
 use crate::error::{Error, Result};
 
-/// Marks in place of the number of an entry: nothing is here, and an id whose object is known to be here.
+/// These stand in place of an entry's number: an empty slot, and an id whose object is known to be here.
 const EMPTY: u32 = u32::MAX;
 const ANSWERED: u32 = u32::MAX - 1;
-/// Ids that a part holds at first.
+/// The number of ids for which a part has room at first.
 const SLOTS_MIN: usize = 64;
-/// Parts, for packs that several threads work on.
+/// The number of parts, for packs that several threads work on.
 const PARTS: usize = 256;
 
-/// The distinct ids that are named, each with an entry that names it; all threads add to it. About 36 bytes
-/// an id.
+/// The distinct ids that are named, each with an entry that names it. All threads add to it. About 36 bytes
+/// per id.
 pub(crate) struct Named {
     hash: HashKind,
-    /// Whoever makes a pack does not know these, so cannot choose ids that all want one place.
+    /// The maker of a pack does not know these keys, so cannot choose ids that collide.
     keys: [u64; 4],
     parts: Vec<Mutex<LinksPart>>,
 }
 
-/// Ids by open addressing: an id and a number a slot.
+/// Ids by open addressing: each slot has an id and a number.
 #[derive(Default)]
 struct LinksPart {
     slots: Vec<u8>,
@@ -36,7 +36,7 @@ impl LinksPart {
         u32::from_le_bytes(self.slots[(slot + 1) * width - 4..][..4].try_into().expect("four bytes"))
     }
 
-    /// The slot that has `id`, or is free for it.
+    /// Returns the slot that has `id`, or is free for it, and the slot's number.
     fn find(&self, id: &[u8], hash: u64, width: usize) -> (usize, u32) {
         let count = self.slots.len() / width;
         let mut slot = ((u128::from(hash << 8) * count as u128) >> 64) as usize;
@@ -55,7 +55,7 @@ impl LinksPart {
         slot[width - 4..].copy_from_slice(&number.to_le_bytes());
     }
 
-    /// Makes room for another half of what it holds.
+    /// Grows the table by half.
     fn grow(&mut self, width: usize, hash: impl Fn(&[u8]) -> u64) {
         let count = self.slots.len() / width;
         let larger =
@@ -73,7 +73,7 @@ impl LinksPart {
 }
 
 impl Named {
-    /// For a pack of `object_count` objects.
+    /// Makes an empty set for a pack of `object_count` objects.
     pub(crate) fn new(hash: HashKind, object_count: u32) -> Named {
         let random = RandomState::new();
         let parts = if object_count < PARTS as u32 * SLOTS_MIN as u32 { 1 } else { PARTS };
@@ -84,8 +84,8 @@ impl Named {
         }
     }
 
-    /// Products of words of the id, all of its bytes among them, each with a key, folded: the upper bits tell
-    /// the part, the others the place in it.
+    /// Hashes an id: multiplies its words, each mixed with a key, and folds the products. All bytes of the id
+    /// take part. The upper bits choose the part, the others the place in it.
     fn hash(&self, id: &[u8]) -> u64 {
         let word = |at: usize, key: usize| {
             let bytes = id[at..at + 8].try_into().expect("eight bytes");
@@ -108,7 +108,7 @@ impl Named {
     fn add(&self, id: &[u8], number: u32) {
         let (hash, width) = (self.hash(id), self.width());
         let mut part = self.part(hash).lock().expect("not poisoned");
-        // At most four fifths are taken.
+        // At most four fifths of the slots are taken.
         if part.slots.len() / width * 4 <= part.count * 5 {
             part.grow(width, |id| self.hash(id));
         }
@@ -119,7 +119,7 @@ impl Named {
         }
     }
 
-    /// Notes that the object `oid` is here. Returns whether it is named.
+    /// Notes that the object `oid` is here. Returns whether an object names it.
     pub(crate) fn answer(&self, oid: &Oid) -> bool {
         let (id, width) = (oid.as_bytes(), self.width());
         let hash = self.hash(id);
@@ -134,8 +134,7 @@ impl Named {
         known != EMPTY
     }
 
-    /// Calls `tell` for each id that is named and was not answered, with the number of an entry that names
-    /// it.
+    /// Calls `tell` for each named id that was not answered, with the number of an entry that names it.
     pub(crate) fn unanswered(&self, mut tell: impl FnMut(Oid, u32)) {
         let width = self.width();
         for part in &self.parts {
@@ -150,20 +149,20 @@ impl Named {
     }
 }
 
-/// Gathers distinct ids. Trees that follow each other name mostly the same ids, so a small direct-mapped
-/// cache of recent ones answers nearly all of the hundreds of millions of questions a large history asks.
+/// Gathers distinct ids. Consecutive trees name mostly the same ids. So a small direct-mapped cache of recent
+/// ids answers nearly all of the hundreds of millions of lookups for a large history.
 pub(crate) struct Links<'a> {
     hash: HashKind,
     shallow: &'a OidSet,
     recent: Vec<[u8; 32]>,
-    /// Tags, and what each points at.
+    /// The tags, and what each points at.
     pub(crate) tags: Vec<(Oid, Oid)>,
 }
 
 impl<'a> Links<'a> {
     pub(crate) fn new(hash: HashKind, object_count: u32, shallow: &'a OidSet) -> Links<'a> {
         let slots = (object_count as usize / 4).next_power_of_two().clamp(64, 1 << 16);
-        // At first what no id of that slot equals.
+        // Each slot starts with an id that belongs to another slot, so no lookup matches it.
         let other = |slot: usize| {
             let mut id = [0; 32];
             id[2..4].copy_from_slice(&(!(slot as u16)).to_le_bytes());
@@ -172,7 +171,7 @@ impl<'a> Links<'a> {
         Links { hash, shallow, recent: (0..slots).map(other).collect(), tags: Vec::new() }
     }
 
-    /// Takes note in `named` of everything that the object of entry `number` names.
+    /// Adds everything that the object of entry `number` names to `named`.
     pub(crate) fn add(
         &mut self,
         named: &Named,
@@ -185,7 +184,7 @@ impl<'a> Links<'a> {
         let recent = &mut self.recent;
         let mut note = |id: &[u8]| {
             let slot = &mut recent[usize::from(u16::from_le_bytes([id[2], id[3]])) & mask];
-            // Lengths known beforehand make this two or four loads, not a call.
+            // Constant lengths make this two or four loads, not a call.
             let is_recent = match <&[u8; 20]>::try_from(id) {
                 Ok(id) => slot[..20] == *id,
                 Err(_) => slot[..id_len] == *id,
@@ -218,7 +217,7 @@ mod tests {
             [(HashKind::Sha1, 10u32, 4), (HashKind::Sha1, 100_000, 16), (HashKind::Sha256, 100_000, 20)]
         {
             let oid = |n: u32| {
-                // Alike but for a few bits, as a forger's would be.
+                // Alike but for a few bits, as a forger's ids would be.
                 let mut bytes = [0; 32];
                 bytes[at..at + 4].copy_from_slice(&n.to_be_bytes());
                 Oid::from_bytes(hash, &bytes[..hash.len()]).unwrap()

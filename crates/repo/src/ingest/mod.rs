@@ -1,14 +1,14 @@
-//! Taking a pack in: stream, index with all cores, verify, complete, drop what is here already
-//! (gitformat-pack).
+//! Takes a pack in: streams it, indexes it with all cores, verifies it, completes it, and drops what is here
+//! already (gitformat-pack).
 //!
-//! A pack is accepted whole or not at all. Every object's hash is computed, with SHA-1's collision detection;
-//! every link of every object must lead to an object sent or one already here; and limits hold before memory
-//! is spent.
+//! A pack is accepted whole or not at all. Every object's hash is computed, with SHA-1's collision detection.
+//! Every link of every object must lead to an object that is sent or already here. Limits are checked before
+//! memory is used.
 //!
-//! The work is three passes. `stream` reads the pack once as it arrives: it finds the entries, hashes whole
+//! The work has three passes. `stream` reads the pack once as it arrives: it finds the entries, hashes whole
 //! objects (on another thread) and keeps inflated deltas as far as memory allows. `resolve` walks each delta
 //! tree once, depth first, smaller branches first, so that few bases are held at a time. `finish` sorts,
-//! checks connectivity, drops objects that older bodies have and appends the bases a thin pack left out.
+//! checks connectivity, drops objects that older bodies have and appends the bases that a thin pack lacks.
 
 mod buffers;
 mod finish;
@@ -32,12 +32,12 @@ pub(crate) use spool::spool_reader;
 pub use spool::{PackData, Quota, QuotaShare, SpillFn, SpillPlace};
 pub use table::PackTable;
 
-/// Reads a pack from `input` and verifies it. `spill` gives the file it goes to if it outgrows a small
-/// buffer. `None` if nothing in it is new.
+/// Reads a pack from `input` and verifies it. `spill` returns the file for a pack that outgrows a small
+/// buffer. Returns `None` if nothing in the pack is new.
 ///
 /// # Errors
-/// [`crate::Error::BadPack`], [`crate::Error::NotConnected`] or [`crate::Error::Limit`] for what was sent,
-/// and of `input` and the disk. Nothing has changed then.
+/// [`crate::Error::BadPack`], [`crate::Error::NotConnected`] or [`crate::Error::Limit`] if the pack is
+/// refused. Other errors if `input` or the disk fails. Then nothing has changed.
 pub fn ingest(
     input: &mut dyn Read,
     spill: SpillFn<'_>,

@@ -1,22 +1,22 @@
-//! How a pack is taken in, and what it may be at most.
+//! The options and limits for taking in a pack.
 
 use weir_git::{HashKind, Oid, OidSet};
 
 use crate::progress::Progress;
 use crate::repo::repository::Repo;
 
-/// What a pack from outside may be at most.
+/// The limits for a pack from outside.
 #[derive(Clone, Copy, Debug)]
 pub struct IngestLimits {
-    /// Bytes of the pack as sent.
+    /// The bytes of the pack as sent.
     pub pack_bytes_max: u64,
-    /// Objects in it.
+    /// The number of objects in the pack.
     pub objects_max: u32,
-    /// Bytes of one object, inflated.
+    /// The bytes of one object, inflated.
     pub object_bytes_max: u64,
-    /// Bytes of objects that deltas are worked out with at a time.
+    /// The bytes of objects held at a time while deltas are resolved.
     pub held_bytes_max: u64,
-    /// Bytes of all objects, inflated.
+    /// The bytes of all objects, inflated.
     pub inflated_bytes_max: u64,
 }
 
@@ -32,24 +32,24 @@ impl Default for IngestLimits {
     }
 }
 
-/// How a pack is taken in.
+/// The options for taking in a pack.
 pub struct IngestOptions<'a> {
     /// The hash of the repository.
     pub hash: HashKind,
-    /// Limits.
+    /// The limits of the pack.
     pub limits: IngestLimits,
-    /// Threads to resolve deltas with.
+    /// The number of threads that resolve deltas.
     pub threads: usize,
-    /// What is here already: bases of a thin pack, targets of links, objects not to be kept twice.
+    /// The repository as it is: bases of a thin pack, targets of links, objects not to be kept twice.
     pub base: Option<&'a Repo>,
-    /// What was asked for: must be here afterwards.
+    /// The ids that were asked for; they must be here afterwards.
     pub wanted: &'a [Oid],
     /// Commits whose parents are not expected (shallow upstreams).
     pub shallow: &'a OidSet,
-    /// Objects that are known to be nowhere, and are missed by nobody.
+    /// Objects that are known to be lost; they are not reported as missing.
     pub lost: &'a OidSet,
-    /// Bytes of inflated deltas kept in memory between the passes.
+    /// The most bytes of inflated deltas that are kept in memory between the passes.
     pub delta_bytes_max: usize,
-    /// Where it says how far it has come.
+    /// Where the progress is reported.
     pub progress: &'a Progress,
 }

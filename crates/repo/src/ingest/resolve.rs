@@ -1,4 +1,4 @@
-//! Second pass: every delta tree once, depth first.
+//! The second pass: resolves every delta tree once, depth first.
 
 use std::rc::Rc;
 use std::sync::Mutex;
@@ -16,18 +16,18 @@ use crate::objects::entry::{apply_delta, delta_sizes};
 use crate::objects::zlib::Inflate;
 use crate::progress::{Phase, Progress};
 
-/// Buffers kept for reuse: as many as wait to be hashed, and some bases.
+/// The number of buffers kept for reuse: as many as wait to be hashed, and some bases.
 const SPARE_MAX: usize = 24;
-/// Longest buffer kept.
+/// The longest buffer that is kept.
 const SPARE_BYTES_MAX: usize = 4 << 20;
-/// Fewer deltas are not worth more threads.
+/// With fewer deltas, more threads do not pay.
 const THREADED_DELTAS_MIN: usize = 5000;
-/// Deltas that are told of at once: threads would wait for each other's word.
+/// The number of deltas that are reported at once. With smaller numbers threads would wait for each other.
 const TOLD_AT_ONCE: u64 = 256;
 
-/// Deltas by what they build on.
+/// Deltas by their base.
 struct Children {
-    /// `starts[n]..starts[n + 1]` of `list` build on entry `n`; in ascending order of weight.
+    /// `starts[n]..starts[n + 1]` of `list` build on entry `n`, in ascending order of weight.
     starts: Vec<u32>,
     list: Vec<u32>,
     /// Deltas by the id of their base.
@@ -39,8 +39,8 @@ impl Children {
         let entries = &streamed.entries;
         let mut starts = vec![0u32; entries.len() + 2];
         let mut by_id: OidMap<Vec<u32>> = OidMap::default();
-        // How many objects build on each, itself included: bases come before their deltas, so one pass
-        // backwards does.
+        // How many objects build on each entry, itself included. Bases come before their deltas, so one pass
+        // backwards is enough.
         let mut weight = vec![1u32; entries.len()];
         for (n, e) in entries.iter().enumerate().rev() {
             match e.base() {
@@ -81,11 +81,11 @@ impl Children {
 enum Root {
     /// A whole object of the pack.
     Entry(u32),
-    /// An object that is here already.
+    /// An object that the repository has already.
     Outside(Oid),
 }
 
-/// A base being worked on and the deltas that still wait for it; the last one takes the base away.
+/// A base that is being worked on, and the deltas that still wait for it. The last delta releases the base.
 struct Frame {
     data: Rc<Vec<u8>>,
     waiting: Vec<u32>,
@@ -104,8 +104,8 @@ impl AsRef<[u8]> for Hashing {
     }
 }
 
-/// Bytes of objects that the delta trees of one pack hold at a time: bases that deltas wait for, and what is
-/// made of them.
+/// The bytes of objects that the delta trees of one pack hold at a time: bases that deltas wait for, and the
+/// objects made of them.
 #[derive(Default)]
 struct HeldBytes {
     bytes: AtomicU64,
@@ -113,7 +113,7 @@ struct HeldBytes {
 }
 
 impl HeldBytes {
-    /// Makes room for an object.
+    /// Counts the bytes of an object, and fails if they exceed the limit.
     fn add(&self, bytes: u64, limits: &IngestLimits) -> Result<()> {
         let held = self.bytes.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
         if held > limits.held_bytes_max {
@@ -144,18 +144,18 @@ struct ResolveWorker<'w, 's> {
     inflate: Inflate,
     links: Links<'s>,
     hasher: BatchHasher<Hashing>,
-    /// Whether deltas name bases by ids that may turn up in the pack: then each id is needed at once.
+    /// Whether deltas name bases by ids that may turn up in the pack. Then each id is needed at once.
     ids_first: bool,
     spare: Vec<Vec<u8>>,
     delta: Vec<u8>,
     progress: &'w Progress,
-    /// Deltas that it has not been told of.
+    /// Deltas that were not yet reported.
     untold: u64,
 }
 
 impl ResolveWorker<'_, '_> {
-    /// Deltas on entry `n` and on the id `oid` (if any), heaviest first, so that it is popped last. Each
-    /// delta is handed out once, even if the pack holds its base twice.
+    /// Returns the deltas on entry `n` and on the id `oid` (if any), heaviest first, so that the heaviest is
+    /// popped last. Each delta is returned once, even if the pack holds its base twice.
     fn waiting(&self, n: Option<u32>, oid: Option<&Oid>) -> Vec<u32> {
         let mut waiting: Vec<u32> =
             n.map_or(Vec::new(), |n| self.children.of(n).iter().rev().copied().collect());
@@ -168,10 +168,10 @@ impl ResolveWorker<'_, '_> {
         waiting
     }
 
-    /// The whole object of entry `n`, for which there is room then.
+    /// Returns the whole object of entry `n`, and counts its bytes as held.
     fn whole(&mut self, n: u32) -> Result<Vec<u8>> {
-        // Nothing of the pack is read for what is kept: pages that are read stay in memory until they are
-        // noted to have been.
+        // For a kept object nothing of the pack is read: pages that are read stay in memory until the read is
+        // noted.
         if let Ok(i) = self.streamed.kept.binary_search_by_key(&n, |k| k.0) {
             let data = std::mem::take(&mut *self.streamed.kept[i].1.lock().expect("not poisoned"));
             self.held.add(data.len() as u64, self.limits)?;
@@ -186,7 +186,7 @@ impl ResolveWorker<'_, '_> {
     fn inflate_entry(&mut self, n: u32, out: &mut Vec<u8>) -> Result<()> {
         let head = self.streamed.head(n)?;
         let start = self.streamed.entries[n as usize].offset as usize + head.len;
-        // It was checked when it came; since then it was on a disk.
+        // The size was checked when the pack was received. Since then the data was on a disk.
         if head.size > self.limits.object_bytes_max {
             return bad_pack(format!("bad data at byte {start}"));
         }
@@ -199,7 +199,7 @@ impl ResolveWorker<'_, '_> {
         Ok(())
     }
 
-    /// The object that delta `n` makes of `base`, for which there is room then.
+    /// Returns the object that delta `n` makes of `base`, and counts its bytes as held.
     fn apply(&mut self, n: u32, base: &[u8]) -> Result<Vec<u8>> {
         let mut out = self.spare.pop().unwrap_or_default();
         let make = |delta: &[u8], out: &mut Vec<u8>| -> Result<Option<()>> {
@@ -232,7 +232,7 @@ impl ResolveWorker<'_, '_> {
         Ok(out)
     }
 
-    /// Works through everything that builds on `data`, for which there is room.
+    /// Resolves everything that builds on `data`, whose bytes are counted as held already.
     fn tree(&mut self, kind: Kind, data: Vec<u8>, waiting: Vec<u32>) -> Result<()> {
         let mut stack = vec![Frame { data: Rc::new(data), waiting }];
         while let Some(mut frame) = stack.pop() {
@@ -260,7 +260,7 @@ impl ResolveWorker<'_, '_> {
                 self.waiting(Some(n), None)
             };
             // The largest branch comes last, so an honest pack holds few bases. A chain made to hold many is
-            // refused before it costs the memory.
+            // refused before it takes the memory.
             if waiting.is_empty() {
                 self.held.remove(out.len());
                 self.recycle(out);
@@ -271,7 +271,7 @@ impl ResolveWorker<'_, '_> {
         Ok(())
     }
 
-    /// Takes note of an object whose id is known.
+    /// Records an object whose id is known.
     fn take(&mut self, entry: u32, kind: Kind, oid: Oid, data: &[u8]) -> Result<()> {
         self.links.add(&self.streamed.named, entry, &oid, kind, data)?;
         self.streamed.ids.set(entry, &oid);
@@ -286,7 +286,7 @@ impl ResolveWorker<'_, '_> {
         Ok(())
     }
 
-    /// Keeps a buffer that nobody else has for the next object.
+    /// Keeps a buffer for the next object, if nothing else refers to it.
     fn recycle(&mut self, buffer: Rc<Vec<u8>>) {
         if let Ok(buffer) = Rc::try_unwrap(buffer)
             && self.spare.len() < SPARE_MAX
@@ -297,7 +297,8 @@ impl ResolveWorker<'_, '_> {
     }
 }
 
-/// Works out the ids of all deltas, and what they name. Returns the ids of bases that are not in the pack.
+/// Computes the ids of all deltas, and the objects they name. Returns the ids of bases that are not in the
+/// pack.
 pub(crate) fn resolve<'a>(streamed: &mut Streamed<'a>, options: &IngestOptions<'a>) -> Result<Vec<Oid>> {
     let n = streamed.entries.len();
     let is_whole = |n: &u32| matches!(streamed.entries[*n as usize].base(), EntryBase::Whole(_));
@@ -318,7 +319,7 @@ pub(crate) fn resolve<'a>(streamed: &mut Streamed<'a>, options: &IngestOptions<'
         (0..n as u32).filter(|n| is_whole(n) && has_children(n)).map(Root::Entry).collect();
     let threads = if delta_count < THREADED_DELTAS_MIN { 1 } else { options.threads.max(1) };
     let ids_first = children.by_id.keys().any(|oid| !options.base.is_some_and(|b| b.has(oid)));
-    // One thread goes on with what the first pass gathered.
+    // A single thread goes on with the links of the first pass.
     let no_links = Links::new(streamed.hash, 0, options.shallow);
     let links = Mutex::new((threads == 1).then(|| std::mem::replace(&mut streamed.links, no_links)));
     let held = HeldBytes::default();
@@ -367,7 +368,7 @@ pub(crate) fn resolve<'a>(streamed: &mut Streamed<'a>, options: &IngestOptions<'
 }
 
 struct ResolveState<'w, 'a> {
-    /// Links to go on with, for the first who asks.
+    /// The links to go on with, for the first worker that takes them.
     links: &'w Mutex<Option<Links<'a>>>,
     streamed: &'w Streamed<'a>,
     children: &'w Children,
@@ -379,7 +380,7 @@ struct ResolveState<'w, 'a> {
 }
 
 impl<'a> ResolveState<'_, 'a> {
-    /// Works through the roots that nobody has taken yet, until there are none.
+    /// Works through the roots that no other thread has taken, until none is left.
     fn work(&self, roots: &[Root], next: &AtomicUsize) -> Result<Links<'a>> {
         let streamed = self.streamed;
         let new_links = || Links::new(streamed.hash, streamed.entries.len() as u32, self.options.shallow);
@@ -435,7 +436,7 @@ fn run<'a>(shared: &ResolveState<'_, 'a>, roots: &[Root], threads: usize) -> Res
     let work = || match shared.work(roots, &next) {
         Ok(links) => Some(links),
         Err(e) => {
-            // Stops the others at their next root.
+            // Stops the other threads at their next root.
             next.store(usize::MAX / 2, Ordering::Relaxed);
             failed.lock().expect("not poisoned").get_or_insert(e);
             None

@@ -1,4 +1,4 @@
-//! Where the bytes of an incoming pack go: memory while it is small, then a file.
+//! Holds the bytes of an incoming pack: in memory while it is small, then in a file.
 
 use std::fs::File;
 use std::io;
@@ -14,34 +14,35 @@ use crate::objects::resident::Resident;
 
 /// Packs up to this size stay in memory.
 const MEMORY_BYTES_MAX: u64 = 1 << 20;
-/// Packs take their shares of a limit in pieces of so many bytes.
+/// A pack takes its share of a limit in pieces of this many bytes.
 const SHARE_BYTES: u64 = 4 << 20;
-/// Pieces in which a pack is read from its start to its end.
+/// The size of the pieces in which a pack is read from start to end.
 const PIECE_BYTES: usize = 8 << 20;
 
-/// A place for a pack that outgrew the one before.
+/// A place for a pack that outgrew the place before.
 pub struct SpillPlace {
-    /// An empty file, ours alone.
+    /// An empty file that no other process has.
     pub file: File,
-    /// Bytes it may take; beyond that another place is asked for.
+    /// The most bytes the file may take; for more, another place is asked for.
     pub bytes_max: u64,
-    /// What it takes of a limit for all packs there; once that is used up another place is asked for, too.
+    /// The share of a limit for all packs in that place. Once the limit is used up, another place is asked
+    /// for, too.
     pub share: Option<QuotaShare>,
 }
 
 impl SpillPlace {
-    /// A place that has no limit of ours.
+    /// Returns a place for which weir sets no limit.
     pub fn unlimited(file: File) -> SpillPlace {
         SpillPlace { file, bytes_max: u64::MAX, share: None }
     }
 
-    /// Whether the pack may have `bytes` here.
+    /// Returns whether the pack may have `bytes` here.
     fn has_room(&mut self, bytes: u64) -> bool {
         bytes <= self.bytes_max && self.share.as_mut().is_none_or(|share| share.grow(bytes))
     }
 }
 
-/// Bytes that all packs in one folder may take together.
+/// The bytes that all packs in one folder may take together.
 #[derive(Debug)]
 pub struct Quota {
     used: AtomicU64,
@@ -49,7 +50,7 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// Of `max` bytes.
+    /// Makes a quota of `max` bytes.
     pub fn new(max: u64) -> Arc<Quota> {
         Arc::new(Quota { used: AtomicU64::new(0), max })
     }
@@ -59,14 +60,14 @@ impl Quota {
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
     }
 
-    /// Takes `bytes` for one pack; `None` if there are not so many left.
+    /// Takes `bytes` for one pack; returns `None` if fewer are left.
     pub fn share(self: &Arc<Quota>, bytes: u64) -> Option<QuotaShare> {
         let bytes = bytes.max(1).checked_next_multiple_of(SHARE_BYTES)?;
         self.take(bytes).then(|| QuotaShare { quota: self.clone(), bytes })
     }
 }
 
-/// What one pack has of a [`Quota`]; given back with it.
+/// The share of one pack in a [`Quota`]; dropping it gives the bytes back.
 pub struct QuotaShare {
     quota: Arc<Quota>,
     bytes: u64,
@@ -90,7 +91,7 @@ impl Drop for QuotaShare {
     }
 }
 
-/// Gives the place that a pack of more than the given number of bytes goes to. Asked again if that is
+/// Returns the place for a pack of more than the given number of bytes. It is called again if that place is
 /// outgrown or full.
 pub type SpillFn<'a> = &'a dyn Fn(u64) -> io::Result<SpillPlace>;
 
@@ -107,7 +108,7 @@ impl<'a> PackSpool<'a> {
         PackSpool { memory: buffers::take(), place: None, len: 0, spill }
     }
 
-    /// Bytes written.
+    /// Returns the number of bytes written.
     pub(crate) fn len(&self) -> u64 {
         self.len
     }
@@ -122,8 +123,8 @@ impl<'a> PackSpool<'a> {
             None => self.memory.extend_from_slice(data),
             Some(place) => match place.file.write_all_at(data, self.len) {
                 Ok(()) => {}
-                // A full ramdisk is no reason to fail: the next place may have room. The last one says no
-                // itself.
+                // A full ramdisk is no reason to fail: the next place may have room. If the last place is
+                // full, its error is returned.
                 Err(e) if e.kind() == io::ErrorKind::StorageFull && place.bytes_max != u64::MAX => {
                     self.move_on(place.bytes_max.max(end) + 1)?;
                     let place = self.place.as_ref().expect("just set");
@@ -136,7 +137,7 @@ impl<'a> PackSpool<'a> {
         Ok(())
     }
 
-    /// Moves what is there to a place for `bytes` and more.
+    /// Moves the data to a place for `bytes` and more.
     fn move_on(&mut self, bytes: u64) -> io::Result<()> {
         let next = (self.spill)(bytes)?;
         match self.place.take() {
@@ -172,7 +173,7 @@ impl<'a> PackSpool<'a> {
     }
 }
 
-/// All that `reader` has.
+/// Spools everything that `reader` returns.
 pub(crate) fn spool_reader(reader: &mut dyn io::Read, spill: SpillFn<'_>) -> io::Result<PackData> {
     let mut spool = PackSpool::new(spill);
     let mut piece = vec![0; 64 << 10];
@@ -194,12 +195,12 @@ pub struct PackData {
 
 enum SpooledData {
     Memory(Vec<u8>),
-    /// The file is ours alone and only grows: nobody cuts it under the map.
+    /// The file belongs to this process and only grows, so the map is never cut short.
     File(Resident),
 }
 
 impl PackData {
-    /// Writes `data` at `offset`, which may be the end: then the pack grows.
+    /// Writes `data` at `offset`. If `offset` is the end, the pack grows.
     pub(crate) fn write_at(&mut self, data: &[u8], offset: u64) -> io::Result<()> {
         match &mut self.data {
             SpooledData::Memory(m) => {
@@ -212,7 +213,7 @@ impl PackData {
             SpooledData::File(resident) => {
                 let file = resident.region().file().clone();
                 let len = resident.region().len() as u64;
-                // Unmapped before it is written to, so that no `&[u8]` sees bytes change.
+                // The file is unmapped before it is written to, so that no `&[u8]` sees bytes change.
                 // SAFETY: the region is empty.
                 *resident = Resident::new(unsafe { Region::map(file.clone(), 0)? });
                 file.write_all_at(data, offset)?;
@@ -225,17 +226,17 @@ impl PackData {
         Ok(())
     }
 
-    /// Notes that `range` was read, in no order: see [`Resident::was_read`].
+    /// Notes that `range` was read, in any order: see [`Resident::was_read`].
     pub(crate) fn was_read(&self, range: Range<usize>) {
         if let SpooledData::File(resident) = &self.data {
             resident.was_read(range);
         }
     }
 
-    /// Whether all that was read so far was there: of what a disk could not read there were zeroes.
+    /// Checks that everything read so far could be read: where the disk fails, the map reads as zeroes.
     ///
     /// # Errors
-    /// If something could not be read.
+    /// If a part could not be read.
     pub(crate) fn check(&self) -> io::Result<()> {
         match &self.data {
             SpooledData::Memory(_) => Ok(()),
@@ -243,10 +244,10 @@ impl PackData {
         }
     }
 
-    /// Calls `take` with all bytes in order, piece by piece, and lets go of what was taken.
+    /// Calls `take` with all bytes in order, piece by piece, and releases the pages of each piece.
     ///
     /// # Errors
-    /// Of `take`.
+    /// If `take` fails.
     pub(crate) fn in_pieces<E>(&self, mut take: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let mut start = 0;
         for piece in self.chunks(PIECE_BYTES) {
@@ -304,7 +305,7 @@ mod tests {
         assert_eq!((used(), third.len() as u64), (3, 2 * SHARE_BYTES), "there is no room left");
         drop(first);
         assert_eq!(used(), 1);
-        // Outgrown on the way: what was taken is given back.
+        // Outgrown on the way: the share that was taken is given back.
         let fourth = pack(4 * SHARE_BYTES);
         assert_eq!((used(), fourth.len() as u64, fourth.iter().all(|b| *b == 7)), (1, 4 * SHARE_BYTES, true));
         drop((second, third, fourth));

@@ -1,4 +1,4 @@
-//! First pass: reads the pack as it arrives.
+//! The first pass: reads the pack as it arrives.
 
 use std::io::Read;
 use std::sync::Mutex;
@@ -18,19 +18,19 @@ use crate::objects::entry::{EntryHead, HEAD_BYTES_MAX, Stored};
 use crate::objects::zlib::Inflate;
 use crate::progress::Phase;
 
-/// Blobs larger than this are hashed as they stream by and never held whole.
+/// Blobs larger than this are hashed as they are read, and never held whole.
 const HELD_BYTES_MAX: u64 = 16 << 20;
 /// Commits, trees and tags larger than this are refused: they must be parsed whole.
 const PARSED_BYTES_MAX: u64 = 128 << 20;
-/// Packs of fewer objects are not worth a second thread.
+/// For packs of fewer objects a second thread does not pay.
 const THREADED_OBJECTS_MIN: u32 = 5000;
-/// What an object takes in the tables of all passes, about.
+/// About the bytes that an object takes in the tables of all passes.
 const TABLE_BYTES: usize = 64;
 const BATCH_BYTES: usize = 256 << 10;
-/// Batches of whole objects on their way to the hashing thread.
+/// The most batches of whole objects on their way to the hashing thread.
 const BATCHES_IN_FLIGHT_MAX: usize = 16;
 
-/// One entry of the pack: 16 bytes. Its head is parsed again where it is needed.
+/// One entry of the pack: 16 bytes. Its head is parsed again where needed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PackEntry {
     pub(crate) offset: u64,
@@ -38,7 +38,7 @@ pub(crate) struct PackEntry {
     base: u32,
 }
 
-/// What an entry builds on.
+/// The base of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EntryBase {
     Whole(Kind),
@@ -48,9 +48,9 @@ pub(crate) enum EntryBase {
     Id(u32),
 }
 
-/// Objects of a pack at most: what tells kinds of bases apart is in their numbers.
+/// The most objects of a pack: numbers above it tell ids and kinds apart.
 const OBJECTS_MAX: u32 = BASE_ID - 1;
-/// Numbers from here on are those of ids, the last ones those of kinds.
+/// Numbers from here on stand for ids, and the last four for kinds.
 const BASE_ID: u32 = 1 << 31;
 const KINDS: [Kind; 4] = [Kind::Commit, Kind::Tree, Kind::Blob, Kind::Tag];
 const FIRST_KIND: u32 = u32::MAX - 3;
@@ -80,35 +80,35 @@ pub(crate) struct Streamed<'a> {
     pub(crate) data: PackData,
     pub(crate) entries: Vec<PackEntry>,
     pub(crate) base_ids: Vec<Oid>,
-    /// Ids by entry number: those of whole objects.
+    /// The ids of whole objects, by entry number.
     pub(crate) ids: Ids,
-    /// What whole objects name.
+    /// The objects that whole objects name.
     pub(crate) named: Named,
     pub(crate) links: Links<'a>,
     pub(crate) checksum: Oid,
-    /// Inflated deltas by entry number: where [`Streamed::kept_delta`] finds them, or [`NOT_KEPT`].
+    /// Where [`Streamed::kept_delta`] finds inflated deltas, by entry number, or [`NOT_KEPT`].
     delta_starts: Vec<u32>,
     delta_bytes: Vec<u8>,
-    /// Bytes of all whole objects.
+    /// The bytes of all whole objects.
     pub(crate) inflated_bytes: u64,
-    /// Content of whole objects by entry number, ascending, as far as memory allows: most are bases, each
-    /// taken once.
+    /// The content of whole objects by entry number, ascending, as far as memory allows. Most are bases; each
+    /// is taken once.
     pub(crate) kept: Vec<(u32, Mutex<Vec<u8>>)>,
 }
 
 const NOT_KEPT: u32 = u32::MAX;
-/// The length that stands before each delta that is kept.
+/// The length in front of each delta that is kept.
 const LENGTH_BYTES: usize = size_of::<u32>();
 
 impl Streamed<'_> {
-    /// The head of entry `n`, which was parsed when it came.
+    /// Returns the head of entry `n`, which was parsed when the pack was received.
     pub(crate) fn head(&self, n: u32) -> Result<EntryHead> {
         let offset = self.entries[n as usize].offset;
         let head = EntryHead::parse(self.hash, &self.data[offset as usize..]);
         head.map_or_else(|| bad_pack(format!("no entry at byte {offset}")), Ok)
     }
 
-    /// The inflated delta of entry `n`, if it is kept.
+    /// Returns the inflated delta of entry `n`, if it is kept.
     pub(crate) fn kept_delta(&self, n: u32) -> Option<&[u8]> {
         let start = self.delta_starts[n as usize];
         let (len, rest) =
@@ -116,7 +116,7 @@ impl Streamed<'_> {
         rest.get(..u32::from_le_bytes(*len) as usize)
     }
 
-    /// Gives the memory of deltas back.
+    /// Releases the memory of deltas and kept objects.
     pub(crate) fn drop_deltas(&mut self) {
         buffers::give(std::mem::take(&mut self.delta_bytes));
         self.delta_starts = Vec::new();
@@ -127,8 +127,8 @@ impl Streamed<'_> {
 /// Whole objects on their way to be hashed.
 type WholeObjects = Vec<WholeObject>;
 
-/// Whole objects kept for the second pass, in bytes: all of a small pack, so that nothing of it is inflated
-/// twice.
+/// The most bytes of whole objects kept for the second pass. A small pack is kept whole, so nothing of it is
+/// inflated twice.
 const KEPT_BYTES_MAX: usize = 32 << 20;
 
 /// A whole object on its way to be hashed.
@@ -178,7 +178,7 @@ impl WholeHasher<'_> {
     fn finish(&mut self) -> Result<()> {
         self.hasher.flush();
         self.take_hashed()?;
-        // They come out as they are hashed; those who look for one expect the order of the pack.
+        // Objects are added in the order they are hashed; lookups expect the order of the pack.
         self.kept.sort_unstable_by_key(|k| k.0);
         Ok(())
     }
@@ -194,7 +194,7 @@ impl WholeHasher<'_> {
     }
 }
 
-/// Where whole objects go from the reading thread.
+/// Where the reading thread sends whole objects.
 enum Sink<'s, 'a> {
     Inline(&'s mut WholeHasher<'a>),
     Thread { sender: SyncSender<WholeObjects>, batch: WholeObjects, batch_bytes: usize },
@@ -209,8 +209,8 @@ impl Sink<'_, '_> {
                 batch.push(object);
                 if *batch_bytes >= BATCH_BYTES {
                     *batch_bytes = 0;
-                    // The receiver is gone only after an error of its own, which is reported in this one's
-                    // place.
+                    // The receiver is gone only after an error of its own, which is reported instead of this
+                    // one.
                     if sender.send(std::mem::take(batch)).is_err() {
                         return bad_pack("an object of it is invalid");
                     }
@@ -237,7 +237,7 @@ pub(crate) fn stream<'a>(
         kept: Vec::new(),
         kept_bytes: 0,
     };
-    // What the tables take of an object is not there for deltas.
+    // The memory that the tables need is not available for deltas.
     let delta_bytes_max = options
         .delta_bytes_max
         .saturating_sub(count as usize * TABLE_BYTES)
@@ -280,9 +280,9 @@ pub(crate) fn stream<'a>(
     })
 }
 
-/// Reads the header; returns how many objects the pack says it holds, within the limits.
+/// Reads the header. Returns the number of objects that the pack claims to hold, if it is within the limits.
 fn read_header(input: &mut Input<'_, '_>, options: &IngestOptions<'_>) -> Result<u32> {
-    // The first byte may be long in coming: the upstream counts its objects before it sends one.
+    // The first byte may take long: the upstream counts its objects before it sends any.
     options.progress.begin(Phase::Receiving, 0);
     let header = input.ensure(12)?;
     if header.len() < 12 {
@@ -319,7 +319,7 @@ struct Entries<'a> {
     count: u32,
     hash: HashKind,
     limits: &'a IngestLimits,
-    /// Inflated deltas that are kept for the second pass, in bytes at most.
+    /// The most bytes of inflated deltas that are kept for the second pass.
     delta_bytes_max: usize,
     parts: Parts,
 }
@@ -335,7 +335,7 @@ impl Entries<'_> {
         Ok(whole)
     }
 
-    /// Hashes on a thread of its own.
+    /// Reads the entries, and hashes on a second thread.
     fn read_threaded<'a>(
         &mut self,
         input: &mut Input<'_, '_>,
@@ -351,7 +351,7 @@ impl Entries<'_> {
                 let _ = sender.send(batch);
             }
             let hashed = hashing.join().expect("hashing does not panic");
-            // An error of the hashing thread is the cause of one here.
+            // An error of the hashing thread is the cause of an error here.
             hashed.and_then(|whole| read.map(|()| whole))
         })
     }
@@ -375,7 +375,7 @@ impl Entries<'_> {
         Ok(())
     }
 
-    /// The head of entry `number`, at byte `offset`.
+    /// Returns the head of entry `number`, at byte `offset`.
     fn head(&self, input: &mut Input<'_, '_>, number: u32, offset: u64) -> Result<EntryHead> {
         let at_hand = input.ensure(HEAD_BYTES_MAX)?;
         let Some(head) = EntryHead::parse(self.hash, at_hand) else {
@@ -396,7 +396,7 @@ impl Entries<'_> {
         Ok(head)
     }
 
-    /// What the entry with this head, at byte `offset` and next in `input`, builds on.
+    /// Returns the base of the entry with this head, which is at byte `offset` and next in `input`.
     fn base(&mut self, input: &Input<'_, '_>, head: &EntryHead, offset: u64) -> Result<EntryBase> {
         let parts = &mut self.parts;
         Ok(match head.stored {
@@ -447,7 +447,7 @@ impl Entries<'_> {
     fn take_delta(&mut self, input: &mut Input<'_, '_>, inflate: &mut Inflate, size: u64) -> Result<()> {
         let parts = &mut self.parts;
         let start = parts.delta_bytes.len();
-        // Starts are 32-bit and `NOT_KEPT` is the last of them.
+        // Starts are 32-bit, and `NOT_KEPT` is the highest of them.
         let room = self.delta_bytes_max.min(NOT_KEPT as usize - 1).saturating_sub(start + LENGTH_BYTES);
         if size as usize > room {
             input.skip(size)?;
@@ -464,7 +464,7 @@ impl Entries<'_> {
     }
 }
 
-/// Refuses a pack whose objects are too many bytes together.
+/// Refuses a pack whose objects together have too many bytes.
 pub(crate) fn check_inflated(bytes: u64, limits: &IngestLimits) -> Result<()> {
     if bytes <= limits.inflated_bytes_max {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What a pack holds: ids, places and checksums, from which its index is written.
+//! The table of a pack's objects: ids, places and checksums, from which its index is written.
 
 use weir_git::Oid;
 
@@ -6,27 +6,27 @@ use super::ids::Ids;
 use super::stream::{EntryBase, PackEntry};
 use crate::objects::index::IndexEntry;
 
-/// The objects of a pack that was accepted: about 40 bytes each.
+/// The objects of an accepted pack: about 40 bytes each.
 pub struct PackTable {
     ids: Ids,
     /// In the order of the pack.
     entries: Vec<PackEntry>,
-    /// Numbers of entries in ascending order of id.
+    /// The numbers of entries in ascending order of id.
     order: Vec<u32>,
 }
 
 impl PackTable {
-    /// `entries` are in the order of the pack, and `order` is of their ids, of which no two are equal.
+    /// Makes a table. `entries` are in pack order, and `order` sorts their ids, which are distinct.
     pub(crate) fn new(ids: Ids, entries: Vec<PackEntry>, order: Vec<u32>) -> PackTable {
         PackTable { ids, entries, order }
     }
 
-    /// Number of objects.
+    /// Returns the number of objects.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no objects.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -36,18 +36,18 @@ impl PackTable {
         IndexEntry { oid: self.ids.get(number), offset, crc32 }
     }
 
-    /// All objects in ascending order of id.
+    /// Returns all objects in ascending order of id.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = IndexEntry> + Clone + '_ {
         self.order.iter().map(|&number| self.entry(number))
     }
 
-    /// The object called `oid`, if it is one of them.
+    /// Returns the object `oid`, if the pack has it.
     pub fn get(&self, oid: &Oid) -> Option<IndexEntry> {
         let position = self.order.binary_search_by(|&number| self.ids.get(number).cmp(oid)).ok()?;
         Some(self.entry(self.order[position]))
     }
 
-    /// Places in the order of ids, in the order of the pack: what a reverse index says.
+    /// Returns the positions in the order of ids, in pack order: the content of a reverse index.
     pub(crate) fn positions(&self) -> Vec<u32> {
         let mut positions = vec![0; self.order.len()];
         for (position, &number) in self.order.iter().enumerate() {
@@ -56,14 +56,14 @@ impl PackTable {
         positions
     }
 
-    /// Adds an object that stands behind all others. It is found once [`PackTable::sort`] was called.
+    /// Adds an object behind all others. It is found only after [`PackTable::sort`] was called.
     pub(crate) fn push(&mut self, entry: IndexEntry) {
         self.ids.push(&entry.oid);
-        // What it builds on matters to nobody any more.
+        // The base no longer matters.
         self.entries.push(PackEntry::new(entry.offset, entry.crc32, EntryBase::Id(0)));
     }
 
-    /// Puts what was added where it belongs.
+    /// Sorts added objects in.
     pub(crate) fn sort(&mut self) {
         self.order = self.ids.order();
     }

@@ -14,7 +14,7 @@ impl Bits {
         (self.0[n as usize / 64] >> (n % 64)) & 1 != 0
     }
 
-    /// Sets a bit; says whether it was clear.
+    /// Sets a bit; returns whether it was clear.
     #[inline]
     pub(crate) fn set(&mut self, n: u32) -> bool {
         let word = &mut self.0[n as usize / 64];
@@ -35,7 +35,7 @@ impl Bits {
         }
     }
 
-    /// Numbers in this set and not in `other`, ascending.
+    /// Returns the numbers in this set and not in `other`, ascending.
     pub(crate) fn minus<'a>(&'a self, other: &'a Bits) -> impl Iterator<Item = u32> + 'a {
         self.0.iter().zip(&other.0).enumerate().flat_map(|(i, (a, b))| {
             let mut word = a & !b;

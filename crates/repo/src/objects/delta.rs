@@ -1,5 +1,5 @@
-//! Making deltas (gitformat-pack, "Deltified representation"): one object said as copies from another and new
-//! bytes.
+//! Makes deltas (gitformat-pack, "Deltified representation"): an object is expressed as copies from another
+//! and new bytes.
 
 use std::cmp::Ordering;
 use std::rc::Rc;
@@ -8,21 +8,21 @@ use weir_git::{HashKind, TreeIter, tree_entry_len};
 
 use crate::objects::tree_diff::{common_bytes, common_entries, tree_order};
 
-/// Matches shorter than this are not looked for: bytes hashed at a time.
+/// The number of bytes that are hashed at a time. Shorter matches are not found.
 const BLOCK: usize = 16;
-/// Every so many bytes of a source are indexed; a match is found if it holds a whole indexed block.
+/// A source is indexed at every multiple of this; a match is found if it holds a whole indexed block.
 const STRIDE: usize = 4;
-/// Places of one hash that are compared; more would be a repetitive source.
+/// The most places of one hash that are compared; only repetitive sources have more.
 const TRIED_MAX: usize = 16;
-/// The longest copy of one instruction that all readers take (pack version 2).
+/// The longest copy of one instruction that all readers accept (pack version 2).
 const COPY_MAX: usize = 0x10000;
 const INSERT_MAX: usize = 0x7f;
 const NONE: u32 = u32::MAX;
 
-/// An object that others may be said in terms of, indexed.
+/// An indexed object that deltas may build on.
 pub(crate) struct DeltaSource {
     data: Rc<Vec<u8>>,
-    /// The last indexed place of each hash, and for each indexed place the one before of the same hash.
+    /// The last indexed place of each hash, and for each indexed place the previous place with the same hash.
     heads: Vec<u32>,
     before: Vec<u32>,
     shift: u32,
@@ -50,8 +50,8 @@ impl DeltaSource {
         DeltaSource { data, heads, before, shift }
     }
 
-    /// The longest match of what starts at `at` in `target`: its place in the source and its length; length 0
-    /// if none.
+    /// Finds the longest match of the bytes at `at` in `target`. Returns its place in the source and its
+    /// length; length 0 if there is none.
     fn longest(&self, target: &[u8], at: usize) -> (usize, usize) {
         let mut best = (0, 0);
         let mut place = self.heads[hash(&target[at..], self.shift)];
@@ -69,7 +69,7 @@ impl DeltaSource {
         if best.1 >= BLOCK { best } else { (0, 0) }
     }
 
-    /// The delta that makes `target` of the source; `None` if it is longer than `bytes_max`.
+    /// Returns the delta that makes `target` of the source; `None` if it is longer than `bytes_max`.
     pub(crate) fn encode(&self, target: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
         let mut out = Vec::with_capacity(bytes_max.min(target.len() / 4) + 32);
         push_size(&mut out, self.data.len());
@@ -78,8 +78,8 @@ impl DeltaSource {
         Some(out)
     }
 
-    /// Appends to `out` what makes `target` of the source, which starts `shift` bytes into what the delta is
-    /// made of; `None` if the whole is longer than `bytes_max`.
+    /// Appends to `out` the instructions that make `target` of the source. The source starts `shift` bytes
+    /// into the delta's base. Returns `None` if `out` gets longer than `bytes_max`.
     fn encode_part(&self, target: &[u8], shift: usize, bytes_max: usize, out: &mut Vec<u8>) -> Option<()> {
         let (mut at, mut inserted) = (0, 0);
         while at + BLOCK <= target.len() {
@@ -91,7 +91,7 @@ impl DeltaSource {
                 }
                 continue;
             }
-            // What precedes it may match as well.
+            // The bytes before the match may match as well.
             while at > inserted && start > 0 && target[at - 1] == self.data[start - 1] {
                 (at, start, len) = (at - 1, start - 1, len + 1);
             }
@@ -108,13 +108,13 @@ impl DeltaSource {
     }
 }
 
-/// A change no longer than this is said without looking for matches in it.
+/// A change no longer than this is inserted without a search for matches in it.
 const SMALL_CHANGE_BYTES: usize = 96;
-/// What is looked for matches in around the place of a change.
+/// How many bytes of the source around a change are searched for matches.
 const MARGIN_BYTES: usize = 512;
 
-/// The delta that makes `target` of `source`; `None` if it is longer than `bytes_max`. What both start and
-/// end with is not searched.
+/// Returns the delta that makes `target` of `source`; `None` if it is longer than `bytes_max`. The common
+/// start and end of both are not searched.
 pub(crate) fn delta_of(source: &[u8], target: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
     let start = common_bytes(source, target);
     let end = common_end(&source[start..], &target[start..]);
@@ -135,7 +135,7 @@ pub(crate) fn delta_of(source: &[u8], target: &[u8], bytes_max: usize) -> Option
     (out.len() <= bytes_max).then_some(out)
 }
 
-/// How many bytes both end with.
+/// Returns the length of the common end of both.
 fn common_end(a: &[u8], b: &[u8]) -> usize {
     const WORD: usize = 32;
     let words = a.rchunks_exact(WORD).zip(b.rchunks_exact(WORD)).take_while(|(a, b)| a == b).count() * WORD;
@@ -146,8 +146,8 @@ fn common_end(a: &[u8], b: &[u8]) -> usize {
 /// Copies shorter than this take more than what they copy.
 const COPY_MIN: usize = 8;
 
-/// The delta that makes the tree `target` of the tree `source`: their entries are in one order, so nothing is
-/// searched. `None` if it is longer than `bytes_max`, or one is malformed.
+/// Returns the delta that makes the tree `target` of the tree `source`. Their entries are in one order, so
+/// nothing is searched. Returns `None` if the delta is longer than `bytes_max`, or if a tree is malformed.
 pub(crate) fn tree_delta(hash: HashKind, source: &[u8], target: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(bytes_max.min(512) + 32);
     push_size(&mut out, source.len());
@@ -159,7 +159,7 @@ pub(crate) fn tree_delta(hash: HashKind, source: &[u8], target: &[u8], bytes_max
         let fresh = TreeIter::new(hash, &target[new + alike..]).next();
         let stale = TreeIter::new(hash, &source[old + alike..]).next();
         let len_at = |data: &[u8], at: usize| tree_entry_len(hash, &data[at..]);
-        // How far the copy goes, and what is passed on either side.
+        // How far the copy goes, and how many bytes are passed on either side.
         let (copied, passed_old, passed_new) = match (stale, fresh) {
             (_, None) => (alike, alike, alike),
             (None, Some(_)) => (alike, alike, alike + len_at(target, new + alike)?),
@@ -169,7 +169,7 @@ pub(crate) fn tree_delta(hash: HashKind, source: &[u8], target: &[u8], bytes_max
                 match tree_order(&stale.ok()?, &fresh.ok()?) {
                     Ordering::Less => (alike, after_old, alike),
                     Ordering::Greater => (alike, alike, after_new),
-                    // Mode and name, most often, and the first bytes of the id.
+                    // The copy mostly covers mode and name, and the first bytes of the id.
                     Ordering::Equal => (differ.min(after_old).min(after_new), after_old, after_new),
                 }
             }
@@ -279,7 +279,7 @@ mod tests {
         }
         let swapped = [&long[100_000..], &long[..100_000]].concat();
         assert!(check(&long, &swapped) < 60);
-        // The same bytes over and over must not take for ever.
+        // The same bytes over and over must not take too long.
         check(&vec![b'a'; 200_000], &vec![b'a'; 150_001]);
     }
 

@@ -9,7 +9,7 @@ const SLOTS: usize = 1 << 13;
 /// An object: its pack, its offset there, its kind and content.
 type Slot = (u32, u64, Kind, Rc<Vec<u8>>);
 
-/// Direct-mapped: a new object takes the slot of whatever was there.
+/// A direct-mapped cache: a new object replaces the previous object in its slot.
 pub(crate) struct DeltaCache {
     slots: Vec<Option<Slot>>,
     bytes: usize,

@@ -2,7 +2,7 @@
 
 use weir_git::{HashKind, Kind};
 
-/// Largest object read into memory, in bytes.
+/// The largest object that is read into memory, in bytes.
 pub(crate) const OBJECT_BYTES_MAX: u64 = 4 << 30;
 
 /// How an entry stores its object.
@@ -21,17 +21,18 @@ pub enum Stored {
 pub struct EntryHead {
     /// How the object is stored.
     pub stored: Stored,
-    /// Bytes of the inflated object or delta.
+    /// The size in bytes of the inflated object or delta.
     pub size: u64,
-    /// Bytes of the head, after which the zlib stream starts.
+    /// The length in bytes of the head; the zlib stream follows.
     pub len: usize,
 }
 
-/// Longest head: type and size 10, distance 10 or an id of 32.
+/// The longest head: type and size 10, distance 10 or an id of 32.
 pub const HEAD_BYTES_MAX: usize = 10 + 32;
 
 impl EntryHead {
-    /// Parses the head at the start of `data`: `None` if it is malformed, or cut off within `HEAD_BYTES_MAX`.
+    /// Parses the head at the start of `data`. Returns `None` if it is malformed, or cut off within
+    /// `HEAD_BYTES_MAX`.
     pub fn parse(hash: HashKind, data: &[u8]) -> Option<EntryHead> {
         let mut c = *data.first()?;
         let mut p = 1;
@@ -127,14 +128,14 @@ fn delta_size(delta: &[u8], p: &mut usize) -> Option<u64> {
     }
 }
 
-/// The sizes a delta's head gives: of its base and of its result.
+/// Returns the two sizes in a delta's head: of its base and of its result.
 pub fn delta_sizes(delta: &[u8]) -> Option<(u64, u64)> {
     let mut p = 0;
     Some((delta_size(delta, &mut p)?, delta_size(delta, &mut p)?))
 }
 
-/// Applies `delta` to `base` and puts the result, of at most `result_bytes_max`, into `out`. `None` if the
-/// delta is malformed, made for another base, or its result is not as long as it says.
+/// Applies `delta` to `base` and writes the result, of at most `result_bytes_max`, to `out`. Returns `None`
+/// if the delta is malformed, made for another base, or its result does not have the size in its head.
 pub fn apply_delta(base: &[u8], delta: &[u8], result_bytes_max: u64, out: &mut Vec<u8>) -> Option<()> {
     let mut p = 0;
     let base_size = delta_size(delta, &mut p)?;
@@ -144,7 +145,7 @@ pub fn apply_delta(base: &[u8], delta: &[u8], result_bytes_max: u64, out: &mut V
     }
     let result_size = usize::try_from(result_size).ok()?;
     out.clear();
-    // A delta can say more than it makes: reserve in step with the base, grow as needed.
+    // A delta can claim a larger result than it makes. So reserve in step with the base, and grow as needed.
     out.reserve(result_size.min(base.len().saturating_mul(2).saturating_add(delta.len()).saturating_add(64)));
     while let Some(&op) = delta.get(p) {
         p += 1;

@@ -20,11 +20,11 @@ fn be32(data: &[u8], at: usize) -> u32 {
 }
 
 impl Index {
-    /// Checks the shape of an index: header, fan-out and length. Ids and offsets are checked where they are
-    /// used.
+    /// Opens an index and checks its shape: header, fan-out and length. Ids and offsets are checked where
+    /// they are used.
     ///
     /// # Errors
-    /// [`crate::Error::Corrupt`] with `name` in it.
+    /// [`crate::Error::Corrupt`] with `name` in it, if the shape is wrong.
     pub fn open(name: &str, data: Region, hash: HashKind) -> Result<Index> {
         if data.len() < HEADER_BYTES + 2 * hash.len() || data[..8] != *b"\xfftOc\0\0\0\x02" {
             return corrupt(name, "not a version 2 pack index");
@@ -40,19 +40,19 @@ impl Index {
         let count = previous;
         let fixed = HEADER_BYTES as u64 + u64::from(count) * (hash.len() as u64 + 8) + 2 * hash.len() as u64;
         let len = data.len() as u64;
-        // At most one 64-bit offset an object follows.
+        // At most one 64-bit offset per object follows.
         if len < fixed || !(len - fixed).is_multiple_of(8) || (len - fixed) / 8 > u64::from(count) {
             return corrupt(name, format!("{len} bytes are not right for {count} objects"));
         }
         Ok(Index { data, hash, count })
     }
 
-    /// Number of objects.
+    /// Returns the number of objects.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// The raw id at `position`, which must be below [`Index::count`].
+    /// Returns the raw id at `position`, which must be below [`Index::count`].
     #[inline]
     pub fn raw_id(&self, position: u32) -> &[u8] {
         let len = self.hash.len();
@@ -60,12 +60,12 @@ impl Index {
         &self.data[at..at + len]
     }
 
-    /// The id at `position`.
+    /// Returns the id at `position`.
     pub fn oid(&self, position: u32) -> Oid {
         Oid::from_bytes(self.hash, self.raw_id(position)).expect("of its length")
     }
 
-    /// The offset in the pack of the object at `position`; `None` if the index is corrupt there.
+    /// Returns the offset in the pack of the object at `position`; `None` if the index is corrupt there.
     #[inline]
     pub fn offset(&self, position: u32) -> Option<u64> {
         let n = self.count as usize;
@@ -79,23 +79,23 @@ impl Index {
         (at + 8 <= end).then(|| u64::from_be_bytes(self.data[at..at + 8].try_into().expect("eight bytes")))
     }
 
-    /// Largest offset that [`Index::offsets`] holds itself.
+    /// The largest offset that [`Index::offsets`] holds itself.
     pub(crate) const SMALL_OFFSET_MAX: u64 = 0x7fff_ffff;
 
-    /// The table of offsets in the pack by position, big-endian; larger ones than [`Index::SMALL_OFFSET_MAX`]
-    /// are places in another table.
+    /// Returns the table of offsets in the pack by position, big-endian. Offsets above
+    /// [`Index::SMALL_OFFSET_MAX`] are replaced by places in another table.
     pub(crate) fn offsets(&self) -> &[[u8; 4]] {
         let n = self.count as usize;
         let table = HEADER_BYTES + n * (self.hash.len() + 4);
         self.data[table..table + n * 4].as_chunks().0
     }
 
-    /// The CRC-32 of the entry at `position`.
+    /// Returns the CRC-32 of the entry at `position`.
     pub fn crc32(&self, position: u32) -> u32 {
         be32(&self.data, HEADER_BYTES + self.count as usize * self.hash.len() + position as usize * 4)
     }
 
-    /// The position of the raw id `id`.
+    /// Returns the position of the raw id `id`.
     #[inline]
     pub fn find(&self, id: &[u8]) -> Option<u32> {
         let first_eight = |id: &[u8]| u64::from_be_bytes(id[..8].try_into().expect("eight bytes"));
@@ -104,7 +104,7 @@ impl Index {
         let (mut low, mut high) = self.fan_out(id[0]);
         let end = high;
         if low < high {
-            // Ids are uniform: the place is within some dozen of where it should be.
+            // Ids are uniform: the place is within some dozen of the guess.
             let guess = low + ((u64::from(high - low) * (key << 8 >> 32)) >> 32) as u32;
             let mut stride = 8;
             if is_below(guess) {
@@ -136,7 +136,7 @@ impl Index {
         (low..end).take_while(|&p| first_eight(self.raw_id(p)) == key).find(|&p| self.raw_id(p) == id)
     }
 
-    /// Positions of ids whose hexadecimal starts with `prefix` (4 or more digits), at most `max` of them.
+    /// Returns the positions of ids whose hexadecimal starts with `prefix` (4 or more digits), at most `max`.
     pub fn find_prefix(&self, prefix: &str, max: usize) -> Vec<u32> {
         let Ok(first) = u8::from_str_radix(prefix.get(..2).unwrap_or(""), 16) else { return Vec::new() };
         let (low, high) = self.fan_out(first);
@@ -148,32 +148,32 @@ impl Index {
         (low, be32(&self.data, 8 + usize::from(first) * 4))
     }
 
-    /// The checksum of the pack this index belongs to.
+    /// Returns the checksum of the pack that this index belongs to.
     pub fn pack_checksum(&self) -> Oid {
         let len = self.hash.len();
         let at = self.data.len() - 2 * len;
         Oid::from_bytes(self.hash, &self.data[at..at + len]).expect("of its length")
     }
 
-    /// The whole file.
+    /// Returns the whole file.
     pub fn data(&self) -> &Region {
         &self.data
     }
 
-    /// The size of the index file in bytes.
+    /// Returns the size of the index file in bytes.
     pub fn size_bytes(&self) -> u64 {
         self.data.len() as u64
     }
 }
 
-/// What an index says of one object.
+/// The index's data of one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexEntry {
-    /// Its id.
+    /// The id of the object.
     pub oid: Oid,
     /// Where its entry starts in the pack.
     pub offset: u64,
-    /// CRC-32 of the entry as it is stored.
+    /// The CRC-32 of the entry as it is stored.
     pub crc32: u32,
 }
 
@@ -228,7 +228,7 @@ pub fn write_reverse_index(hash: HashKind, order: &[u32], pack_checksum: &Oid) -
     out
 }
 
-/// Appends the checksum of all that is in `out`, as git's files end.
+/// Appends the checksum of everything in `out`, as at the end of git's files.
 pub(crate) fn append_checksum(hash: HashKind, out: &mut Vec<u8>) {
     let mut sum = plain_sha(hash);
     sum.update(out);

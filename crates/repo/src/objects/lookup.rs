@@ -1,4 +1,4 @@
-//! Objects by id: which pack or folder holds each.
+//! Finds objects by id: which pack or folder holds each.
 
 use std::sync::Arc;
 
@@ -8,21 +8,21 @@ use crate::error::Result;
 use crate::objects::loose::Loose;
 use crate::objects::pack::Pack;
 
-/// Where an object lies.
+/// The place of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Location {
     /// In a pack.
     Packed {
-        /// Which of [`Objects::packs`].
+        /// The index of the pack in [`Objects::packs`].
         pack: u32,
-        /// Its position in the pack's index.
+        /// The position in the pack's index.
         position: u32,
     },
-    /// In a file of its own, in which of the object folders.
+    /// In a loose file; the number is that of the object folder.
     Loose(u32),
 }
 
-/// The objects of a repository: packs, the oldest first, and folders of loose ones.
+/// The objects of a repository: packs, oldest first, and folders of loose objects.
 pub struct Objects {
     pub(crate) hash: HashKind,
     pub(crate) packs: Vec<Arc<Pack>>,
@@ -35,26 +35,26 @@ impl Objects {
         Objects { hash, packs, loose: Vec::new() }
     }
 
-    /// Returns the hash that objects are named by.
+    /// Returns the hash that names the objects.
     pub fn hash(&self) -> HashKind {
         self.hash
     }
 
-    /// Returns the packs, oldest first; those of a base come before.
+    /// Returns the packs, oldest first; those of a base come before the others.
     pub fn packs(&self) -> &[Arc<Pack>] {
         &self.packs
     }
 
-    /// Where the object lies, if it is here.
+    /// Returns where the object is, if it is here.
     pub fn locate(&self, oid: &Oid) -> Option<Location> {
         self.locate_raw(oid.as_bytes())
     }
 
-    /// Returns where the object with the raw id `id` lies, if it is here. The id must be as long as the
+    /// Returns where the object with the raw id `id` is, if it is here. The id must be as long as the
     /// repository's hash.
     pub fn locate_raw(&self, id: &[u8]) -> Option<Location> {
-        // The oldest first: later packs may repeat an object to be complete, and each has one place it is
-        // numbered by.
+        // The oldest pack comes first: later packs may repeat an object to be complete, and each object must
+        // have one number.
         for (pack, p) in self.packs.iter().enumerate() {
             if let Some(position) = p.index().find(id) {
                 return Some(Location::Packed { pack: pack as u32, position });
@@ -63,13 +63,13 @@ impl Objects {
         self.loose.iter().position(|l| l.contains(id)).map(|i| Location::Loose(i as u32))
     }
 
-    /// Whether the object is here.
+    /// Returns whether the object is here.
     pub fn contains(&self, oid: &Oid) -> bool {
         self.locate(oid).is_some()
     }
 
-    /// The place an object is numbered by across all packs: ranks of the first pack, then of the second, and
-    /// so on. `None` for loose objects.
+    /// Returns the number of an object across all packs: ranks of the first pack, then of the second, and so
+    /// on. Returns `None` for loose objects.
     ///
     /// # Errors
     /// If an index is corrupt.
@@ -79,15 +79,15 @@ impl Objects {
         Ok(Some(before + self.packs[pack as usize].rank(position)?))
     }
 
-    /// The place that an object has in a table of all that packs have: index positions of the first pack,
-    /// then of the second, and so on. `None` for loose objects.
+    /// Returns the place of an object in a table of all packed objects: index positions of the first pack,
+    /// then of the second, and so on. Returns `None` for loose objects.
     pub(crate) fn place(&self, location: Location) -> Option<u32> {
         let Location::Packed { pack, position } = location else { return None };
         let before: u64 = self.packs[..pack as usize].iter().map(|p| u64::from(p.index().count())).sum();
         u32::try_from(before + u64::from(position)).ok()
     }
 
-    /// The pack and the index position of the object with the place `place`, which must be below
+    /// Returns the pack and the index position of the object with the place `place`, which must be below
     /// [`Objects::packed_count`].
     pub(crate) fn at_place(&self, mut place: u32) -> (u32, u32) {
         let mut pack = 0;
@@ -98,16 +98,16 @@ impl Objects {
         (pack as u32, place)
     }
 
-    /// Objects in all packs, duplicates counted.
+    /// Returns the number of objects in all packs, duplicates counted.
     pub fn packed_count(&self) -> u64 {
         self.packs.iter().map(|p| u64::from(p.index().count())).sum()
     }
 
-    /// Checks that all that was read of the packs so far was there: what a disk cannot read there are zeroes
-    /// for.
+    /// Checks that everything read from the packs so far could be read: where the disk fails, zeroes are
+    /// read.
     ///
     /// # Errors
-    /// If something could not be read; then nothing that was worked out is to be given away.
+    /// If a part could not be read. Then nothing that was computed from it may be sent.
     pub(crate) fn check_reads(&self) -> Result<()> {
         self.packs.iter().try_for_each(|pack| {
             pack.data().check()?;

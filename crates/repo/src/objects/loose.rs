@@ -1,4 +1,4 @@
-//! Loose objects: a file each (gitrepository-layout, "objects/[0-9a-f][0-9a-f]").
+//! Loose objects, each in a file (gitrepository-layout, "objects/[0-9a-f][0-9a-f]").
 
 use std::path::{Path, PathBuf};
 
@@ -10,13 +10,13 @@ use crate::files::read_at_most;
 use crate::objects::entry::OBJECT_BYTES_MAX;
 use crate::objects::zlib::Inflate;
 
-/// What is added at a time, at least, to the room for an object that is inflated.
+/// The smallest size from which the buffer of an inflated object is doubled.
 const GROWTH_BYTES_MIN: usize = 64 << 10;
 
 /// Returns the loose object `oid` below `objects`, a folder of objects, of at most `bytes_max` bytes.
 ///
 /// # Errors
-/// If it cannot be read, is none, or is larger: [`Error::TooLarge`].
+/// If the file cannot be read, is no loose object, or is larger: [`Error::TooLarge`].
 pub fn read_loose(objects: &Path, oid: &Oid, bytes_max: u64) -> Result<(Kind, Vec<u8>)> {
     Loose { folder: objects.to_owned() }.read_at_most(oid, bytes_max, &mut Inflate::default())
 }
@@ -78,14 +78,14 @@ impl Loose {
                     return bad("its size is not what its header says");
                 }
                 out.truncate(len);
-                // In place: an object that was read is in memory once.
+                // In place, so that the object is in memory only once.
                 out.drain(..start);
                 return Ok((kind, out));
             }
             if len >= end + 16 {
                 return bad("it is longer than its header says");
             }
-            // Memory comes with the content, not with what the header says of it.
+            // Memory grows with the content, not with the size that the header claims.
             out.resize((end + 16).min(out.len().max(GROWTH_BYTES_MIN) * 2).max(out.len()), 0);
         }
     }

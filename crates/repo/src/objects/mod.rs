@@ -1,4 +1,4 @@
-//! Objects as packs and loose files hold them: found by id, read whole, compared. Knows no refs.
+//! Objects in packs and loose files: finds them by id, reads them whole, compares them. Knows no refs.
 
 pub(crate) mod bits;
 pub(crate) mod delta;

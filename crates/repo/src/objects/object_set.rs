@@ -5,8 +5,8 @@ use weir_git::{Oid, OidSet};
 use crate::objects::bits::Bits;
 use crate::objects::lookup::{Location, Objects};
 
-/// A set of objects of one repository: a bit for each that its packs have, and the ids of others, loose or
-/// not here at all.
+/// A set of objects of one repository: a bit for each object in its packs, and the ids of others, loose or
+/// missing.
 pub(crate) struct ObjectSet {
     numbers: Bits,
     others: OidSet,
@@ -20,7 +20,7 @@ impl ObjectSet {
         }
     }
 
-    /// Adds `oid`, which `objects` has at `location`. Says whether it was not in yet.
+    /// Adds `oid`, which `objects` has at `location`. Returns whether it was new.
     pub(crate) fn insert(&mut self, objects: &Objects, oid: &Oid, location: Option<Location>) -> bool {
         match location.and_then(|location| objects.place(location)) {
             Some(place) => self.numbers.set(place),
@@ -28,7 +28,7 @@ impl ObjectSet {
         }
     }
 
-    /// Whether `oid`, which `objects` has at `location`, is in.
+    /// Returns whether the set contains `oid`, which `objects` has at `location`.
     pub(crate) fn contains(&self, objects: &Objects, oid: &Oid, location: Option<Location>) -> bool {
         match location.and_then(|location| objects.place(location)) {
             Some(place) => self.numbers.get(place),
@@ -36,7 +36,7 @@ impl ObjectSet {
         }
     }
 
-    /// Takes `oid` out.
+    /// Removes `oid`.
     pub(crate) fn remove(&mut self, objects: &Objects, oid: &Oid, location: Option<Location>) {
         match location.and_then(|location| objects.place(location)) {
             Some(place) => self.numbers.clear(place),
@@ -46,7 +46,7 @@ impl ObjectSet {
         }
     }
 
-    /// Adds all of `other`, which is of the same repository.
+    /// Adds all of `other`, which must be of the same repository.
     pub(crate) fn extend(&mut self, other: &ObjectSet) {
         self.numbers.or(&other.numbers.0);
         self.others.extend(&other.others);

@@ -10,7 +10,7 @@ use crate::error::{Result, corrupt};
 use crate::objects::entry::{EntryHead, Stored};
 use crate::objects::index::Index;
 
-/// Bytes of a pack's header: signature, version, count.
+/// The size of a pack's header in bytes: signature, version, count.
 pub const PACK_HEADER_BYTES: u64 = 12;
 
 /// A pack with its index.
@@ -21,30 +21,31 @@ pub struct Pack {
     index: Index,
     hash: HashKind,
     order: OnceLock<PackOrder>,
-    /// The reverse index, if there is one of the right shape: it saves sorting, and is checked as it is read.
+    /// The reverse index, if there is one of the right shape. It saves sorting, and is checked as it is read.
     reverse: Option<Region>,
-    /// How often a rank was looked for in the reverse index.
+    /// How often a rank was searched for in the reverse index.
     rank_searches: AtomicU32,
 }
 
-/// Bytes of a reverse index before its positions.
+/// The bytes of a reverse index before its positions.
 const REVERSE_HEADER_BYTES: usize = 12;
-/// So many searches for ranks cost what the whole order does.
+/// This many searches for ranks cost as much as the whole order.
 const RANK_SEARCHES_MAX: u32 = 8192;
 
-/// The objects of a pack in the order they lie in it.
+/// The objects of a pack, in pack order.
 #[derive(Debug)]
 pub struct PackOrder {
     /// Index positions by rank in the pack.
     pub index_by_rank: Vec<u32>,
     /// Ranks in the pack by index position.
     pub rank_by_index: Vec<u32>,
-    /// Where entries start, by rank; the last one is where all end.
+    /// Where entries start, by rank. The last value is where the last entry ends.
     offsets: Vec<u64>,
 }
 
 impl PackOrder {
-    /// Where the entry of the object with rank `rank` starts; where all end, for one more than the last.
+    /// Returns where the entry of rank `rank` starts. For the number of entries it returns where the last one
+    /// ends.
     #[inline]
     pub fn offset(&self, rank: u32) -> u64 {
         self.offsets[rank as usize]
@@ -52,11 +53,11 @@ impl PackOrder {
 }
 
 impl Pack {
-    /// Checks header, index and that they belong together. `name` is without suffix, for messages and
-    /// companions.
+    /// Opens a pack: checks the header, the index, and that they belong together. `name` has no suffix; it is
+    /// used for messages and companion files.
     ///
     /// # Errors
-    /// If one is corrupt.
+    /// If the pack or its index is corrupt.
     pub fn open(name: &str, data: Region, index: Region, hash: HashKind) -> Result<Pack> {
         let index = Index::open(&format!("{name}.idx"), index, hash)?;
         let trailer = hash.len();
@@ -84,35 +85,35 @@ impl Pack {
         })
     }
 
-    /// The name without suffix: `objects/pack/pack-<checksum>`.
+    /// Returns the name without suffix: `objects/pack/pack-<checksum>`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The whole pack.
+    /// Returns the whole pack.
     pub fn data(&self) -> &Region {
         &self.data
     }
 
-    /// Its index.
+    /// Returns the index of the pack.
     pub fn index(&self) -> &Index {
         &self.index
     }
 
-    /// Its trailing checksum.
+    /// Returns the trailing checksum of the pack.
     pub fn checksum(&self) -> Oid {
         self.index.pack_checksum()
     }
 
-    /// Where entries end: the length without the trailer.
+    /// Returns where the entries end: the length without the trailer.
     pub fn entries_end(&self) -> u64 {
         (self.data.len() - self.hash.len()) as u64
     }
 
-    /// The head of the entry at `offset`.
+    /// Returns the head of the entry at `offset`.
     ///
     /// # Errors
-    /// If there is none.
+    /// If there is no entry at `offset`.
     #[inline]
     pub fn entry(&self, offset: u64) -> Result<EntryHead> {
         let end = self.entries_end();
@@ -134,7 +135,7 @@ impl Pack {
         }
     }
 
-    /// The offset of the object at index position `position`.
+    /// Returns the offset of the object at index position `position`.
     ///
     /// # Errors
     /// If the index is corrupt.
@@ -149,7 +150,7 @@ impl Pack {
         }
     }
 
-    /// Whether each entry's CRC-32 is what the index says. Reads all of the pack.
+    /// Checks whether each entry has the CRC-32 of the index. Reads the whole pack.
     ///
     /// # Errors
     /// If the index is damaged.
@@ -166,8 +167,8 @@ impl Pack {
         Ok(true)
     }
 
-    /// This pack with the reverse index (gitformat-pack, "pack-*.rev files") in `data`, if that looks like
-    /// one of it.
+    /// Returns this pack with the reverse index (gitformat-pack, "pack-*.rev files") in `data`, if that has
+    /// the right shape and checksum.
     pub(crate) fn with_reverse_index(self, data: Option<Region>) -> Pack {
         let end = REVERSE_HEADER_BYTES + self.index.count() as usize * 4;
         let is_of_it = |data: &Region| {
@@ -179,7 +180,7 @@ impl Pack {
         Pack { reverse, ..self }
     }
 
-    /// The order that the reverse index tells, if it tells the truth.
+    /// Returns the order of the reverse index, if it is correct.
     fn stored_order(&self) -> Result<Option<PackOrder>> {
         let n = self.index.count() as usize;
         let Some(data) = &self.reverse else { return Ok(None) };
@@ -193,7 +194,7 @@ impl Pack {
                 return Ok(None);
             }
             let offset = self.offset(position)?;
-            // Ever further: so none is named twice, and none left out.
+            // Offsets must ascend, so no object is named twice and none is left out.
             if offsets.last().is_some_and(|last| *last >= offset) {
                 return Ok(None);
             }
@@ -204,7 +205,7 @@ impl Pack {
         Ok(Some(PackOrder { index_by_rank, rank_by_index, offsets }))
     }
 
-    /// Index position and start of the object with rank `rank`, from the reverse index alone.
+    /// Returns index position and start of the object with rank `rank`, from the reverse index alone.
     #[inline]
     fn stored_place(&self, rank: u32) -> Option<(u32, u64)> {
         let at = REVERSE_HEADER_BYTES + rank as usize * 4;
@@ -213,10 +214,9 @@ impl Pack {
         Some((position, offset))
     }
 
-    /// Index position, start and end of the object with rank `rank`, from the reverse index alone. It
-    /// compares the object with the one before and the two after, so that no single wrong position passes.
-    /// Where their order is wrong it returns `None`, and the caller builds the whole order, which finds the
-    /// fault.
+    /// Returns index position, start and end of the object with rank `rank`, from the reverse index alone. It
+    /// compares the object with the one before and the two after, so that no single wrong position passes. If
+    /// their order is wrong it returns `None`. Then the caller builds the whole order, which finds the fault.
     #[inline]
     fn stored_extent(&self, rank: u32) -> Option<(u32, u64, u64)> {
         let count = self.index.count();
@@ -232,7 +232,7 @@ impl Pack {
             .then_some((position, start, end))
     }
 
-    /// The first rank whose object starts at `offset` or later, as the reverse index has it.
+    /// Returns the first rank whose object starts at `offset` or later, according to the reverse index.
     fn stored_rank_from(&self, offset: u64) -> Option<u32> {
         if self.reverse.is_none() || self.rank_searches.fetch_add(1, Ordering::Relaxed) >= RANK_SEARCHES_MAX {
             return None;
@@ -245,8 +245,8 @@ impl Pack {
         Some(low)
     }
 
-    /// Index position, start and end of the object with rank `rank`, looked up where they are stored until
-    /// something needs the whole order.
+    /// Returns index position, start and end of the object with rank `rank`. It uses the stored indexes until
+    /// the whole order has been built.
     ///
     /// # Errors
     /// If the index is corrupt, or there is no such rank.
@@ -264,8 +264,8 @@ impl Pack {
         }
     }
 
-    /// Where the entries of the ranks `first..=last` start, and where the last one ends: one more than ranks,
-    /// ascending.
+    /// Returns where the entries of the ranks `first..=last` start, and where the last one ends: one value
+    /// more than ranks, ascending.
     ///
     /// # Errors
     /// If the index is corrupt, or there is no such rank.
@@ -278,7 +278,8 @@ impl Pack {
             let positions =
                 &reverse[REVERSE_HEADER_BYTES..].as_chunks::<4>().0[first as usize..=last as usize];
             let offsets = self.index.offsets();
-            // Nothing but reads that do not wait for each other; what is wrong shows in the order.
+            // These reads do not depend on each other. A wrong value breaks the order, which is checked
+            // below.
             starts.extend(positions.iter().map(|p| {
                 offsets.get(u32::from_be_bytes(*p) as usize).map_or(0, |o| u64::from(u32::from_be_bytes(*o)))
             }));
@@ -297,7 +298,7 @@ impl Pack {
         Ok(starts)
     }
 
-    /// The rank of the object at index position `position`, which must be below its count.
+    /// Returns the rank of the object at index position `position`, which must be below the count.
     ///
     /// # Errors
     /// If the index is corrupt.
@@ -312,7 +313,7 @@ impl Pack {
         Ok(self.order()?.rank_by_index[position as usize])
     }
 
-    /// The order of objects in the pack; read or computed when first asked for.
+    /// Returns the order of objects in the pack. It is read or computed on first use.
     ///
     /// # Errors
     /// If the index is corrupt.
@@ -338,10 +339,10 @@ impl Pack {
         Ok(self.order.get_or_init(|| PackOrder { index_by_rank, rank_by_index, offsets }))
     }
 
-    /// The index position of the object whose entry starts at `offset`.
+    /// Returns the index position of the object whose entry starts at `offset`.
     ///
     /// # Errors
-    /// If no object's does.
+    /// If no object starts there.
     pub fn position_at(&self, offset: u64) -> Result<u32> {
         if self.order.get().is_none()
             && let Some((position, start)) =
@@ -358,7 +359,7 @@ impl Pack {
     }
 }
 
-/// The header of a pack of `count` objects.
+/// Returns the header of a pack of `count` objects.
 pub fn pack_header(count: u32) -> [u8; 12] {
     let mut header = *b"PACK\0\0\0\x02\0\0\0\0";
     header[8..].copy_from_slice(&count.to_be_bytes());
@@ -378,8 +379,8 @@ mod tests {
         unsafe { Region::map(file.into(), data.len() as u64) }.unwrap()
     }
 
-    /// A pack of `n` entries whose ids are in another order than they lie in, with the reverse index that
-    /// `lie` makes of the right one.
+    /// A pack of `n` entries whose ids are not in pack order. Its reverse index is what `lie` makes of the
+    /// right one.
     fn pack(n: u32, lie: impl Fn(&mut Vec<u32>)) -> (Pack, Vec<u32>, Vec<u64>) {
         let hash = HashKind::Sha1;
         let mut data = [b"PACK\0\0\0\x02".as_slice(), &n.to_be_bytes()].concat();
@@ -427,7 +428,7 @@ mod tests {
         ];
         for (i, lie) in lies.into_iter().enumerate() {
             for rank in 0..n {
-                // Each looked up first in a pack of its own: nothing is known from others.
+                // Each rank is looked up first in a fresh pack: nothing is known from other lookups.
                 let (p, positions, starts) = pack(n, lie);
                 let expected = (positions[rank as usize], starts[rank as usize], starts[rank as usize + 1]);
                 assert_eq!(p.extent(rank).unwrap(), expected, "lie {i}, rank {rank}");

@@ -11,43 +11,43 @@ use crate::objects::lookup::{Location, Objects};
 use crate::objects::resident::Resident;
 use crate::objects::zlib::Inflate;
 
-/// Bytes of a size at the start of a delta (gitformat-pack(5), "Deltified representation"): 64 bits, seven in
-/// each.
+/// The most bytes of a size at the start of a delta (gitformat-pack(5), "Deltified representation"): 64 bits,
+/// seven per byte.
 const DELTA_SIZE_BYTES_MAX: usize = 10;
-/// Longest delta chain followed; git makes 50, and 4095 at most.
+/// The longest delta chain that is followed; git makes 50, and 4095 at most.
 const CHAIN_LEN_MAX: usize = 10_000;
 const CACHE_BYTES_MAX: usize = 32 << 20;
-/// Objects larger than this are not held whole to be hashed; and are read in such pieces.
+/// Larger objects are not held whole to be hashed. They are read in pieces of the size below.
 const STREAMED_BYTES_MIN: u64 = 64 << 20;
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Tags of tags that are followed. They are rare and short, and git itself knows no bound: this one is
-/// against circles of forged hashes.
+/// The most tags of tags that are followed. They are rare and short, and git itself has no bound. This bound
+/// guards against cycles made with forged hashes.
 pub(crate) const TAGS_OF_TAGS_MAX: usize = 256;
-/// Tags whose targets are remembered.
+/// The most tags whose targets are remembered.
 const TAGS_KEPT_MAX: usize = 65_536;
 
-/// Entries and deltas larger than this are let go of as soon as they were used.
+/// Entries and deltas larger than this are released as soon as they were used.
 const RELEASED_BYTES_MIN: usize = 16 << 20;
 
 /// An object in memory.
 #[derive(Clone, Debug)]
 pub struct Object {
-    /// What it is.
+    /// The kind of the object.
     pub kind: Kind,
-    /// Its content.
+    /// The content of the object.
     pub data: Rc<Vec<u8>>,
 }
 
-/// Reads objects of one repository; keeps what delta chains share.
+/// Reads objects of one repository; caches what delta chains share.
 pub struct ObjectReader<'r> {
     objects: &'r Objects,
     inflate: Inflate,
     cache: DeltaCache,
     delta: Vec<u8>,
-    /// What tags point at: a request may ask for the same ones several times.
+    /// The targets of tags: a request may ask for the same tags several times.
     tags: OidMap<(Oid, Kind)>,
-    /// Where it is noted what is read of the pack with this number.
+    /// The number of a pack, and where the parts of it that are read are noted.
     resident: Option<(u32, &'r Resident)>,
 }
 
@@ -57,7 +57,7 @@ impl Objects {
         ObjectReader::new(self)
     }
 
-    /// Peels tags off `oid`; `None` if it is no tag.
+    /// Peels tags off `oid`; returns `None` if it is no tag.
     ///
     /// # Errors
     /// If an object is missing or corrupt.
@@ -87,20 +87,20 @@ impl<'r> ObjectReader<'r> {
         }
     }
 
-    /// Notes in `resident` what is read of the pack with the number `pack`.
+    /// Notes in `resident` which parts of the pack with the number `pack` are read.
     pub(crate) fn note_in(&mut self, pack: u32, resident: &'r Resident) {
         self.resident = Some((pack, resident));
     }
 
-    /// Returns the objects it reads.
+    /// Returns the objects that this reader reads.
     pub fn objects(&self) -> &'r Objects {
         self.objects
     }
 
-    /// The object called `oid`, if it is here.
+    /// Returns the object `oid`, if the repository has it.
     ///
     /// # Errors
-    /// If it is here and corrupt.
+    /// If the object is corrupt.
     pub fn read(&mut self, oid: &Oid) -> Result<Option<Object>> {
         match self.objects.locate(oid) {
             Some(location) => self.read_at(location, oid).map(Some),
@@ -108,7 +108,7 @@ impl<'r> ObjectReader<'r> {
         }
     }
 
-    /// The object called `oid`, which must be here.
+    /// Returns the object `oid`, which the repository must have.
     ///
     /// # Errors
     /// If it is missing or corrupt.
@@ -116,15 +116,15 @@ impl<'r> ObjectReader<'r> {
         self.read(oid)?.ok_or(Error::Missing(*oid))
     }
 
-    /// What `oid` points at if it is a tag that was looked at before, and what that is.
+    /// Returns the target of `oid` and its kind, if `oid` is a tag that was read before.
     pub(crate) fn known_tag(&self, oid: &Oid) -> Option<(Oid, Kind)> {
         self.tags.get(oid).copied()
     }
 
-    /// What the tag `oid` points at, and what that is; `None` if it is not here.
+    /// Returns the target of the tag `oid` and its kind; `None` if the target is missing.
     ///
     /// # Errors
-    /// If the tag is missing or one of them is corrupt.
+    /// If the tag is missing, or the tag or its target is corrupt.
     pub(crate) fn tag(&mut self, oid: &Oid) -> Result<Option<(Oid, Kind)>> {
         let data = self.require(oid)?.data;
         let target =
@@ -136,7 +136,7 @@ impl<'r> ObjectReader<'r> {
         Ok(Some((target, kind)))
     }
 
-    /// The object at `location`; `oid` is for loose objects and messages.
+    /// Returns the object at `location`; `oid` is used for loose objects and messages.
     ///
     /// # Errors
     /// If it is corrupt.
@@ -153,8 +153,8 @@ impl<'r> ObjectReader<'r> {
         }
     }
 
-    /// The id that the content of the object at `location` has. Large ones that are stored whole are hashed
-    /// piece by piece.
+    /// Computes the id of the object at `location` from its content. Large objects that are stored whole are
+    /// hashed piece by piece.
     ///
     /// # Errors
     /// If it is corrupt.
@@ -180,7 +180,7 @@ impl<'r> ObjectReader<'r> {
         Ok(ObjectHasher::hash(hash, object.kind, &object.data)?)
     }
 
-    /// The id of what `input` inflates to; `None` if that is not `size` bytes.
+    /// Returns the id of the inflated `input`; `None` if that is not `size` bytes.
     fn hash_in_pieces(&mut self, kind: Kind, size: u64, mut input: &[u8]) -> Result<Option<Oid>> {
         let mut hasher = ObjectHasher::object(self.objects.hash, kind, size);
         let mut window = vec![0; 512 << 10];
@@ -210,10 +210,10 @@ impl<'r> ObjectReader<'r> {
         }
     }
 
-    /// What an object is, by the heads of its entries only; `None` if it is not here.
+    /// Returns the kind of an object, from the heads of its entries only; `None` if it is missing.
     ///
     /// # Errors
-    /// If it is corrupt, or a delta of what is not here.
+    /// If the object is corrupt, or a delta whose base is missing.
     pub(crate) fn kind(&mut self, oid: &Oid) -> Result<Option<Kind>> {
         let mut at = *oid;
         for _ in 0..CHAIN_LEN_MAX {
@@ -227,7 +227,7 @@ impl<'r> ObjectReader<'r> {
             };
             let pack = &self.objects.packs[pack as usize];
             let mut offset = pack.offset(position)?;
-            // Bases by distance are in the same pack: no need to look for them.
+            // The base of an ofs-delta is in the same pack, so no lookup is needed.
             at = loop {
                 match pack.entry(offset)?.stored {
                     Stored::Whole(kind) => return Ok(Some(kind)),
@@ -246,7 +246,7 @@ impl<'r> ObjectReader<'r> {
         corrupt("a pack", format!("the delta chain of {oid} does not end"))
     }
 
-    /// The entry of an object, head and compressed content, if it is stored whole in a pack.
+    /// Returns the entry of an object, head and compressed content, if it is stored whole in a pack.
     ///
     /// # Errors
     /// If it is corrupt.
@@ -260,7 +260,7 @@ impl<'r> ObjectReader<'r> {
         if !matches!(head.stored, Stored::Whole(_)) || head.size > OBJECT_BYTES_MAX {
             return Ok(None);
         }
-        // Only the stream itself tells where it ends.
+        // Only the compressed stream itself shows where it ends.
         self.delta.resize(head.size as usize, 0);
         let body = &pack.data()[offset as usize + head.len..pack.entries_end() as usize];
         match self.inflate.exact(body, &mut self.delta) {
@@ -280,7 +280,8 @@ impl<'r> ObjectReader<'r> {
             let pack = &objects.packs[pack_number as usize];
             let head = pack.entry(offset)?;
             if head.size > OBJECT_BYTES_MAX {
-                // It is whole, and sent as it lies; only who must have all of it in memory cannot.
+                // The object is stored whole and can be sent as it lies. Only callers that need all of it in
+                // memory fail.
                 return Err(Error::Unsupported(format!(
                     "an object of {} bytes is not read into memory",
                     head.size
@@ -332,7 +333,7 @@ impl<'r> ObjectReader<'r> {
         Ok(Object { kind, data })
     }
 
-    /// Where the base of the delta at `offset` is, whose id is `at` bytes behind that.
+    /// Returns where the base of the delta at `offset` is. The base's id is `at` bytes behind that offset.
     fn base_of_ref_delta(&self, pack_number: u32, offset: u64, at: usize) -> Result<(u32, u64)> {
         let objects = self.objects;
         let pack = &objects.packs[pack_number as usize];
@@ -357,7 +358,7 @@ impl<'r> ObjectReader<'r> {
                 if let Some((_, resident)) = self.resident.filter(|(of, _)| *of == number) {
                     resident.was_read(start..start + consumed);
                 }
-                // What is read once need not stay this process's memory beside what was made of it.
+                // Pages that are read once need not stay in this process's memory beside the inflated data.
                 if consumed > RELEASED_BYTES_MIN {
                     pack.data().release_pages(start..start + consumed);
                 }
@@ -367,7 +368,7 @@ impl<'r> ObjectReader<'r> {
         }
     }
 
-    /// The kind of an object and its size, without inflating more than a delta's head.
+    /// Returns the kind and the size of an object, without inflating more than a delta's head.
     ///
     /// # Errors
     /// If it is corrupt.
@@ -424,7 +425,8 @@ impl<'r> ObjectReader<'r> {
     }
 }
 
-/// Follows tags from `oid` to something else; gives that and the tags passed. `None` if an object is missing.
+/// Follows tags from `oid` to an object of another kind. Returns that object and the tags passed; `None` if
+/// an object is missing.
 pub(crate) fn peel_through(
     reader: &mut ObjectReader<'_>,
     oid: &Oid,

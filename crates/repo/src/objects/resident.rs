@@ -1,19 +1,19 @@
-//! How much of a map counts as this process's memory.
+//! Limits how much of a map counts as this process's memory.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use weir_archive::Region;
 
-/// What the system maps at one fault, in bytes.
+/// The bytes that the system maps at one fault.
 const BLOCK_BYTES: usize = 64 << 10;
-/// Blocks that stay.
+/// The most blocks that stay in memory.
 const BLOCKS_MAX: usize = (48 << 20) / BLOCK_BYTES;
 
-/// A region that is read in no order, of which only some 48 MiB stay this process's memory at a time.
+/// A region that is read in any order, of which only some 48 MiB stay this process's memory at a time.
 pub(crate) struct Resident {
     region: Region,
-    /// Which blocks were read since the last that were let go.
+    /// The blocks that were read since pages were last released.
     read: Vec<AtomicBool>,
     read_count: AtomicUsize,
 }
@@ -21,7 +21,7 @@ pub(crate) struct Resident {
 impl Resident {
     pub(crate) fn new(region: Region) -> Resident {
         let blocks = region.len().div_ceil(BLOCK_BYTES);
-        // Small ones are never let go.
+        // Pages of a small region are never released.
         let noted = if blocks > BLOCKS_MAX { blocks } else { 0 };
         Resident {
             region,
@@ -34,15 +34,15 @@ impl Resident {
         &self.region
     }
 
-    /// Notes that `range` was read. If much was, its pages go back to the system, whose cache they stay in:
-    /// what is read again costs a fault.
+    /// Notes that `range` was read. If much was read, the pages go back to the system. They stay in its
+    /// cache, so reading them again costs a fault.
     pub(crate) fn was_read(&self, range: Range<usize>) {
         if self.read.is_empty() || range.is_empty() {
             return;
         }
         let mut count = 0;
         for block in &self.read[range.start / BLOCK_BYTES..=(range.end - 1) / BLOCK_BYTES] {
-            // Most were read before: a look costs no other core its cache line.
+            // Most blocks were read before. A plain load leaves the cache line with other cores.
             if !block.load(Ordering::Relaxed) && !block.swap(true, Ordering::Relaxed) {
                 count += 1;
             }

@@ -1,5 +1,5 @@
-//! Which entries of a tree are not as in others: on raw bytes, skipping what is alike without looking at
-//! entries.
+//! Finds the entries of a tree that differ from other trees. It compares raw bytes, and skips equal parts
+//! without parsing entries.
 
 use weir_git::{HashKind, ObjectError, Oid, TreeEntry, TreeIter, tree_entry_len};
 
@@ -9,16 +9,17 @@ use crate::objects::reader::ObjectReader;
 /// Trees nested deeper than this are refused; git's own limit is 2048 (core.maxTreeDepth).
 pub(crate) const TREE_DEPTH_MAX: usize = 2048;
 
-/// What stands in a tree and in none of some others.
+/// The entries of a tree that none of some other trees has.
 #[derive(Default)]
 pub(crate) struct Changed {
-    /// Trees, with those of the same name in the others.
+    /// The trees, each with those of the same name in the others.
     pub(crate) trees: Vec<(Oid, Vec<Oid>)>,
-    /// Blobs, with the first of the same name.
+    /// The blobs, each with the first of the same name in the others.
     pub(crate) blobs: Vec<(Oid, Option<Oid>)>,
 }
 
-/// What stands in `tree` and in none of `before`; those that are not here are passed over.
+/// Returns the entries that `tree` has and none of `before` has. Trees of `before` that are missing are
+/// skipped.
 ///
 /// # Errors
 /// If `tree` is missing or malformed.
@@ -34,8 +35,8 @@ pub(crate) fn changed(reader: &mut ObjectReader<'_>, tree: &Oid, before: &[Oid])
     Ok(found)
 }
 
-/// Calls `changed` for each entry that stands in `tree` and in none of `before`, with its id and those of
-/// entries of its name and sort there.
+/// Calls `changed` for each entry that `tree` has and none of `before` has, with its id and the ids of the
+/// entries of the same name and sort in `before`.
 ///
 /// # Errors
 /// As [`changed()`].
@@ -61,11 +62,11 @@ pub(crate) fn each_changed(
     .map_err(|source| Error::Object { oid: *tree, source })
 }
 
-/// Calls `changed` for each entry of `new` (but submodule links) that stands in none of `olds` with the same
-/// name, sort and id, with the entries of its name and sort that stand there.
+/// Calls `changed` for each entry of `new` (except submodule links) that none of `olds` has with the same
+/// name, sort and id. Passes the entries of its name and sort in `olds`.
 ///
 /// # Errors
-/// If `new` is malformed. What is malformed in `olds` is taken as absent.
+/// If `new` is malformed. Malformed entries in `olds` count as absent.
 pub(crate) fn changed_entries<'n, 'o>(
     hash: HashKind,
     new: &'n [u8],
@@ -76,7 +77,7 @@ pub(crate) fn changed_entries<'n, 'o>(
     let mut same_name = Vec::new();
     let mut rest = new;
     loop {
-        // Nearly all entries of a large tree are as in its parent's: pass over what is the same to the byte.
+        // Nearly all entries of a large tree are as in its parent's: bytes that are equal are skipped.
         for cursor in &mut cursors {
             let alike = common_start(hash, rest, cursor.rest);
             (rest, cursor.rest) = (&rest[alike..], &cursor.rest[alike..]);
@@ -100,9 +101,9 @@ pub(crate) fn changed_entries<'n, 'o>(
     }
 }
 
-/// Bytes that both start with.
+/// Returns the length of the common start of both.
 pub(crate) fn common_bytes(a: &[u8], b: &[u8]) -> usize {
-    // Wide steps while all is the same, then ever narrower ones.
+    // Compares in wide steps while everything is equal, then in narrower ones.
     let mut at = 0;
     for step in [2048, 256, 32] {
         let alike =
@@ -112,12 +113,12 @@ pub(crate) fn common_bytes(a: &[u8], b: &[u8]) -> usize {
     at + a[at..].iter().zip(&b[at..]).take_while(|(a, b)| a == b).count()
 }
 
-/// Bytes of whole entries that both start with.
+/// Returns the length in bytes of the whole entries that both start with.
 fn common_start(hash: HashKind, a: &[u8], b: &[u8]) -> usize {
     common_entries(hash, a, common_bytes(a, b))
 }
 
-/// Bytes of whole entries among the first `bytes` of `tree`.
+/// Returns the length in bytes of the whole entries among the first `bytes` of `tree`.
 pub(crate) fn common_entries(hash: HashKind, tree: &[u8], bytes: usize) -> usize {
     let mut at = 0;
     while let Some(len) = tree_entry_len(hash, &tree[at..])
@@ -128,7 +129,7 @@ pub(crate) fn common_entries(hash: HashKind, tree: &[u8], bytes: usize) -> usize
     at
 }
 
-/// Moves through a tree in step with another one.
+/// Moves through a tree in step with another tree.
 struct Cursor<'a> {
     hash: HashKind,
     rest: &'a [u8],
@@ -139,7 +140,8 @@ impl<'a> Cursor<'a> {
         Cursor { hash, rest: data }
     }
 
-    /// The entry of the same name and sort, which is passed; entries must be asked for in tree order.
+    /// Returns the entry of the same name and sort, and moves past it. Entries must be asked for in tree
+    /// order.
     fn find(&mut self, wanted: &TreeEntry<'_>) -> Option<TreeEntry<'a>> {
         loop {
             let entry = TreeIter::new(self.hash, self.rest).next()?.ok()?;
@@ -155,7 +157,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// The order of entries in a tree: by name, with `/` after the names of trees.
+/// Compares entries in the order of a tree: by name, with `/` after the names of trees.
 pub(crate) fn tree_order(a: &TreeEntry<'_>, b: &TreeEntry<'_>) -> std::cmp::Ordering {
     let common = a.name.len().min(b.name.len());
     a.name[..common].cmp(&b.name[..common]).then_with(|| {

@@ -1,4 +1,4 @@
-//! zlib streams of known length, as packs hold them.
+//! zlib streams of known length, as in packs.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use sirocco::Format;
 use sirocco::deflate::{Encoder, Flush, Level};
 use sirocco::inflate::Decoder;
 
-/// Bytes of a stream that are made at a time.
+/// The bytes of a stream that are made at a time.
 const PIECE_BYTES: usize = 256 << 10;
 
 /// A reusable inflater; its tables are costly to set up.
@@ -19,8 +19,8 @@ impl Default for Inflate {
 }
 
 impl Inflate {
-    /// Inflates the stream at the start of `input` into `out`, which it must fill exactly. Returns the bytes
-    /// it took of `input`; `None` if the stream is corrupt, cut off, or of another length.
+    /// Inflates the stream at the start of `input` into `out`, which it must fill exactly. Returns the number
+    /// of bytes read from `input`; `None` if the stream is corrupt, cut off, or of another length.
     pub fn exact(&mut self, input: &[u8], out: &mut [u8]) -> Option<usize> {
         self.0.reset();
         let len = out.len();
@@ -28,7 +28,7 @@ impl Inflate {
         let (mut consumed, mut done, mut produced) =
             (progress.consumed, progress.done, progress.output.len());
         if !done && produced == len {
-            // The end marker of a stream whose output just fits may need one more call.
+            // A stream whose output just fits may need one more call to reach its end marker.
             let progress = self.0.decompress(&input[consumed..], out, true).ok()?;
             consumed += progress.consumed;
             produced += progress.output.len();
@@ -37,14 +37,14 @@ impl Inflate {
         (done && produced == len).then_some(consumed)
     }
 
-    /// Inflates as much of the stream at the start of `input` as fits into `out`. Returns how much it is;
-    /// `None` if the stream is corrupt as far as that.
+    /// Inflates as much of the stream at the start of `input` as fits into `out`. Returns the number of
+    /// bytes; `None` if that part of the stream is corrupt.
     pub fn prefix(&mut self, input: &[u8], out: &mut [u8]) -> Option<usize> {
         self.0.reset();
         Some(self.0.decompress(input, out, true).ok()?.output.len())
     }
 
-    /// The decoder, for streaming.
+    /// Returns the decoder, for streaming.
     pub(crate) fn decoder(&mut self) -> &mut Decoder {
         &mut self.0
     }
@@ -54,15 +54,15 @@ impl Inflate {
 pub struct Deflate(Encoder);
 
 impl Deflate {
-    /// At zlib's `level`, 0 to 9.
+    /// Makes a deflater with zlib's `level`, 0 to 9.
     pub fn new(level: u8) -> Deflate {
         Deflate(Encoder::new(Format::Zlib, Level::new(level.min(9))))
     }
 
-    /// Gives the stream of `data` to `give`, a piece at a time.
+    /// Passes the compressed stream of `data` to `give`, a piece at a time.
     ///
     /// # Errors
-    /// Of `give`.
+    /// If `give` fails.
     pub fn pieces(&mut self, data: &[u8], mut give: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
         self.0.reset();
         let mut piece = vec![0; PIECE_BYTES];
@@ -76,7 +76,7 @@ impl Deflate {
         }
     }
 
-    /// Appends the stream of `data` to `out`.
+    /// Appends the compressed stream of `data` to `out`.
     pub fn append(&mut self, data: &[u8], out: &mut Vec<u8>) {
         self.0.reset();
         let mut end = out.len();

@@ -1,4 +1,4 @@
-//! Reachability bitmaps of one pack (gitformat-bitmap, version 1): reading in place, and writing.
+//! Reads the reachability bitmaps of one pack (gitformat-bitmap, version 1) in place, and writes them.
 
 use std::collections::HashMap;
 
@@ -13,8 +13,8 @@ fn be32(data: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(data.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// Xors an EWAH bitmap at `at` of `data` into `out`; gives where it ends. `None` if it is malformed or longer
-/// than `out`.
+/// Xors the EWAH bitmap at `at` of `data` into `out`. Returns where it ends; `None` if it is malformed or
+/// longer than `out`.
 fn ewah_xor(data: &[u8], at: usize, out: Option<&mut [u64]>) -> Option<usize> {
     let words = be32(data, at + 4)? as usize;
     let start = at + 8;
@@ -48,7 +48,7 @@ fn push_ewah(out: &mut Vec<u8>, words: &[u64], bits: u32) {
     let mut body: Vec<u64> = Vec::new();
     let mut last_marker = 0;
     let mut i = 0;
-    // Trailing zeroes need not be said, but a bitmap has at least one marker.
+    // Trailing zeroes need not be stored, but a bitmap has at least one marker.
     let end = words.iter().rposition(|w| *w != 0).map_or(0, |p| p + 1);
     loop {
         let bit = words.get(i).copied().unwrap_or(0) == !0;
@@ -72,7 +72,7 @@ fn push_ewah(out: &mut Vec<u8>, words: &[u64], bits: u32) {
     out.extend_from_slice(&(last_marker as u32).to_be_bytes());
 }
 
-/// Where the four kinds are, entries by number, and numbers by index position of the commit.
+/// The places of the four kinds, the entries by number, and their numbers by index position of the commit.
 type BitmapEntries = ([usize; 4], Vec<(usize, u8)>, HashMap<u32, u32>);
 
 /// The bitmaps of a pack.
@@ -81,14 +81,15 @@ pub(crate) struct Bitmaps {
     data: Region,
     /// Where the EWAHs of commits, trees, blobs and tags start.
     kinds: [usize; 4],
-    /// Where each entry's EWAH starts, and how many entries before stands the one it is xored with.
+    /// Where each entry's EWAH starts, and how many entries before it is the entry it is xored with.
     entries: Vec<(usize, u8)>,
     by_position: HashMap<u32, u32>,
     words: usize,
 }
 
 impl Bitmaps {
-    /// Checks header and entries of the bitmaps of a pack of `count` objects with the checksum `pack`.
+    /// Opens the bitmaps of a pack of `count` objects with the checksum `pack`, and checks their header and
+    /// entries.
     pub(crate) fn open(name: &str, data: Region, hash: HashKind, pack: &Oid, count: u32) -> Result<Bitmaps> {
         let parse = || -> Option<BitmapEntries> {
             let head = 12 + hash.len();
@@ -125,19 +126,19 @@ impl Bitmaps {
         }
     }
 
-    /// Ranks in the pack of commits, trees, blobs and tags.
+    /// Returns the ranks in the pack of commits, trees, blobs and tags.
     pub(crate) fn kinds(&self) -> [Vec<u64>; 4] {
         self.kinds.map(|at| {
             let mut out = vec![0; self.words];
-            // It was read once when it was opened: it is whole, but may be too long, and then counts as far
-            // as it goes.
+            // The bitmap was parsed when the file was opened, so it is complete. If it is longer than the
+            // pack, the part that fits counts.
             let _ = ewah_xor(&self.data, at, Some(&mut out));
             out
         })
     }
 
-    /// What is reachable from the commit at index position `position`, as ranks in the pack; `None` if it has
-    /// no bitmap.
+    /// Returns what is reachable from the commit at index position `position`, as ranks in the pack; `None`
+    /// if the commit has no bitmap.
     pub(crate) fn reachable(&self, position: u32) -> Option<Vec<u64>> {
         let mut entry = *self.by_position.get(&position)?;
         let mut out = vec![0; self.words];
@@ -152,24 +153,26 @@ impl Bitmaps {
     }
 }
 
-/// Bitmaps of a pack that are being written, one after the other. Held compressed, but for the last.
+/// The bitmaps of a pack while they are written, one after the other. All but the last are held compressed.
 pub(crate) struct BitmapWriter {
     hash: HashKind,
-    /// Objects of the pack.
+    /// The number of objects in the pack.
     count: u32,
     out: Vec<u8>,
     last: Vec<u64>,
-    /// Where each begins, and which one before it is the other half of it; 0 if it is whole.
+    /// Where each bitmap begins, and how many before it is the bitmap it is xored with; 0 if it is stored
+    /// whole.
     entries: Vec<(usize, u8)>,
 }
 
-/// Where the number of bitmaps stands.
+/// Where the number of bitmaps is stored.
 const ENTRY_COUNT_AT: usize = 8;
-/// Every so many bitmaps one is whole, so that none is far from one.
+/// One bitmap in this many is stored whole, so that a chain of xors stays short.
 const XORED_MAX: usize = 16;
 
 impl BitmapWriter {
-    /// For `pack`, of `count` objects. `kinds`: ranks of its commits, trees, blobs and tags.
+    /// Starts the bitmaps of `pack`, which has `count` objects. `kinds`: ranks of its commits, trees, blobs
+    /// and tags.
     pub(crate) fn new(hash: HashKind, pack: &Oid, count: u32, kinds: &[Bits; 4]) -> BitmapWriter {
         let mut out = b"BITM\0\x01\0\x01\0\0\0\0".to_vec();
         out.extend_from_slice(pack.as_bytes());
@@ -179,9 +182,9 @@ impl BitmapWriter {
         BitmapWriter { hash, count, out, last: Vec::new(), entries: Vec::new() }
     }
 
-    /// Adds what the commit at index position `position` reaches, as ranks. Ones that follow each other
-    /// should be alike: each is stored as what differs from the one before, where that is shorter. Returns
-    /// its number.
+    /// Adds what the commit at index position `position` reaches, as ranks. Bitmaps that follow each other
+    /// should be alike: each is stored as its difference from the one before, if that is shorter. Returns the
+    /// bitmap's number.
     pub(crate) fn push(&mut self, position: u32, reachable: Bits) -> usize {
         let mut bytes = Vec::new();
         push_ewah(&mut bytes, &reachable.0, self.count);
@@ -202,7 +205,7 @@ impl BitmapWriter {
         self.entries.len() - 1
     }
 
-    /// Adds to `bits` all of bitmap `n`.
+    /// Adds all of bitmap `n` to `bits`.
     pub(crate) fn add_to(&self, n: usize, bits: &mut Bits) {
         if n + 1 == self.entries.len() {
             return bits.or(&self.last);
@@ -219,7 +222,7 @@ impl BitmapWriter {
         }
     }
 
-    /// The whole file.
+    /// Returns the whole file.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         self.out[ENTRY_COUNT_AT..ENTRY_COUNT_AT + 4]
             .copy_from_slice(&(self.entries.len() as u32).to_be_bytes());

@@ -1,4 +1,4 @@
-//! Sets of object numbers filled from bitmaps, and by walks as far as those do not go.
+//! Fills sets of object numbers from bitmaps, and by walks where there are none.
 
 use std::collections::BinaryHeap;
 
@@ -12,7 +12,7 @@ use crate::reach::history::History;
 use crate::reach::steps::Steps;
 use crate::reach::walk::Commits;
 
-/// Numbers of everything that `tips` reach.
+/// Returns the numbers of everything that `tips` reach.
 pub(crate) fn all_by_bitmaps(history: &History, tips: &[Oid], steps: &mut Steps<'_>) -> Result<Bits> {
     let mut filler = Filler { reader: history.objects.reader(), history, steps, commits_only: false };
     filler.fill(tips, &Bits::new(history.objects.packed_count()), false)
@@ -23,7 +23,7 @@ pub(crate) struct Filler<'r, 's, 'c> {
     pub(crate) reader: ObjectReader<'r>,
     pub(crate) history: &'r History,
     pub(crate) steps: &'s mut Steps<'c>,
-    /// Trees are not looked into.
+    /// Whether trees are not read.
     pub(crate) commits_only: bool,
 }
 
@@ -35,8 +35,8 @@ impl Filler<'_, '_, '_> {
         self.history.objects.number(location)?.ok_or_else(missing)
     }
 
-    /// Everything that `tips` reach, except that what is in `stop` need not be followed. Tips that are not
-    /// here are an error if `required`.
+    /// Returns everything that `tips` reach. What is in `stop` need not be followed. A tip that is missing is
+    /// an error if `required`.
     pub(crate) fn fill(&mut self, tips: &[Oid], stop: &Bits, required: bool) -> Result<Bits> {
         let history = self.history;
         let objects = &history.objects;
@@ -63,8 +63,8 @@ impl Filler<'_, '_, '_> {
                 Kind::Blob | Kind::Tag => drop(bits.set(self.number(oid.as_bytes())?)),
             }
         }
-        // Commits and their bitmaps first; trees of the commits between only afterwards, when most of them
-        // are known.
+        // Commits and their bitmaps come first. The trees of the commits between them come afterwards, when
+        // most of them are known.
         while let Some((_, oid)) = queue.pop() {
             self.steps.take(1)?;
             let number = self.number(oid.as_bytes())?;

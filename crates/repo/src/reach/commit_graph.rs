@@ -1,4 +1,4 @@
-//! The commit-graph file (gitformat-commit-graph), version 1, one layer: reading in place, and writing.
+//! The commit-graph file (gitformat-commit-graph), version 1, one layer: reads it in place, and writes it.
 
 use weir_archive::Region;
 use weir_git::{HashKind, Oid};
@@ -22,11 +22,11 @@ pub(crate) struct CommitGraph {
     edges: Option<(usize, usize)>,
 }
 
-/// What the graph says of a commit.
+/// The graph's data of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GraphCommit {
     pub(crate) tree: Oid,
-    /// Positions of parents.
+    /// The positions of the parents.
     pub(crate) parents: Vec<u32>,
     pub(crate) generation: u32,
     pub(crate) time: u64,
@@ -106,7 +106,7 @@ impl CommitGraph {
         None
     }
 
-    /// The commit at `position`; `None` if the file is corrupt there.
+    /// Returns the commit at `position`; `None` if the file is corrupt there.
     pub(crate) fn commit(&self, position: u32) -> Option<GraphCommit> {
         let len = self.hash.len();
         let at = self.commits + position as usize * (len + 16);
@@ -145,11 +145,11 @@ impl CommitGraph {
     }
 }
 
-/// Commits to be written to a graph, by position: in ascending order of id.
+/// The commits to be written to a graph, by position: in ascending order of id.
 pub(crate) struct GraphInput<'a> {
     pub(crate) oid: &'a dyn Fn(u32) -> Oid,
     pub(crate) tree: &'a dyn Fn(u32) -> Oid,
-    /// Positions of parents.
+    /// The positions of the parents.
     pub(crate) parents: &'a Lists,
     pub(crate) time: &'a dyn Fn(u32) -> u64,
 }
@@ -213,7 +213,7 @@ pub(crate) fn write_commit_graph(hash: HashKind, commits: &GraphInput<'_>) -> Ve
     out
 }
 
-/// Topological levels: one more than the highest parent's.
+/// Computes topological levels: one more than that of the highest parent.
 fn generations(parents: &Lists) -> Vec<u32> {
     let mut levels = vec![0u32; parents.len()];
     let mut stack = Vec::new();

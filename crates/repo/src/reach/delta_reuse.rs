@@ -1,14 +1,14 @@
-//! What commits bring, and objects said as changes of others, kept for the next who fetches: whoever is
-//! behind is behind by much the same.
+//! Keeps what commits bring, and objects as deltas on others, for later fetches: clients that are behind lack
+//! much the same objects.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_git::{Oid, OidMap};
 
-/// Bytes kept, of all repositories together.
+/// The most bytes that are kept, for all repositories together.
 const BYTES_MAX: usize = 128 << 20;
-/// What one takes besides its bytes.
+/// The bytes that an entry takes besides its content.
 const PLACE_BYTES: usize = 128;
 
 static BYTES: AtomicUsize = AtomicUsize::new(0);
@@ -20,10 +20,10 @@ pub(crate) struct Change {
     pub(crate) entry: Arc<[u8]>,
 }
 
-/// Trees and blobs, each with what stood at its path before.
+/// Trees and blobs, each with the object that was at its path before.
 pub(crate) type Brought = Arc<[(Oid, Option<Oid>)]>;
 
-/// Those of one repository.
+/// The kept deltas and lists of one repository.
 #[derive(Default)]
 pub(crate) struct Changes {
     list: Mutex<OidMap<Change>>,
@@ -39,12 +39,12 @@ impl Changes {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How `oid` was said last.
+    /// Returns the delta that was last made of `oid`.
     pub(crate) fn get(&self, oid: &Oid) -> Option<Change> {
         self.lock().get(oid).cloned()
     }
 
-    /// What the commit `oid` brings that its parents do not have, if that is known.
+    /// Returns what the commit `oid` brings that its parents lack, if that is known.
     pub(crate) fn brought_by(&self, oid: &Oid) -> Option<Brought> {
         self.brought.lock().unwrap_or_else(PoisonError::into_inner).get(oid).cloned()
     }
@@ -64,12 +64,12 @@ impl Changes {
         brought
     }
 
-    /// Keeps how `oid` is said, if there is room.
+    /// Keeps the delta of `oid`, if there is room.
     pub(crate) fn put(&self, oid: Oid, change: Change) {
         let bytes = change.entry.len() + PLACE_BYTES;
         if BYTES.fetch_add(bytes, Ordering::Relaxed) + bytes > BYTES_MAX {
             BYTES.fetch_sub(bytes, Ordering::Relaxed);
-            // Of this repository all go: those it is asked for now come back.
+            // Everything kept for this repository is dropped: what is needed now will be kept again.
             self.clear();
             return;
         }

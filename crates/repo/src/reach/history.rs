@@ -1,5 +1,5 @@
-//! A repository's history: its objects, the commits at which it ends, and the files that were derived to walk
-//! it faster.
+//! A repository's history: its objects, the commits at which it ends, and the derived files that make walks
+//! faster.
 
 use std::sync::{Arc, OnceLock};
 
@@ -13,7 +13,7 @@ use crate::reach::bitmap::Bitmaps;
 use crate::reach::commit_graph::CommitGraph;
 use crate::reach::delta_reuse::Changes;
 
-/// Files that were derived from a history (`docs/archive-format.md`, section 8), as they lie in an archive.
+/// The files derived from a history (`docs/archive-format.md`, section 8), as stored in an archive.
 #[derive(Clone, Default)]
 pub(crate) struct Derived {
     /// `objects/info/commit-graph`.
@@ -22,11 +22,11 @@ pub(crate) struct Derived {
     pub(crate) bitmaps: Option<Region>,
 }
 
-/// Objects, where their commits end, and what is known of them.
+/// Objects, the commits at which their history ends, and what is known of them.
 pub struct History {
     pub(crate) objects: Objects,
     pub(crate) shallow: Vec<Oid>,
-    /// The history of what it builds on, whose packs come first.
+    /// The history of the base, whose packs come first.
     base: Option<Arc<History>>,
     derived: Derived,
     graph: OnceLock<Option<CommitGraph>>,
@@ -54,15 +54,15 @@ impl History {
         }
     }
 
-    /// Returns this history with `packs` in place of its own and of its base's, of which nothing else is kept
-    /// unless `with_base`.
+    /// Returns this history with `packs` in place of its own and its base's. The rest of the base is kept
+    /// only if `with_base`.
     pub(crate) fn with_packs(&self, packs: Vec<Arc<Pack>>, with_base: bool) -> History {
         let objects = Objects::of_packs(self.objects.hash, packs);
         let base = self.base.clone().filter(|_| with_base);
         History::new(objects, self.shallow.clone(), self.derived.clone(), base)
     }
 
-    /// Returns the objects it leads to.
+    /// Returns the objects of this history.
     pub fn objects(&self) -> &Objects {
         &self.objects
     }
@@ -72,7 +72,7 @@ impl History {
         &self.shallow
     }
 
-    /// Returns the commit-graph, if there is one that can be read.
+    /// Returns the commit-graph, if there is a readable one.
     pub(crate) fn commit_graph(&self) -> Option<&CommitGraph> {
         self.graph
             .get_or_init(|| CommitGraph::open(self.derived.graph.clone()?, self.objects.hash).ok())
@@ -80,7 +80,7 @@ impl History {
             .or_else(|| self.base.as_ref()?.commit_graph())
     }
 
-    /// Returns the bitmaps of the first pack, if there are some that can be read.
+    /// Returns the bitmaps of the first pack, if there are readable ones.
     pub(crate) fn bitmaps(&self) -> Option<&Bitmaps> {
         if let Some(base) = self.base.as_ref().filter(|base| !base.objects.packs.is_empty()) {
             return base.bitmaps();
@@ -95,7 +95,7 @@ impl History {
     }
 }
 
-/// Parses a `shallow` file: an id a line.
+/// Parses a `shallow` file: an id per line.
 pub(crate) fn parse_shallow(hash: HashKind, data: &[u8]) -> Result<Vec<Oid>> {
     data.split(|&c| c == b'\n')
         .filter(|l| !l.is_empty())

@@ -1,4 +1,4 @@
-//! What is reached from where: walks over commits and trees, bitmaps, the commit-graph.
+//! Reachability: walks over commits and trees, bitmaps, the commit-graph.
 
 pub(crate) mod bitmap;
 pub(crate) mod bitmap_walk;

@@ -1,4 +1,4 @@
-//! All that refs reach, found out once and kept.
+//! Everything that refs reach, computed once and kept.
 
 use weir_git::{Oid, OidSet};
 
@@ -10,22 +10,22 @@ use crate::reach::history::History;
 use crate::reach::steps::Steps;
 use crate::reach::walk::visit_reachable;
 
-/// All that some tips reach.
+/// Everything that some tips reach.
 pub(crate) enum Reachable {
-    /// By number, where all objects have one.
+    /// Object numbers, if all objects have one.
     Numbers(Bits),
     Ids(OidSet),
 }
 
 impl Reachable {
-    /// Finds out what `tips` reach.
+    /// Computes what `tips` reach.
     pub(crate) fn of(
         history: &History,
         tips: impl Iterator<Item = Oid>,
         steps: &mut Steps<'_>,
     ) -> Result<Reachable> {
         let objects = history.objects();
-        // Of a part of a repository some refs lead elsewhere.
+        // In a part of a repository some refs lead to objects that are not here.
         let tips: Vec<Oid> = tips.filter(|tip| objects.contains(tip)).collect();
         if objects.loose.is_empty() {
             return all_by_bitmaps(history, &tips, steps).map(Reachable::Numbers);

@@ -1,15 +1,15 @@
-//! What a walk may cost, and whether somebody still waits for it.
+//! Limits the cost of a walk, and stops it when the client no longer waits.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::{Error, Result};
 
-/// Bounds of one selection.
+/// The bounds of one selection.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget<'a> {
-    /// Commits and trees looked at.
+    /// The most commits and trees that are read.
     pub steps_max: u64,
-    /// Set when nobody waits for the answer any more.
+    /// Set when the client no longer waits for the answer.
     pub cancelled: Option<&'a AtomicBool>,
 }
 
@@ -30,7 +30,7 @@ impl<'a> Steps<'a> {
         Steps { left: budget.steps_max, cancelled: budget.cancelled, have_ended: false }
     }
 
-    /// For what this program asks of itself.
+    /// Returns unlimited steps, for work that no client asked for.
     pub(crate) fn unbounded() -> Steps<'static> {
         Steps::new(Budget { steps_max: u64::MAX, cancelled: None })
     }
@@ -38,7 +38,7 @@ impl<'a> Steps<'a> {
     pub(crate) fn take(&mut self, n: u64) -> Result<()> {
         match self.left.checked_sub(n) {
             Some(left) => {
-                // A look at what another thread writes now and then.
+                // Another thread writes the flag, so it is read only now and then.
                 let is_time = left / 1024 != self.left / 1024;
                 self.left = left;
                 if is_time && self.cancelled.is_some_and(|c| c.load(Ordering::Relaxed)) {
@@ -54,7 +54,7 @@ impl<'a> Steps<'a> {
         }
     }
 
-    /// Returns whether none were left, or nobody waits any more.
+    /// Returns whether the steps were used up, or the client no longer waits.
     pub(crate) fn have_ended(&self) -> bool {
         self.have_ended
     }

@@ -1,8 +1,8 @@
-//! Walks over commits: what is reached from where.
+//! Walks over commits, to find what they reach.
 //!
-//! What a client has is taken as what its commits reach. Errors go one way only: an object may be sent that
-//! the client has, never the other way round. Commit times may lie; a commit wrongly taken for new costs
-//! bytes, not correctness.
+//! A client is assumed to have what its commits reach. Errors are on the safe side: an object may be sent
+//! that the client has, but no object that it lacks is left out. Commit times may be wrong. A commit wrongly
+//! taken for new costs bytes, not correctness.
 
 use std::collections::BinaryHeap;
 
@@ -23,7 +23,7 @@ pub(crate) struct Node {
     pub(crate) time: u64,
 }
 
-/// Reads commits from the commit-graph where it has them, from packs otherwise.
+/// Reads commits from the commit-graph if it has them, otherwise from packs.
 pub(crate) struct Commits<'r, 'o> {
     history: &'r History,
     reader: &'o mut ObjectReader<'r>,
@@ -36,7 +36,7 @@ impl<'r, 'o> Commits<'r, 'o> {
         Commits { history, reader, shallow: history.shallow.iter().copied().collect() }
     }
 
-    /// Returns a reader of the commits of `history` that gives those in `cut` no parents.
+    /// Returns a reader of the commits of `history` that reports no parents for those in `cut`.
     pub(crate) fn cut_at(history: &'r History, reader: &'o mut ObjectReader<'r>, cut: &OidSet) -> Self {
         let mut commits = Commits::new(history, reader);
         commits.shallow.extend(cut.iter().copied());
@@ -62,10 +62,10 @@ impl<'r, 'o> Commits<'r, 'o> {
 }
 
 impl History {
-    /// The parents that the commit names, be they here or not.
+    /// Returns the parents that the commit names, whether they are here or not.
     ///
     /// # Errors
-    /// If it is missing, corrupt or no commit.
+    /// If the commit is missing, corrupt or no commit.
     pub fn parents(&self, commit: &Oid) -> Result<Vec<Oid>> {
         let object = self.objects.reader().require(commit)?;
         commit_links(self.objects.hash, &object.data)
@@ -73,8 +73,7 @@ impl History {
             .map_err(|source| Error::Object { oid: *commit, source })
     }
 
-    /// One object that `tips` lead to and that is nowhere, if there is one. Looks through all that they lead
-    /// to.
+    /// Returns one missing object that `tips` lead to, if there is one. Reads everything that they lead to.
     ///
     /// # Errors
     /// If an object is corrupt.
@@ -95,8 +94,8 @@ impl History {
     }
 }
 
-/// Returns whether every one of `targets` is reached from `sources` through commits, looking at no more than
-/// `commits_max` commits: beyond that the answer is no.
+/// Returns whether every one of `targets` is reached from `sources` through commits. Reads at most
+/// `commits_max` commits; beyond that the answer is no.
 pub(crate) fn all_reachable_from(
     history: &History,
     sources: &[Oid],
@@ -110,7 +109,7 @@ pub(crate) fn all_reachable_from(
         steps.take(1)?;
         match reader.kind_and_size(target)? {
             Some((Kind::Commit, _)) => drop(waiting.insert(*target)),
-            // Tags, trees and blobs: seldom reachable but by their ref.
+            // Tags, trees and blobs are seldom reachable except by their ref.
             _ => return Ok(false),
         }
     }
@@ -144,7 +143,7 @@ pub(crate) fn all_reachable_from(
         if waiting.is_empty() {
             return Ok(true);
         }
-        // Clocks differ by days at most where it matters; being wrong here costs a slower clone, no more.
+        // Clocks differ by days at most where it matters. A wrong answer here only costs a slower clone.
         if looked_at > commits_max || time.saturating_add(7 * 86_400) < oldest {
             break;
         }
@@ -157,11 +156,11 @@ pub(crate) fn all_reachable_from(
     Ok(waiting.is_empty())
 }
 
-/// Returns whether every one of `wants` is, or has among its ancestors, one of `haves`, and at how many
-/// commits it looked: at no more than `commits_max`, beyond which the answer is no.
+/// Returns whether every one of `wants` is, or has among its ancestors, one of `haves`, and how many commits
+/// were read. Reads at most `commits_max` commits; beyond that the answer is no.
 ///
 /// # Errors
-/// If an object is missing or corrupt, or nobody waits for the answer any more.
+/// If an object is missing or corrupt, or the client no longer waits for the answer.
 pub fn all_wants_meet(
     history: &History,
     wants: &[Oid],
@@ -193,7 +192,7 @@ pub fn all_wants_meet(
         oldest = oldest.min(commits.load(goal)?.time);
     }
     let mut looked_at = 0;
-    // Commits from which a goal is known to be reached.
+    // Commits that are known to reach a goal.
     let mut good = goals;
     for start in starts {
         let mut seen = OidSet::default();
@@ -227,8 +226,8 @@ pub fn all_wants_meet(
     Ok((true, looked_at))
 }
 
-/// Ids of commits that are here, for asking an upstream what it has in common: from `tips` back, every commit
-/// at first, then ever fewer.
+/// The ids of commits that are here, to offer to an upstream as haves: from `tips` back, every commit at
+/// first, then ever fewer.
 pub struct HaveCommits<'r> {
     history: &'r History,
     reader: ObjectReader<'r>,
@@ -239,7 +238,7 @@ pub struct HaveCommits<'r> {
 }
 
 impl<'r> HaveCommits<'r> {
-    /// Starts at `tips`; what is no commit is passed over.
+    /// Starts at `tips`; skips those that are no commits.
     ///
     /// # Errors
     /// If an object is corrupt.
@@ -260,7 +259,7 @@ impl<'r> HaveCommits<'r> {
         Ok(this)
     }
 
-    /// At most `max` of the tips, newest first, before anything else was asked for.
+    /// Returns at most `max` of the tips, newest first. Must be called before [`HaveCommits::next_batch`].
     pub fn tips(&self, max: usize) -> Vec<Oid> {
         let mut tips: Vec<(u64, Oid)> = self.queue.iter().copied().collect();
         tips.sort_unstable_by(|a, b| b.cmp(a));
@@ -275,7 +274,7 @@ impl<'r> HaveCommits<'r> {
         Ok(())
     }
 
-    /// At most `max` more ids, newest first.
+    /// Returns at most `max` more ids, newest first.
     ///
     /// # Errors
     /// If an object is corrupt.
@@ -300,12 +299,12 @@ impl<'r> HaveCommits<'r> {
     }
 }
 
-/// Calls `visit` for everything reachable from `tips`, each object once, with its place and its kind. Missing
-/// objects are given with `None` and the id that names them. What `is_elsewhere` is passed over with all it
-/// leads to, which is there too.
+/// Calls `visit` for everything reachable from `tips`, each object once, with its place and kind, and the id
+/// of an object that names it. Missing objects are passed with `None`. Objects for which `is_elsewhere` holds
+/// are skipped, with all that they lead to.
 ///
 /// # Errors
-/// If an object is corrupt, or there are more than `steps`.
+/// If an object is corrupt, or `steps` are used up.
 pub(crate) fn visit_reachable(
     history: &History,
     is_elsewhere: impl Fn(&Oid, Option<Location>) -> bool,
@@ -315,8 +314,8 @@ pub(crate) fn visit_reachable(
 ) -> Result<()> {
     let mut reader = history.objects.reader();
     let shallow: OidSet = history.shallow.iter().copied().collect();
-    // A tree may name another tree as if it were a file: what is looked at as a blob is not looked into, so
-    // the same id may have to be looked at twice.
+    // A tree may name another tree as if it were a file. What is visited as a blob is not read, so the same
+    // id may have to be visited twice.
     let mut seen = ObjectSet::new(&history.objects);
     let mut seen_as_blob = ObjectSet::new(&history.objects);
     let mut stack: Vec<(Oid, bool, Option<Oid>)> = tips.into_iter().map(|t| (t, false, None)).collect();

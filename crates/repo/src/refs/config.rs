@@ -1,6 +1,6 @@
-//! git's configuration files (git-config, "Syntax", "Includes"), as far as a server needs them: nothing in
-//! them is executed. What git would die of is an error here, too: a setting that hides something is not
-//! passed over.
+//! Reads git's configuration files (git-config, "Syntax", "Includes"), as far as a server needs them. Nothing
+//! in them is executed. Where git would die, this is an error, too: a setting that hides refs must not be
+//! skipped.
 
 use std::path::{Path, PathBuf};
 
@@ -12,27 +12,27 @@ use crate::error::{Error, Result, corrupt};
 use crate::files::read_if_there;
 use crate::refs::list::{Head, parse_head};
 
-/// Bytes of a file that are read: more is no configuration.
+/// The most bytes of a file that are read; no real configuration is longer.
 pub(crate) const FILE_BYTES_MAX: u64 = 4 << 20;
-/// Files included by files included (git's `MAX_INCLUDE_DEPTH`).
+/// The most levels of nested includes (git's `MAX_INCLUDE_DEPTH`).
 const INCLUDE_DEPTH_MAX: usize = 10;
-/// Values of one configuration.
+/// The most values in one configuration.
 const VALUES_MAX: usize = 100_000;
 
-/// Values of a configuration, in the order they stand.
+/// The values of a configuration, in the order of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GitConfig {
-    /// Keys as `section.key` or `section.subsection.key`, section and key in lower case; a key without a
-    /// value is true.
+    /// Keys are written `section.key` or `section.subsection.key`, section and key in lower case. A key
+    /// without a value is true.
     values: Vec<(String, String)>,
 }
 
-/// What includes may depend on.
+/// What the conditions of includes may depend on.
 #[derive(Clone, Copy, Debug)]
 pub struct ConfigScope<'s> {
     /// The repository that is asked for, if it is a git directory.
     pub git_dir: Option<&'s Path>,
-    /// What `~/` means.
+    /// The folder that `~/` stands for.
     pub home: &'s Path,
 }
 
@@ -44,7 +44,7 @@ struct ConfigFile<'f> {
 }
 
 impl GitConfig {
-    /// Reads a text by itself: it includes nothing.
+    /// Reads a text by itself and follows no includes.
     ///
     /// # Errors
     /// If a line is malformed.
@@ -54,11 +54,12 @@ impl GitConfig {
         Ok(config)
     }
 
-    /// Reads the file at `path`, if there is one, and what it includes; its values count more than those read
+    /// Reads the file at `path`, if there is one, and the files it includes. Its values override those read
     /// before.
     ///
     /// # Errors
-    /// If one cannot be read, is malformed, or includes under a condition that is not understood.
+    /// If a file cannot be read, is malformed, or includes another under a condition that weir does not
+    /// understand.
     pub fn read(&mut self, path: &Path, scope: ConfigScope<'_>) -> Result<()> {
         self.read_file(&ConfigFile { path, scope, depth: 0 })
     }
@@ -70,7 +71,7 @@ impl GitConfig {
                 format!("included by more than {INCLUDE_DEPTH_MAX} files in a row"),
             );
         }
-        // What scripts name for no file at all.
+        // Scripts name this path to mean no file at all.
         if file.path == Path::new("/dev/null") {
             return Ok(());
         }
@@ -89,11 +90,11 @@ impl GitConfig {
         })
     }
 
-    /// Sets `key`, written as `section.key` or `section.subsection.key`, as git does from its command line
-    /// and environment.
+    /// Sets `key`, written as `section.key` or `section.subsection.key`, as git does for values from its
+    /// command line and environment.
     ///
     /// # Errors
-    /// If it is no key.
+    /// If `key` is not a valid key.
     pub fn set(&mut self, key: &str, value: &str) -> Result<()> {
         let parts = key.split_once('.').and_then(|(section, _)| Some((section, key.rsplit_once('.')?.1)));
         let Some((section, name)) = parts.filter(|(section, name)| is_section(section) && is_key(name))
@@ -111,12 +112,12 @@ impl GitConfig {
         Ok(())
     }
 
-    /// Adds all of `other`, which counts more.
+    /// Appends all values of `other`, which override the present ones.
     pub fn append(&mut self, other: &GitConfig) {
         self.values.extend_from_slice(&other.values);
     }
 
-    /// Reads a further text. `then` is called after each value.
+    /// Reads a further text and calls `then` after each value.
     fn extend(
         &mut self,
         data: &[u8],
@@ -159,28 +160,28 @@ impl GitConfig {
         Ok(())
     }
 
-    /// The last value of `key`.
+    /// Returns the last value of `key`.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.values.iter().rev().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
     }
 
-    /// All values of any of `keys`, in the order they stand.
+    /// Returns all values of any of `keys`, in the order of the file.
     pub fn all<'c>(&'c self, keys: &'c [&str]) -> impl Iterator<Item = &'c str> {
         self.values.iter().filter(move |(k, _)| keys.contains(&k.as_str())).map(|(_, v)| v.as_str())
     }
 
-    /// A truth; `None` if it is not set.
+    /// Returns a boolean; `None` if it is not set.
     ///
     /// # Errors
-    /// If its value is none.
+    /// If the value is not a boolean.
     pub fn truth(&self, key: &str) -> Result<Option<bool>> {
         self.get(key).map(|value| parse_truth(key, value)).transpose()
     }
 
-    /// A number, with a unit as git has them; `None` if it is not set.
+    /// Returns a number, with one of git's units; `None` if it is not set.
     ///
     /// # Errors
-    /// If its value is none.
+    /// If the value is not a number.
     pub fn number(&self, key: &str) -> Result<Option<u64>> {
         self.get(key)
             .map(|value| {
@@ -202,7 +203,7 @@ impl GitConfig {
             .transpose()
     }
 
-    /// The hash of a repository with this configuration, if weir understands its format
+    /// Returns the hash of a repository with this configuration, if weir understands its format
     /// (gitrepository-layout(5)).
     pub(crate) fn hash_of_format(&self) -> Result<HashKind> {
         let version = self.number("core.repositoryformatversion")?.unwrap_or(0);
@@ -235,7 +236,7 @@ impl GitConfig {
                     );
                     return Err(Error::Unsupported(why));
                 }
-                // Before there were versions anything could be called so.
+                // Before formats had versions, any name could be used here.
                 _ if version == 0 => {}
                 _ => {
                     return Err(Error::Unsupported(format!(
@@ -256,15 +257,15 @@ impl GitConfig {
         }
     }
 
-    /// Whether refs are in a reftable (gitrepository-layout(5), `extensions.refStorage`).
+    /// Returns whether refs are in a reftable (gitrepository-layout(5), `extensions.refStorage`).
     pub(crate) fn has_reftable(&self) -> bool {
         self.get("extensions.refstorage").is_some_and(|value| value.eq_ignore_ascii_case("reftable"))
     }
 
-    /// Truths `<section>.<subsection>.<key>` with their subsections, in order.
+    /// Returns the booleans `<section>.<subsection>.<key>` with their subsections, in order.
     ///
     /// # Errors
-    /// If one is none.
+    /// If one of the values is not a boolean.
     pub fn truths_of(&self, section: &str, key: &str) -> Result<Vec<(String, bool)>> {
         let within = |k: &str| {
             Some(k.strip_prefix(section)?.strip_prefix('.')?.strip_suffix(key)?.strip_suffix('.')?.to_owned())
@@ -277,7 +278,7 @@ impl GitConfig {
 }
 
 impl ConfigFile<'_> {
-    /// The file that an include names.
+    /// Returns the path of the file that an include names.
     fn named(&self, value: &str) -> Result<PathBuf> {
         Ok(match (value.strip_prefix("~/"), value.starts_with(['~', '%'])) {
             (Some(below), _) => self.scope.home.join(below),
@@ -297,8 +298,8 @@ impl ConfigFile<'_> {
         )))
     }
 
-    /// Whether a condition of an include is met (git-config, "Conditional includes"). What git does not know
-    /// either is not.
+    /// Returns whether the condition of an include is met (git-config, "Conditional includes"). A condition
+    /// that git does not know either is not met.
     fn meets(&self, condition: &str) -> Result<bool> {
         let Some((kind, pattern)) = condition.split_once(':') else { return Ok(false) };
         let mode = Mode::NO_MATCH_SLASH_LITERAL;
@@ -324,7 +325,7 @@ impl ConfigFile<'_> {
                     .scope
                     .git_dir
                     .map_or(Ok(None), |git_dir| read_if_there(&git_dir.join("HEAD"), FILE_BYTES_MAX))?;
-                // The hash counts for a HEAD that is on no branch, and that is on none.
+                // The hash matters only for a detached HEAD, and that is on no branch.
                 let head = head.and_then(|head| parse_head(HashKind::Sha1, &head).ok());
                 let Some(Head::Symbolic(name)) = head else { return Ok(false) };
                 Ok(name
@@ -360,7 +361,7 @@ fn parse_truth(key: &str, value: &str) -> Result<bool> {
     }
 }
 
-/// Lines with their numbers.
+/// The lines of a text, with their numbers.
 struct ConfigLines<'t> {
     rest: &'t str,
     number: usize,
@@ -380,7 +381,8 @@ impl<'t> Iterator for ConfigLines<'t> {
     }
 }
 
-/// `section]` or `section "subsection"]`, after the bracket; gives its name and what follows.
+/// Parses `section]` or `section "subsection"]`, after the bracket. Returns the name and the rest of the
+/// line.
 fn parse_header(header: &str) -> Option<(String, &str)> {
     let end = header.find(|c: char| !(c.is_ascii_alphanumeric() || c == '-' || c == '.'))?;
     let section = header[..end].to_ascii_lowercase();
@@ -405,10 +407,11 @@ fn parse_header(header: &str) -> Option<(String, &str)> {
     None
 }
 
-/// A value after its equals sign; it goes on in the next line after a backslash. `None` if it is malformed.
+/// Parses a value after its equals sign. A backslash at the end of a line continues it. Returns `None` if it
+/// is malformed.
 fn parse_value<'t>(first: &'t str, lines: &mut impl Iterator<Item = &'t str>) -> Option<String> {
     let mut value = String::new();
-    // Spaces count only between other characters, and in quotes.
+    // Spaces count only between other characters, and in quotes. Up to this length the value is kept.
     let mut solid = 0;
     let mut quoted = false;
     let mut line = first.trim_start();

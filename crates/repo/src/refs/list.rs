@@ -1,4 +1,4 @@
-//! Refs as one snapshot: what `packed-refs` and `HEAD` say together.
+//! The refs as one snapshot: the content of `packed-refs` and `HEAD` together.
 
 use memchr::memchr;
 use weir_git::{HashKind, Oid, refname};
@@ -8,18 +8,18 @@ use crate::error::{Result, corrupt};
 /// A ref.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ref {
-    /// Its full name, in bytes: it need not be UTF-8.
+    /// The full name, in bytes: it need not be UTF-8.
     pub name: Vec<u8>,
-    /// What it points at.
+    /// The id that the ref points at.
     pub oid: Oid,
-    /// What that is after all tags are peeled, if it is an annotated tag.
+    /// The id after all tags are peeled, if the ref points at an annotated tag.
     pub peeled: Option<Oid>,
 }
 
-/// What HEAD is.
+/// The value of HEAD.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Head {
-    /// A branch by name, which need not exist (unborn).
+    /// The name of a branch, which need not exist (unborn).
     Symbolic(Vec<u8>),
     /// A commit (detached).
     Detached(Oid),
@@ -35,16 +35,16 @@ impl Default for Head {
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Refs {
     list: Vec<Ref>,
-    /// What HEAD is.
+    /// The value of HEAD.
     pub head: Head,
-    /// Symbolic refs other than HEAD, by name, with their targets. Their values are in the list too.
+    /// Symbolic refs other than HEAD, by name, with their targets. Their values are in the list, too.
     pub symbolic: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Refs {
-    /// A snapshot of `list`, in any order; of several with one name the last counts.
+    /// Makes a snapshot of `list`, which may be in any order. Of several refs with one name the last counts.
     pub fn new(mut list: Vec<Ref>, head: Head) -> Refs {
-        // As git lists them.
+        // The order in which git lists refs.
         if !list.is_sorted_by(|a, b| a.name < b.name) {
             list.sort_by(|a, b| a.name.cmp(&b.name));
             list.reverse();
@@ -54,8 +54,8 @@ impl Refs {
         Refs { list, head, symbolic: Vec::new() }
     }
 
-    /// What an ordinary clone tells of its upstream: branches as `origin` had them, its tags, and HEAD as
-    /// `origin` had it. As it is, if it is a mirror.
+    /// Returns the upstream's refs as an ordinary clone knows them: the branches and HEAD of `origin`, and
+    /// the clone's tags. Returns the refs unchanged if this is a mirror.
     pub fn of_origin(&self) -> Refs {
         const REMOTE: &[u8] = b"refs/remotes/origin/";
         let branch = |name: &[u8]| {
@@ -64,7 +64,7 @@ impl Refs {
         if !self.list.iter().any(|r| branch(&r.name).is_some()) {
             return self.clone();
         }
-        // What else is its own (local branches, a stash) is nobody's but its keeper's.
+        // The other refs of the clone (local branches, a stash) are private to its owner.
         let own = self.list.iter().filter(|r| r.name.starts_with(b"refs/tags/")).cloned();
         let upstream = self.list.iter().filter_map(|r| Some(Ref { name: branch(&r.name)?, ..r.clone() }));
         let head = self
@@ -75,8 +75,9 @@ impl Refs {
         Refs::new(own.chain(upstream).collect(), head.map_or_else(|| self.head.clone(), Head::Symbolic))
     }
 
-    /// The refs below `prefix`, which their names lose, and those of them that `patterns` hide. Of patterns
-    /// that match the last counts: `!` before one shows again, `^` looks at the name with its prefix.
+    /// Returns the refs that are shown, and the refs that are hidden. Shown are refs below `prefix`, which is
+    /// removed from their names, unless `patterns` hide them. The last pattern that matches counts: `!`
+    /// before a pattern shows refs again, `^` matches it against the name with its prefix.
     pub(crate) fn shown(self, prefix: &[u8], patterns: &[&str]) -> (Refs, Vec<Ref>) {
         let is_hidden = |full: &[u8], name: &[u8]| {
             patterns
@@ -125,17 +126,18 @@ impl Refs {
         (refs, hidden)
     }
 
-    /// All refs in ascending order of name, without HEAD.
+    /// Returns all refs in ascending order of name, without HEAD.
     pub fn list(&self) -> &[Ref] {
         &self.list
     }
 
-    /// Returns the refs in that order, to be told what their tags peel to. Their names must stay.
+    /// Returns the refs in ascending order of name, so that their peeled ids can be set. Names must not
+    /// change.
     pub(crate) fn list_mut(&mut self) -> &mut [Ref] {
         &mut self.list
     }
 
-    /// Whether all refs and HEAD lead where those of `other` do, whatever is known of what tags peel to.
+    /// Returns whether all refs and HEAD point where those of `other` do. Peeled ids are not compared.
     pub fn lead_where(&self, other: &Refs) -> bool {
         let is_same = |(a, b): (&Ref, &Ref)| (&a.name, a.oid) == (&b.name, b.oid);
         self.head == other.head
@@ -143,12 +145,12 @@ impl Refs {
             && self.list.iter().zip(&other.list).all(is_same)
     }
 
-    /// The ref called `name`.
+    /// Returns the ref called `name`.
     pub fn get(&self, name: &[u8]) -> Option<&Ref> {
         self.list.binary_search_by(|r| r.name.as_slice().cmp(name)).ok().map(|i| &self.list[i])
     }
 
-    /// The commit HEAD leads to; `None` if unborn.
+    /// Returns the commit that HEAD leads to; `None` if unborn.
     pub fn head_oid(&self) -> Option<Oid> {
         match &self.head {
             Head::Symbolic(name) => self.get(name).map(|r| r.oid),
@@ -156,18 +158,18 @@ impl Refs {
         }
     }
 
-    /// Ids of everything an ordinary clone takes: HEAD, branches, tags.
+    /// Returns the ids of everything an ordinary clone takes: HEAD, branches, tags.
     pub fn head_and_tag_tips(&self) -> impl Iterator<Item = Oid> + '_ {
         let named = self.list.iter().filter(|r| refname::is_head_or_tag(&r.name)).map(|r| r.oid);
         self.head_oid().into_iter().chain(named)
     }
 
-    /// Ids of everything there is a ref for.
+    /// Returns the ids of all refs, and HEAD's.
     pub fn tips(&self) -> impl Iterator<Item = Oid> + '_ {
         self.head_oid().into_iter().chain(self.list.iter().map(|r| r.oid))
     }
 
-    /// The `packed-refs` file (git-pack-refs), fully peeled and sorted.
+    /// Returns the content of the `packed-refs` file (git-pack-refs), fully peeled and sorted.
     pub fn to_packed_refs(&self) -> Vec<u8> {
         let head = b"# pack-refs with: peeled fully-peeled sorted \n";
         let lines = |r: &Ref| {
@@ -184,14 +186,14 @@ impl Refs {
         out
     }
 
-    /// The `HEAD` file.
+    /// Returns the content of the `HEAD` file.
     pub fn to_head_file(&self) -> Vec<u8> {
         self.head.to_file()
     }
 }
 
 impl Head {
-    /// The `HEAD` file.
+    /// Returns the content of the `HEAD` file.
     pub(crate) fn to_file(&self) -> Vec<u8> {
         match self {
             Head::Symbolic(name) => [b"ref: ", name.as_slice(), b"\n"].concat(),
@@ -200,7 +202,7 @@ impl Head {
     }
 }
 
-/// Adds the lines of `r` in a `packed-refs` file.
+/// Appends the lines of `r` in a `packed-refs` file.
 pub(crate) fn push_packed_ref(out: &mut Vec<u8>, r: &Ref) {
     r.oid.push_hex(out);
     out.push(b' ');
@@ -245,7 +247,7 @@ pub fn parse_packed_refs(hash: HashKind, data: &[u8]) -> Result<Vec<Ref>> {
     Ok(list)
 }
 
-/// Whether a `packed-refs` file says of each ref what it peels to, if it is a tag (git-pack-refs:
+/// Returns whether a `packed-refs` file has the peeled id of every ref that is a tag (git-pack-refs:
 /// `fully-peeled`).
 pub(crate) fn is_fully_peeled(data: &[u8]) -> bool {
     let header = data.split(|&c| c == b'\n').next().and_then(|line| line.strip_prefix(b"# pack-refs with:"));

@@ -1,6 +1,6 @@
-//! Refs in a reftable (reftable.adoc of git's technical documentation): a stack of tables, each of sorted
-//! blocks, of which later ones hide what earlier ones say. Only refs are read: logs, and indices that serve
-//! single lookups, are passed over.
+//! Reads refs from a reftable (reftable.adoc of git's technical documentation): a stack of tables of sorted
+//! blocks. Later tables override earlier ones. Only refs are read. Logs, and indices that serve single
+//! lookups, are skipped.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,41 +11,41 @@ use weir_git::{HashKind, Oid};
 use crate::error::{Error, Result, corrupt};
 use crate::files::read_if_there;
 
-/// Bytes of one table.
+/// The most bytes of one table.
 const TABLE_BYTES_MAX: u64 = 1 << 30;
-/// Bytes of the list of tables.
+/// The most bytes of the list of tables.
 const LIST_BYTES_MAX: u64 = 1 << 20;
-/// Bytes of a name, or of what a symbolic ref names.
+/// The most bytes of a name, or of the target of a symbolic ref.
 const NAME_BYTES_MAX: usize = 64 << 10;
-/// Times the list is read again because a table that it names was merged into another meanwhile.
+/// How often the list is read again because a table that it names was merged into another meanwhile.
 const TRIES_MAX: usize = 20;
 
 const MAGIC: &[u8] = b"REFT";
-/// Bytes of the header: version 2 adds the hash.
+/// The size of the header in bytes: version 2 adds the hash.
 const HEADER_BYTES: [usize; 2] = [24, 28];
-/// What the footer has beside a copy of the header: five positions and a checksum.
+/// The bytes of the footer besides a copy of the header: five positions and a checksum.
 const FOOTER_REST_BYTES: usize = 5 * 8 + 4;
-/// Type and length of a block.
+/// The bytes of the type and length of a block.
 const BLOCK_HEAD_BYTES: usize = 4;
 const RESTART_BYTES: usize = 3;
 const RESTART_COUNT_BYTES: usize = 2;
 
-/// What a ref is.
+/// The value of a ref.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RefValue {
-    /// An object, and what it peels to if the table says so.
+    /// An object, and its peeled id if the table has it.
     Direct(Oid, Option<Oid>),
     /// Another ref.
     Symbolic(Vec<u8>),
 }
 
-/// Refs by name, `HEAD` and the like among them.
+/// Refs by name, including `HEAD` and the like.
 pub type RefValues = BTreeMap<Vec<u8>, RefValue>;
 
 /// Reads the stack of tables in `folder`.
 ///
 /// # Errors
-/// If it is not there, or a table is damaged.
+/// If the stack is missing, or a table is damaged.
 pub(crate) fn read_stack(folder: &Path, hash: HashKind) -> Result<RefValues> {
     let mut tries = 0;
     'again: loop {
@@ -82,7 +82,7 @@ pub(crate) fn read_stack(folder: &Path, hash: HashKind) -> Result<RefValues> {
     }
 }
 
-/// Takes the refs of one table, called `name` in errors, into `refs`: over what is there already.
+/// Reads the refs of one table, called `name` in errors, into `refs`. They override what is there.
 ///
 /// # Errors
 /// If the table is damaged, or of another hash.
@@ -118,7 +118,7 @@ pub fn read_table(table: &[u8], hash: HashKind, name: &str, refs: &mut RefValues
     let block_bytes = be24(&header[5..8]);
     let mut at = 0;
     while at < footer_at {
-        // The first block shares its place with the header.
+        // The first block begins with the header.
         let head = if at == 0 { header_bytes } else { at };
         let Some(&[kind, ref len @ ..]) = table[..footer_at].get(head..head + BLOCK_HEAD_BYTES) else {
             break;
@@ -139,7 +139,7 @@ pub fn read_table(table: &[u8], hash: HashKind, name: &str, refs: &mut RefValues
     Ok(())
 }
 
-/// Takes the refs of a block without its head.
+/// Reads the refs of a block without its head.
 fn read_block(block: &[u8], hash: HashKind, refs: &mut RefValues) -> Option<()> {
     let restarts = u16::from_be_bytes(block.last_chunk().copied()?);
     let mut rest =
@@ -157,7 +157,7 @@ fn read_block(block: &[u8], hash: HashKind, refs: &mut RefValues) -> Option<()> 
             return None;
         }
         name.extend_from_slice(suffix);
-        // When it was written.
+        // The update index: when the ref was written.
         varint(&mut rest)?;
         let mut id = || Oid::from_bytes(hash, take(&mut rest, hash.len())?);
         let value = match suffix_and_kind & 7 {
@@ -182,7 +182,7 @@ fn be24(bytes: &[u8]) -> usize {
     bytes.iter().take(3).fold(0, |n, b| n << 8 | usize::from(*b))
 }
 
-/// A number as offsets of deltas are written, too.
+/// Reads a number in the encoding of delta offsets.
 fn varint(rest: &mut &[u8]) -> Option<usize> {
     let mut n: usize = 0;
     loop {
@@ -206,8 +206,8 @@ fn take<'d>(rest: &mut &'d [u8], len: usize) -> Option<&'d [u8]> {
 mod tests {
     use super::*;
 
-    /// Tables that git 2.55 wrote: of several blocks, with an index and a log, and a second one that deletes
-    /// and adds.
+    /// Tables that git 2.55 wrote: a table of several blocks, with an index and a log, and a second table
+    /// that deletes and adds.
     fn folder(hash: &str) -> std::path::PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/reftable").join(hash)
     }
@@ -216,7 +216,7 @@ mod tests {
     fn tables_of_git_are_read() {
         let mut refs = read_stack(&folder("sha1"), HashKind::Sha1).unwrap();
         assert_eq!(refs.remove(&b"HEAD"[..]), Some(RefValue::Symbolic(b"refs/heads/main".to_vec())));
-        // As 'git for-each-ref' lists them: name, id, what it peels to, what it names.
+        // The output of 'git for-each-ref': name, id, peeled id, target.
         let list = std::fs::read_to_string(folder("sha1.refs")).unwrap();
         let mut count = 0;
         for line in list.lines() {
@@ -247,7 +247,7 @@ mod tests {
         for len in [0, 3, 5, 24, 90, table.len() - 1] {
             assert!(read(&table[..len]).is_err(), "{len}");
         }
-        // No flip of a bit is a panic, or takes long.
+        // No flipped bit may panic or take long.
         for at in 0..table.len().min(5000) {
             let mut bad = table.clone();
             bad[at] ^= 1 << (at % 8);

@@ -1,29 +1,28 @@
-//! How a state of the refs came to be, as attributes say.
+//! How a state of the refs came to be, as recorded in attributes.
 
 use weir_archive::Archive;
 
-/// The attribute that says that the refs are part of what the upstream had, part of what it had before: the
-/// rest follows.
+/// The attribute that marks incomplete refs: some are as the upstream has them now, the others as it had them
+/// before. The rest follows.
 pub(crate) const PARTIAL_KEY: &str = "partial";
-/// The attribute that says that refs are as somebody wanted to have them again, and not as the upstream has
-/// them.
+/// The attribute that marks refs restored by a user: they are not as the upstream has them.
 pub(crate) const RESTORED_KEY: &str = "restored";
 
 /// How a state of the refs came to be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StateKind {
-    /// The upstream had it.
+    /// The upstream had this state.
     #[default]
     Mirrored,
-    /// Part of it is as the upstream has it, part as it had it before: the rest follows with the next commit,
-    /// and this is no state that ever was.
+    /// Some refs are as the upstream has them, the others as it had them before. The rest follows with the
+    /// next commit. This state never existed at the upstream.
     Partial,
-    /// Somebody has had an older one again.
+    /// A user has restored an older state.
     Restored,
 }
 
 impl StateKind {
-    /// What an archive says of the last one.
+    /// Returns the kind of the last state in `archive`.
     pub fn of(archive: &Archive) -> StateKind {
         match (archive.attribute(PARTIAL_KEY), archive.attribute(RESTORED_KEY)) {
             (Some(_), _) => StateKind::Partial,

@@ -1,8 +1,9 @@
-//! States of the refs, from the oldest to the newest, each as what differs from the one before.
+//! The states of the refs, from the oldest to the newest. Each is stored as its difference from the state
+//! before.
 //!
-//! Commits hold whole `packed-refs` files; those of before the last compaction are differences in a member of
-//! their own (`docs/archive-format.md`, section 8). Memory is what one state takes, whatever the number of
-//! states.
+//! Commits hold whole `packed-refs` files. The states before the last compaction are differences in a member
+//! of their own (`docs/archive-format.md`, section 8). Reading takes the memory of one state, whatever the
+//! number of states.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -19,28 +20,28 @@ use crate::refs::state_kind::PARTIAL_KEY;
 
 /// The member that carries older states through a compaction.
 pub(crate) const HISTORY_MEMBER: &str = "weir/refs-history";
-/// From this version of the archive on each state has a time.
+/// The first version of the archive in which each state has a time.
 const TIMES_SINCE_VERSION: u32 = 2;
 
-/// One state of the refs, as what differs from the state before; of the first, all of it.
+/// One state of the refs, as its difference from the state before. The first state is given whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateChange {
-    /// Number of the commit that brought it.
+    /// The number of the commit that brought the state.
     pub seq: u64,
-    /// When that was, in seconds since 1970, if it is known.
+    /// The time of the commit, in seconds since 1970, if it is known.
     pub time: Option<Timestamp>,
-    /// Whether it is on its way only: the rest of what upstream had did not come.
+    /// Whether the state is incomplete: the rest of what the upstream had was not received.
     pub is_partial: bool,
     /// HEAD, if it differs.
     pub head: Option<Head>,
-    /// Names of refs that are no more, in ascending order.
+    /// The names of refs that are gone, in ascending order.
     pub removed: Vec<Vec<u8>>,
     /// Refs that are new or point elsewhere, in ascending order of name.
     pub set: Vec<Ref>,
 }
 
 impl StateChange {
-    /// Ids of what it brought: refs that are new or point elsewhere, and HEAD.
+    /// Returns the ids that the state brought: of refs that are new or point elsewhere, and of HEAD.
     pub fn tips(&self) -> impl Iterator<Item = Oid> {
         let detached = match &self.head {
             Some(Head::Detached(oid)) => Some(*oid),
@@ -50,7 +51,7 @@ impl StateChange {
     }
 }
 
-/// Refs that are being followed through their states.
+/// The refs, followed through their states.
 #[derive(Clone, Debug, Default)]
 pub struct FollowedRefs {
     by_name: BTreeMap<Vec<u8>, (Oid, Option<Oid>)>,
@@ -58,22 +59,22 @@ pub struct FollowedRefs {
 }
 
 impl FollowedRefs {
-    /// What the ref called `name` points at.
+    /// Returns the id that the ref `name` points at.
     pub fn get(&self, name: &[u8]) -> Option<Oid> {
         self.by_name.get(name).map(|(oid, _)| *oid)
     }
 
-    /// How many refs there are.
+    /// Returns the number of refs.
     pub fn len(&self) -> usize {
         self.by_name.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no refs.
     pub fn is_empty(&self) -> bool {
         self.by_name.is_empty()
     }
 
-    /// Goes on to the state after `change`.
+    /// Moves to the state after `change`.
     pub fn apply(&mut self, change: &StateChange) {
         for name in &change.removed {
             self.by_name.remove(name);
@@ -86,7 +87,7 @@ impl FollowedRefs {
         }
     }
 
-    /// All refs as they are now.
+    /// Returns all refs as they are now.
     pub fn to_refs(&self) -> Refs {
         let list = self
             .by_name
@@ -96,7 +97,7 @@ impl FollowedRefs {
         Refs::new(list, self.head.clone().unwrap_or_default())
     }
 
-    /// What `next` has that differs.
+    /// Returns how `next` differs.
     fn change_to(&self, next: &Refs, seq: u64, time: Option<Timestamp>) -> StateChange {
         let set = next
             .list()
@@ -126,21 +127,21 @@ pub(crate) struct RefsCommit {
     head: Option<Member>,
 }
 
-/// Where refs came from last.
+/// The place from which refs were read last.
 enum At {
-    /// The member that an earlier archive left: the part that is still to be read.
+    /// The member with the states of an earlier archive: the part that is still to be read.
     History { left: Region, has_times: bool },
     /// A commit: its `packed-refs`.
     Commit(Vec<u8>),
 }
 
-/// States of the refs of an archive, from the oldest to the last that was committed.
+/// The states of the refs of an archive, from the oldest to the last that was committed.
 pub struct RefStates<'r> {
     archive: &'r Archive,
     hash: HashKind,
     at: At,
     places: IntoIter<RefsCommit>,
-    /// As of the state before the one that was given last, and what that one changed.
+    /// The refs before the state that was returned last, and the change of that state.
     refs: FollowedRefs,
     given: Option<StateChange>,
     head_file: Option<[u8; 32]>,
@@ -154,7 +155,7 @@ impl<'r> RefStates<'r> {
     pub fn of(archive: &'r Archive, hash: HashKind) -> Result<RefStates<'r>> {
         let left = match archive.state().members.get(HISTORY_MEMBER) {
             Some(member) => {
-                // It is long, and believed as it stands.
+                // The member is long and its content is trusted, so it is checked here.
                 archive.check_member(HISTORY_MEMBER, member)?;
                 archive.member(HISTORY_MEMBER)
             }
@@ -166,7 +167,7 @@ impl<'r> RefStates<'r> {
             None => At::Commit(Vec::new()),
         };
         let mut places = refs_commits(archive)?;
-        // What was on its way is no state, unless it never got further.
+        // An incomplete state is skipped, unless it is the last.
         let last = places.last().map(|place| place.seq);
         places.retain(|place| !place.is_partial || Some(place.seq) == last);
         let places = places.into_iter();
@@ -181,7 +182,7 @@ impl<'r> RefStates<'r> {
         })
     }
 
-    /// The next state, and the refs before it.
+    /// Returns the next state, and the refs before it.
     ///
     /// # Errors
     /// If the archive is damaged.
@@ -209,7 +210,7 @@ impl<'r> RefStates<'r> {
         }
     }
 
-    /// The refs as of the last state.
+    /// Returns the refs of the last state.
     ///
     /// # Errors
     /// If the archive is damaged.
@@ -224,7 +225,7 @@ impl<'r> RefStates<'r> {
         }
     }
 
-    /// What differs in the commit at `place` from what came before.
+    /// Returns how the commit at `place` differs from the state before.
     fn change_at(&mut self, place: &RefsCommit) -> Result<StateChange> {
         let packed = self.archive.read_member("packed-refs", &place.packed_refs)?;
         let sum = place.head.map(|member| member.sha256);
@@ -252,7 +253,7 @@ impl<'r> RefStates<'r> {
     }
 }
 
-/// Commits whose refs are not those of the commit before, oldest first.
+/// Returns the commits whose refs differ from those of the commit before, oldest first.
 pub(crate) fn refs_commits(archive: &Archive) -> Result<Vec<RefsCommit>> {
     let mut said = Vec::new();
     for record in archive.records() {
@@ -268,7 +269,7 @@ pub(crate) fn refs_commits(archive: &Archive) -> Result<Vec<RefsCommit>> {
     let (mut packed_refs, mut head) = (None::<Member>, None::<Member>);
     let sum = |member: &Option<Member>| member.map(|m| m.sha256);
     for (seq, time, is_partial, packed_here, head_here) in said.into_iter().rev() {
-        // Of a commit that says nothing of them they are those of the one before.
+        // A commit that records no refs has those of the commit before.
         let (packed, head_now) = (packed_here.or(packed_refs), head_here.or(head));
         let is_same = sum(&packed) == sum(&packed_refs) && sum(&head_now) == sum(&head);
         (packed_refs, head) = (packed, head_now);
@@ -279,16 +280,16 @@ pub(crate) fn refs_commits(archive: &Archive) -> Result<Vec<RefsCommit>> {
     Ok(places)
 }
 
-/// Names that are gone and refs that differ, from one `packed-refs` file to the next. What both have alike is
-/// compared as bytes and not looked into: of many refs few change.
+/// Returns the names that are gone and the refs that differ, from one `packed-refs` file to the next. Parts
+/// that both have alike are compared as bytes and not parsed: of many refs few change.
 fn difference(hash: HashKind, before: &[u8], after: &[u8]) -> Result<(Vec<Vec<u8>>, Vec<Ref>)> {
     let (mut removed, mut set) = (Vec::new(), Vec::new());
     let (mut old, mut new) = (before, after);
-    // The lines that say how the files were made are alike, or no refs.
+    // The header lines of both files are alike, or are comments and not refs.
     let mut last: &[u8] = b"";
     loop {
         let same = common_prefix(old, new);
-        // If one ends there, the other may go on with what the last ref of both is peeled to.
+        // If one file ends there, the other may go on with the peeled id of the last ref of both.
         let is_between = same == old.len() && new.get(same) != Some(&b'^');
         let same = if is_between { same } else { ref_before(old, same) };
         (old, new) = (&old[same..], &new[same..]);
@@ -325,7 +326,7 @@ fn difference(hash: HashKind, before: &[u8], after: &[u8]) -> Result<(Vec<Vec<u8
     }
 }
 
-/// The lines of the first ref: what it is peeled to stands in one of its own.
+/// Returns the lines of the first ref. Its peeled id has a line of its own.
 fn first_ref(data: &[u8]) -> &[u8] {
     let next_line = |at: usize| memchr(b'\n', &data[at..]).map_or(data.len(), |n| at + n + 1);
     let mut end = next_line(0);
@@ -348,8 +349,7 @@ fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     at
 }
 
-/// Where the ref begins that ends at `at` or is cut there: what follows may be the line that says what it is
-/// peeled to.
+/// Returns where the ref begins that ends at `at` or is cut there. A line with its peeled id may follow.
 fn ref_before(data: &[u8], at: usize) -> usize {
     let line_before = |at: usize| memrchr(b'\n', &data[..at]).map_or(0, |n| n + 1);
     let mut start = line_before(at);
@@ -361,8 +361,8 @@ fn ref_before(data: &[u8], at: usize) -> usize {
     }
 }
 
-/// Writes what [`RefStates`] reads from [`HISTORY_MEMBER`]: blocks of `state SEQ TIME H C D`, then H bytes of
-/// a `HEAD` file, C bytes of a `packed-refs` file and D bytes of names, a line each.
+/// Writes the blocks that [`RefStates`] reads from [`HISTORY_MEMBER`]: `state SEQ TIME H C D`, then H bytes
+/// of a `HEAD` file, C bytes of a `packed-refs` file and D bytes of names, a line each.
 pub(crate) fn encode_state(change: &StateChange, out: &mut Vec<u8>) {
     let head = change.head.as_ref().map_or_else(Vec::new, Head::to_file);
     let mut lines = Vec::new();
@@ -380,7 +380,7 @@ pub(crate) fn encode_state(change: &StateChange, out: &mut Vec<u8>) {
     }
 }
 
-/// The state at the start of `data`, and how many bytes it takes; `None` if it is malformed.
+/// Decodes the state at the start of `data`. Returns it and its length in bytes; `None` if it is malformed.
 fn decode_block(hash: HashKind, data: &[u8], has_times: bool) -> Result<Option<(StateChange, usize)>> {
     let Some((seq, time, parts, len)) = block(data, has_times) else { return Ok(None) };
     let time = time.map(Timestamp::from);
@@ -411,7 +411,7 @@ fn block(data: &[u8], has_times: bool) -> Option<Block<'_>> {
     words.next().is_none().then_some((seq, time, parts, at))
 }
 
-/// The refs as of the commit at `place`.
+/// Returns the refs as of the commit at `place`.
 pub(crate) fn refs_of(archive: &Archive, hash: HashKind, place: &RefsCommit) -> Result<Refs> {
     let list = parse_packed_refs(hash, &archive.read_member("packed-refs", &place.packed_refs)?)?;
     let head = match &place.head {
@@ -421,7 +421,7 @@ pub(crate) fn refs_of(archive: &Archive, hash: HashKind, place: &RefsCommit) -> 
     Ok(Refs::new(list, head))
 }
 
-/// The refs in an archive, if it has some.
+/// Returns the refs in an archive, if it has any.
 pub(crate) fn refs_in(archive: &Archive, hash: HashKind) -> Result<Option<Refs>> {
     let Some(packed) = archive.read("packed-refs")? else { return Ok(None) };
     let head = archive.read("HEAD")?.map_or_else(|| Ok(Head::default()), |h| parse_head(hash, &h))?;
@@ -443,7 +443,8 @@ mod tests {
 
     #[test]
     fn differences_of_files_are_those_of_refs() {
-        // All pairs of some hundred sets of refs: peeled lines, common beginnings and ends of every kind.
+        // Compares all pairs of some hundred sets of refs: peeled lines, common beginnings and ends of every
+        // kind.
         let mut sets = vec![refs(&[])];
         for n in 0..120u32 {
             let names = ["refs/heads/a", "refs/heads/ab", "refs/tags/v1", "refs/tags/v2", "refs/x"];

@@ -1,7 +1,8 @@
 //! Archives that build on another: a fork holds what its base lacks (`docs/archive-format.md`, section 9).
 //!
-//! A base is whole by itself, and only grows: what it holds stays reachable to those who build on it, through
-//! its updates and compactions. It is named by its place, as git names alternates, and known by its id.
+//! A base is whole by itself, and only grows: its objects stay reachable to the archives that build on it,
+//! through its updates and compactions. An archive names its base by path, as git names alternates, and
+//! recognizes it by its id.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -11,15 +12,15 @@ use crate::error::{Error, Result, corrupt};
 use crate::repo::keys::{ALTERNATES, BASE_KEY, ID_KEY};
 use crate::repo::lost::{LOST_KEY, is_lost};
 
-/// What the name of an archive ends in.
+/// The suffix of an archive's name.
 pub(crate) const SUFFIX: &str = ".tar";
-/// Longest line read.
+/// The longest line that is read.
 const LINE_BYTES_MAX: usize = 8192;
 
-/// Where the base of the archive at `path` is, if it names one.
+/// Returns the path of the base of the archive at `path`, if it names one.
 ///
 /// # Errors
-/// If it names none as it should.
+/// If the line that names the base is malformed.
 pub fn base_path(archive: &Archive, path: &Path) -> Result<Option<PathBuf>> {
     let Some(member) = archive.member(ALTERNATES) else { return Ok(None) };
     let line = (member.len() <= LINE_BYTES_MAX).then(|| std::str::from_utf8(&member).ok()).flatten();
@@ -29,7 +30,7 @@ pub fn base_path(archive: &Archive, path: &Path) -> Result<Option<PathBuf>> {
     let Some(place) = place.filter(is_place) else {
         return corrupt(ALTERNATES, "it names no archive");
     };
-    // Without "..", so that messages name a place one can find.
+    // The path has no "..", so that messages name a path that can be found.
     let mut base = std::path::absolute(path)?;
     base.pop();
     for part in Path::new(&format!("{place}{SUFFIX}")).components() {
@@ -41,16 +42,16 @@ pub fn base_path(archive: &Archive, path: &Path) -> Result<Option<PathBuf>> {
     Ok(Some(base))
 }
 
-/// What is wrong with a base is no damage of what builds on it.
+/// Wraps damage of a base: it is no damage of the archive that builds on it.
 pub(crate) fn unusable(base: &Path, e: Error) -> Error {
     if e.is_damage() { Error::Base { path: base.to_owned(), source: Box::new(e) } } else { e }
 }
 
-/// Whether the base of the archive at `path`, if it has one, is there and the one it was built on; what both
-/// hold is not looked at.
+/// Checks that the base of the archive at `path`, if it has one, is there and is the one it was built on. The
+/// objects of both are not checked.
 ///
 /// # Errors
-/// If it is missing, another than it was, or cannot be opened.
+/// If the base is missing, is another than it was, or cannot be opened.
 pub fn base_holds(path: &Path) -> Result<()> {
     let archive = Archive::open(path)?;
     match base_path(&archive, path)? {
@@ -67,7 +68,7 @@ pub(crate) fn check_base(archive: &Archive, path: &Path, base_path: &Path) -> Re
     let Some((id, seq)) = value.and_then(|(id, seq)| Some((id, seq.parse::<u64>().ok()?))) else {
         return corrupt("weir/commit", format!("attribute '{BASE_KEY}' is malformed"));
     };
-    // Opening anything else might wait for ever.
+    // Opening anything else might wait forever.
     match std::fs::metadata(base_path) {
         Ok(m) if m.is_file() => {}
         Ok(_) => return bad("is no file"),

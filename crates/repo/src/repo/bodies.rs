@@ -1,5 +1,5 @@
-//! Packs as bodies: what of each was sent, to which class of refs it belongs, and which runs of them are
-//! whole clones.
+//! Packs as bodies: which part of each was sent, to which class of refs it belongs, and which runs of bodies
+//! are whole clones.
 //!
 //! A full clone whose answer is a set of whole, closed bodies is sent as the bytes lie
 //! (`docs/archive-format.md`, section 8). The update that commits a body decides which bodies are whole
@@ -20,19 +20,19 @@ use crate::objects::pack::{PACK_HEADER_BYTES, Pack};
 use crate::refs::states::RefsCommit;
 use crate::repo::keys::ALTERNATES;
 
-/// Which refs a body was fetched for.
+/// The refs that a body was fetched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RefClass {
     /// HEAD, branches and tags: what an ordinary clone takes.
     HeadsAndTags,
     /// All other refs, `refs/pull/*` and the like.
     Rest,
-    /// Nothing now: kept for older states.
+    /// No refs now: the body is kept for older states.
     History,
 }
 
 impl RefClass {
-    /// Its name in an archive.
+    /// Returns the name of the class in an archive.
     pub fn name(self) -> &'static str {
         match self {
             RefClass::HeadsAndTags => "heads",
@@ -54,35 +54,35 @@ impl RefClass {
 /// A pack as a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Body {
-    /// Which of [`crate::Objects::packs`].
+    /// The index of the pack in [`crate::Objects::packs`].
     pub pack: u32,
-    /// For which refs it was fetched.
+    /// The refs for which the body was fetched.
     pub class: RefClass,
-    /// Where the part that was sent ends in the pack; completing bases follow.
+    /// Where the part that was sent ends in the pack. Bases that complete the pack follow.
     pub sent_end: u64,
-    /// Objects in that part.
+    /// The number of objects in that part.
     pub sent_count: u32,
 }
 
 /// Bodies which together are exactly the objects reachable from a class of refs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WholeClone {
-    /// Objects in all of them.
+    /// The number of objects in all of the bodies.
     pub count: u32,
-    /// Checksum of header and bodies as they are sent, if it is known: several bodies are summed only when
-    /// they are sent, or each update would read the whole archive.
+    /// The checksum of header and bodies as they are sent, if it is known. Several bodies are summed only
+    /// when they are sent: otherwise each update would read the whole archive.
     pub trailer: Option<Oid>,
 }
 
-/// A body that can be had as a bundle.
+/// A body that can be sent as a bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BodyBundle {
-    /// Greater than that of each bundle it builds on (git-bundle-uri, "creationToken").
+    /// A number greater than the token of each bundle it builds on (git-bundle-uri, "creationToken").
     pub token: u64,
-    /// Checksum of the pack it is a part of: its name.
+    /// The checksum of the pack that the body is part of: its name.
     pub name: Oid,
     pub(crate) body: Body,
-    /// The refs of the commit it came with, and of the one before, if there are some.
+    /// The refs of the commit that brought the body, and of the commit before, if there are any.
     pub(crate) refs: Option<RefsCommit>,
     pub(crate) refs_before: Option<RefsCommit>,
 }
@@ -103,10 +103,10 @@ pub struct Bodies {
 pub(crate) const HEADS_KEY: &str = "clone.heads";
 pub(crate) const ALL_KEY: &str = "clone.all";
 
-/// What stands in an attribute for a checksum that is not known.
+/// Stands in an attribute for a checksum that is not known.
 const UNKNOWN: &str = "-";
 
-/// The value of [`HEADS_KEY`] or [`ALL_KEY`].
+/// Returns the value of [`HEADS_KEY`] or [`ALL_KEY`].
 pub(crate) fn whole_value(whole: &WholeClone) -> String {
     match whole.trailer {
         Some(trailer) => format!("{} {trailer}", whole.count),
@@ -114,7 +114,7 @@ pub(crate) fn whole_value(whole: &WholeClone) -> String {
     }
 }
 
-/// What [`whole_value`] wrote; `None` if it is malformed.
+/// Parses what [`whole_value`] wrote; returns `None` if it is malformed.
 pub(crate) fn parse_whole(hash: HashKind, value: &str) -> Option<WholeClone> {
     let (count, trailer) = value.split_once(' ')?;
     let trailer = if trailer == UNKNOWN { None } else { Some(Oid::from_hex(hash, trailer.as_bytes())?) };
@@ -126,7 +126,7 @@ pub(crate) fn body_key(short_pack_name: &str) -> String {
 }
 
 impl Bodies {
-    /// Of `packs` the first `of_base` are another archive's.
+    /// Reads the bodies of `packs`. The first `of_base` packs belong to another archive.
     pub(crate) fn parse(
         hash: HashKind,
         archive: &Archive,
@@ -154,9 +154,9 @@ impl Bodies {
                 _ => return bad(&key),
             }
         }
-        // What builds on another is no whole clone, whatever it says.
+        // An archive with a base has no whole clone, whatever its attributes say.
         let is_part = archive.member(ALTERNATES).is_some();
-        // In version 1 pull requests could build on what only history holds, and count as whole all the same.
+        // In version 1 pull requests could build on what only history holds, and still count as whole.
         let is_rest_behind_history =
             list.iter().skip_while(|b| b.class != RefClass::History).any(|b| b.class == RefClass::Rest);
         let is_doubtful =
@@ -181,7 +181,7 @@ impl Bodies {
         Ok(Bodies { list, heads, all, contradictions })
     }
 
-    /// Whether refs are known to reach every object of pack number `pack`.
+    /// Returns whether refs are known to reach every object of pack number `pack`.
     pub(crate) fn is_reachable_whole(&self, pack: u32) -> bool {
         let class = self.list.iter().find(|b| b.pack == pack).map(|b| b.class);
         match class {

@@ -1,4 +1,4 @@
-//! What was worked out for an open repository and is kept as long as it is open.
+//! The results that are computed for an open repository and kept while it is open.
 
 use std::sync::OnceLock;
 
@@ -7,23 +7,23 @@ use weir_git::{Oid, OidSet};
 use crate::reach::reachable::Reachable;
 use crate::repo::bodies::BodyBundle;
 
-/// What is kept, each once somebody asked for it.
+/// The kept results. Each is computed on first use.
 #[derive(Default)]
 pub(crate) struct Caches {
-    /// Checksums of whole clones, of heads and tags and of all refs, where they had to be computed.
+    /// The checksums of whole clones, of heads and tags and of all refs, if they had to be computed.
     pub(crate) trailers: [OnceLock<Oid>; 2],
-    /// Its bodies as bundles.
+    /// The bodies as bundles.
     pub(crate) bundles: OnceLock<Vec<BodyBundle>>,
-    /// Checksums of what was sent of each pack, where they had to be computed.
+    /// The checksums of the sent part of each pack, if they had to be computed.
     pub(crate) body_trailers: Vec<OnceLock<Oid>>,
-    /// All that refs reach; `None` where they do not lead to all they should.
+    /// Everything that refs reach; `None` if an object is missing that they should reach.
     pub(crate) reachable: OnceLock<Option<Reachable>>,
-    /// Ids of the LFS objects that its refs lead to pointers to.
+    /// The ids of the LFS objects to which the refs lead by pointers.
     pub(crate) lfs_given: OnceLock<OidSet>,
 }
 
 impl Caches {
-    /// Returns those of a repository with so many packs; nothing is known yet.
+    /// Returns empty caches for a repository with `count` packs.
     pub(crate) fn for_packs(count: usize) -> Caches {
         Caches { body_trailers: (0..count).map(|_| OnceLock::new()).collect(), ..Caches::default() }
     }

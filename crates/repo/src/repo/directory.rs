@@ -1,5 +1,4 @@
-//! An ordinary git directory, bare or not, behind the same [`Repo`]: packs, loose objects, alternates, loose
-//! refs.
+//! Opens an ordinary git directory, bare or not, as a [`Repo`]: packs, loose objects, alternates, loose refs.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet};
@@ -22,21 +21,21 @@ use crate::refs::list::{Head, Ref, Refs, is_fully_peeled, parse_head, parse_pack
 use crate::refs::reftable::{RefValue, read_stack};
 use crate::repo::repository::Repo;
 
-/// Alternates of alternates followed.
+/// The most levels of alternates that are followed.
 const ALTERNATES_DEPTH_MAX: usize = 5;
-/// Symbolic refs to symbolic refs followed, as in git.
+/// The most symbolic refs that are followed in a row, as in git.
 const SYMREF_DEPTH_MAX: usize = 5;
 
-/// Bytes of a file that holds a line or a few.
+/// The most bytes of a file with a few lines.
 const SMALL_BYTES_MAX: u64 = 1 << 20;
-/// Bytes of a list of refs or commits.
+/// The most bytes of a list of refs or commits.
 const LIST_BYTES_MAX: u64 = 1 << 30;
 
-/// Returns the git directory at `path`, or below it, and the one that it shares objects and refs with, if it
-/// is a worktree's: else itself.
+/// Returns the git directory at `path` or below it, and the directory that it shares objects and refs with.
+/// For a worktree that is the main repository's, otherwise the git directory itself.
 ///
 /// # Errors
-/// If there is none.
+/// If there is no git directory.
 pub fn folders_of(path: &Path) -> Result<(PathBuf, PathBuf)> {
     let git_dir = find_git_dir(path)?;
     let common = match read_if_there(&git_dir.join("commondir"), SMALL_BYTES_MAX)? {
@@ -49,10 +48,10 @@ pub fn folders_of(path: &Path) -> Result<(PathBuf, PathBuf)> {
 /// Opens the git directory at `path`, or the `.git` below it.
 ///
 /// # Errors
-/// If there is none, or it cannot be read.
+/// If there is no git directory, or it cannot be read.
 pub fn open_directory(path: &Path) -> Result<Repo> {
     let (git_dir, common) = folders_of(path)?;
-    // Nothing that is included has a say in that.
+    // Included files cannot change the format of a repository.
     let config = GitConfig::parse(&read_or_empty(&common.join("config"), CONFIG_BYTES_MAX)?)?;
     let hash = config.hash_of_format()?;
     let mut packs = Vec::new();
@@ -83,8 +82,8 @@ fn find_git_dir(path: &Path) -> Result<PathBuf> {
     Err(Error::NotFound(format!("'{}' is not a git repository", path.display())))
 }
 
-/// The folder that a submodule's or a worktree's `.git` names, which is a file then
-/// (gitrepository-layout(5)). Whatever other file stands there is not read to its end.
+/// Returns the folder that a `.git` file names, as submodules and worktrees have (gitrepository-layout(5)).
+/// Any other large file is not read to its end.
 pub fn named_by_file(path: &Path) -> Option<PathBuf> {
     let data = read_at_most(path, SMALL_BYTES_MAX).ok()?;
     let target = std::str::from_utf8(&data).ok()?.strip_prefix("gitdir: ")?.trim_end_matches(['\r', '\n']);
@@ -135,12 +134,12 @@ fn add_objects(
     Ok(())
 }
 
-/// Refs as they are stored.
+/// The refs as they are stored.
 struct StoredRefs {
     by_name: BTreeMap<Vec<u8>, Ref>,
-    /// Those that name others.
+    /// The symbolic refs, with their targets.
     symbolic: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Those of which it is said what they peel to, if they are tags.
+    /// The names of refs whose peeled ids are known: `packed-refs` is fully peeled.
     peeled: HashSet<Vec<u8>>,
     head: Head,
 }
@@ -164,7 +163,8 @@ fn refs_in_files(hash: HashKind, git_dir: &Path, common: &Path) -> Result<Stored
     Ok(StoredRefs { by_name, symbolic, peeled, head })
 }
 
-/// A worktree has a stack of its own for what is its own: `HEAD`, `refs/worktree`, `refs/bisect`.
+/// Reads refs from reftables. A worktree has a second stack for its own refs: `HEAD`, `refs/worktree`,
+/// `refs/bisect`.
 fn refs_in_reftable(hash: HashKind, git_dir: &Path, common: &Path) -> Result<StoredRefs> {
     let mut values = read_stack(&common.join("reftable"), hash)?;
     if git_dir != common {
@@ -188,7 +188,7 @@ fn refs_in_reftable(hash: HashKind, git_dir: &Path, common: &Path) -> Result<Sto
     Ok(stored)
 }
 
-/// Follows what names others, peels tags, and leaves out what is broken.
+/// Follows symbolic refs, peels tags, and leaves out broken refs.
 fn resolve_refs(objects: &Objects, stored: StoredRefs) -> Result<Refs> {
     let StoredRefs { mut by_name, symbolic, peeled, head } = stored;
     for name in symbolic.keys() {
@@ -207,8 +207,8 @@ fn resolve_refs(objects: &Objects, stored: StoredRefs) -> Result<Refs> {
     }
     let mut list: Vec<Ref> = by_name.into_values().filter(|r| refname::is_valid(&r.name)).collect();
     for r in &mut list {
-        // packed-refs need not be fully peeled, loose refs never are; a ref to a missing object is broken and
-        // left out.
+        // `packed-refs` need not be fully peeled, and loose refs never are. A ref to a missing object is
+        // broken and left out.
         if r.peeled.is_none() && !peeled.contains(&r.name) && objects.contains(&r.oid) {
             r.peeled = objects.peel(&r.oid)?;
         }
@@ -239,7 +239,7 @@ fn add_loose_refs(
             add_loose_refs(&entry.path(), &name, hash, refs, symbolic)?;
             continue;
         }
-        // None where it was deleted, or packed, under us.
+        // The file may have been deleted, or packed, meanwhile.
         let Some(data) = read_if_there(&entry.path(), SMALL_BYTES_MAX)? else { continue };
         match parse_head(hash, &data) {
             Ok(Head::Detached(oid)) => drop(refs.insert(name.clone(), Ref { name, oid, peeled: None })),

@@ -1,31 +1,31 @@
-//! Names under which an archive of a repository says what it is: attributes and members
-//! (`docs/archive-format.md`).
+//! The names of attributes and members by which an archive describes a repository (`docs/archive-format.md`).
 
 /// The member that names the base, as git does (gitrepository-layout, "objects/info/alternates").
 pub(crate) const ALTERNATES: &str = "objects/info/alternates";
-/// The attribute that says which archive that must be, and its number of commits when something was last
+/// The attribute with the id of the base, and the number of the base's last commit when something was last
 /// built on it.
 pub(crate) const BASE_KEY: &str = "base";
-/// The attribute an archive is known by, through updates and compactions. A new clone has another.
+/// The attribute with the id of an archive, which it keeps through updates and compactions. A new clone has
+/// another.
 pub(crate) const ID_KEY: &str = "id";
-/// The attribute that says that an archive which is being written anew has objects only, so far: refs and
-/// older states come last.
+/// The attribute of an archive that is being rewritten and has only objects so far: refs and older states
+/// come last.
 pub(crate) const UNFINISHED_KEY: &str = "unfinished";
-/// The attribute that holds the highest number of a lease under which something was written; kept by
-/// [`weir_archive`].
+/// The attribute with the highest number of a lease under which something was written; [`weir_archive`] keeps
+/// it.
 pub(crate) const EPOCH_KEY: &str = "epoch";
 
-/// What the names of members begin with that are files of git-lfs's.
+/// The prefix of members that are files of git-lfs.
 pub(crate) const LFS_OBJECTS: &str = "lfs/objects/";
-/// What the names of members begin with that are streams of a forge's metadata.
+/// The prefix of members that are streams of a forge's metadata.
 pub(crate) const METADATA: &str = "metadata/";
 
-/// Returns whether the member called `name` is a file of git-lfs's.
+/// Returns whether the member `name` is a file of git-lfs.
 pub(crate) fn is_lfs_object(name: &str) -> bool {
     name.starts_with(LFS_OBJECTS)
 }
 
-/// Returns whether the member called `name` is a part of a stream of metadata.
+/// Returns whether the member `name` is part of a stream of metadata.
 pub(crate) fn is_metadata(name: &str) -> bool {
     name.starts_with(METADATA)
 }

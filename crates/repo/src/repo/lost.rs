@@ -1,12 +1,12 @@
-//! Commits of an archive that were lost to damage, as it says of itself.
+//! The commits of an archive that were lost to damage, as the archive records them.
 
-/// The attribute that names commits which were lost to damage: `FIRST-LAST`, with commas between. Nothing may
-/// build on them.
+/// The attribute that names commits lost to damage: `FIRST-LAST`, separated by commas. Nothing may build on
+/// them.
 pub(crate) const LOST_KEY: &str = "lost";
-/// Ranges that are remembered; the oldest are joined.
+/// The most ranges that are remembered; the oldest are joined.
 const RANGES_MAX: usize = 32;
 
-/// The value of [`LOST_KEY`] with one range more.
+/// Returns the value of [`LOST_KEY`] with one more range.
 pub(crate) fn with_range(before: Option<&str>, first: u64, last: u64) -> String {
     let mut ranges: Vec<(u64, u64)> = before.map_or_else(Vec::new, |value| ranges(value).collect());
     ranges.push((first, last));
@@ -24,7 +24,7 @@ fn ranges(value: &str) -> impl Iterator<Item = (u64, u64)> {
     })
 }
 
-/// Whether the commit with number `seq` was lost to damage, as [`LOST_KEY`] has the `value`.
+/// Returns whether the commit with number `seq` was lost to damage, where `value` is that of [`LOST_KEY`].
 pub(crate) fn is_lost(value: &str, seq: u64) -> bool {
     ranges(value).any(|(first, last)| (first..=last).contains(&seq))
 }

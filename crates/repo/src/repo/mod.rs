@@ -1,4 +1,4 @@
-//! Open repositories: an archive or a directory, with its refs, its bodies and what it builds on.
+//! Open repositories: an archive or a directory, with its refs, its bodies and its base.
 
 pub(crate) mod archive_file;
 pub(crate) mod base;

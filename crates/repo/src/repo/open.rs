@@ -1,4 +1,4 @@
-//! Opening a repository in an archive, with what it builds on.
+//! Opens a repository in an archive, with its base.
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
@@ -27,12 +27,12 @@ impl Repo {
         Repo::from_archive(Archive::open(path)?, path)
     }
 
-    /// The repository in an archive that is open, as of the commit it was opened at.
+    /// Opens the repository in an open archive, as of the commit at which the archive was opened.
     ///
     /// # Errors
     /// As [`Repo::open_archive`].
     pub fn from_archive(archive: Archive, path: &Path) -> Result<Repo> {
-        // Without refs it would look like one that is empty.
+        // Without its refs the repository would seem to be empty.
         if archive.attribute(UNFINISHED_KEY).is_some() {
             return corrupt(
                 path.display().to_string(),
@@ -42,13 +42,13 @@ impl Repo {
         Repo::from_unfinished(archive, path)
     }
 
-    /// The repository in an open archive that may hold objects and no refs.
+    /// Opens the repository in an open archive that may hold objects and no refs.
     pub(crate) fn from_unfinished(archive: Archive, path: &Path) -> Result<Repo> {
         let base = open_base(&archive, path)?;
         Repo::from_archive_on(archive, path, base)
     }
 
-    /// The repository in an open archive, on `base`, whatever base the archive names.
+    /// Opens the repository in an open archive, on `base`, whatever base the archive names.
     pub(crate) fn from_archive_on(archive: Archive, path: &Path, base: Option<Arc<Repo>>) -> Result<Repo> {
         let hash = GitConfig::parse(&archive.read("config")?.unwrap_or_default())?.hash_of_format()?;
         if let Some(base) = base.as_ref().filter(|base| base.hash() != hash) {
@@ -80,7 +80,7 @@ impl Repo {
         let bodies = Bodies::parse(hash, &archive, &packs, of_base)?;
         let derived = Derived {
             graph: archive.member("objects/info/commit-graph"),
-            // Of a directory's packs any may have bitmaps; they are only read of archives.
+            // In a directory any pack may have bitmaps. They are read only from archives.
             bitmaps: packs.first().and_then(|pack| archive.member(&format!("{}.bitmap", pack.name()))),
         };
         let of_base = base.as_ref().map(|base| base.shared_history());
@@ -94,7 +94,7 @@ impl Repo {
 /// Opens the base of the archive at `path`, if it names one.
 ///
 /// # Errors
-/// If it is missing, another than it was, or cannot be opened.
+/// If the base is missing, is another than it was, or cannot be opened.
 fn open_base(archive: &Archive, path: &Path) -> Result<Option<Arc<Repo>>> {
     let Some(base_path) = base_path(archive, path)? else { return Ok(None) };
     let base = check_base(archive, path, &base_path)?;
@@ -112,7 +112,7 @@ fn open_base(archive: &Archive, path: &Path) -> Result<Option<Arc<Repo>>> {
     Ok(Some(base))
 }
 
-/// Bases that are open, by device and inode of their files, last commit and committed length: forks of one
+/// The open bases, by device and inode of their files, last commit and committed length: forks of one base
 /// share it.
 type OpenBases = HashMap<(u64, u64, u64, u64), Weak<Repo>>;
 

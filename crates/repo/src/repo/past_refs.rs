@@ -1,4 +1,4 @@
-//! Refs of a repository as they once were.
+//! The refs of a repository as they once were.
 
 use weir_git::OidSet;
 
@@ -8,7 +8,7 @@ use crate::refs::states::RefStates;
 use crate::repo::repository::Repo;
 
 impl Repo {
-    /// Returns the states of its refs; `None` for a directory, which has none.
+    /// Returns the states of the refs; `None` for a directory, which has none.
     ///
     /// # Errors
     /// If the archive is damaged.
@@ -16,7 +16,7 @@ impl Repo {
         self.archive().map(|archive| RefStates::of(archive, self.hash())).transpose()
     }
 
-    /// Ids of all that refs lead to, or led to once.
+    /// Returns the ids of everything that refs point at, or once pointed at.
     ///
     /// # Errors
     /// If the archive is damaged.
@@ -30,7 +30,8 @@ impl Repo {
         Ok(tips)
     }
 
-    /// The refs as of commit `seq`; `None` if there are no refs as old, or that commit is still to come.
+    /// Returns the refs as of commit `seq`; `None` if there were no refs yet, or that commit is still to
+    /// come.
     ///
     /// # Errors
     /// If the archive is damaged.

@@ -1,4 +1,4 @@
-//! What the refs of a repository reach, and with it what may be given to whoever names it.
+//! Computes what the refs of a repository reach, and so what may be sent to a client that names it.
 
 use weir_git::{Oid, OidSet};
 
@@ -10,14 +10,14 @@ use crate::reach::walk::all_reachable_from;
 use crate::repo::repository::Repo;
 
 impl Repo {
-    /// All that refs reach.
+    /// Returns everything that the refs reach.
     ///
     /// # Errors
-    /// If that cannot be found out: something is missing or corrupt, or it takes more steps than there are.
+    /// If that cannot be computed: an object is missing or corrupt, or `steps` are used up.
     pub(crate) fn reachable(&self, steps: &mut Steps<'_>) -> Result<&Reachable> {
         let found = match self.caches.reachable.get() {
             Some(found) => found,
-            // Two who ask at once both find it out, each within the steps it has.
+            // Two concurrent requests both compute this, each within its own steps.
             None => match Reachable::of(self.history(), self.refs.tips(), steps) {
                 Err(e) if steps.have_ended() => return Err(e),
                 found => self.caches.reachable.get_or_init(|| found.ok()),
@@ -29,9 +29,9 @@ impl Repo {
         )
     }
 
-    /// Whether the object counts as had here: its own packs hold it, or refs reach it, its own or those of
-    /// its base. What the base holds besides was given to the base, by another upstream: whoever names it has
-    /// yet to show it.
+    /// Returns whether the object counts as present: the repository's own packs hold it, or its refs or those
+    /// of its base reach it. The base may hold further objects, which another upstream sent to it. An
+    /// upstream that names those must still send them.
     pub fn has(&self, oid: &Oid) -> bool {
         let Some(base) = &self.base else { return self.contains(oid) };
         self.own_packs().iter().any(|pack| pack.index().find(oid.as_bytes()).is_some())
@@ -39,7 +39,7 @@ impl Repo {
             || self.gives(oid)
     }
 
-    /// Whether its refs reach the object; no, where that cannot be found out.
+    /// Returns whether the refs reach the object; false if that cannot be computed.
     pub(crate) fn gives(&self, oid: &Oid) -> bool {
         match self.objects().locate(oid) {
             None => false,
@@ -52,16 +52,17 @@ impl Repo {
     }
 }
 
-/// Commits looked at to find out whether an object is reachable, before all that refs reach is found out.
+/// The most commits that are read to find whether an object is reachable, before everything that refs reach
+/// is computed.
 const REACHABLE_COMMITS_MAX: usize = 2_000_000;
 
-/// Returns those of `oids` that refs reach. What is known to hold for whole bodies is not walked; the others
-/// are looked for by one walk over commits, then in all that refs reach, which is found out once for an open
+/// Returns those of `oids` that refs reach. Objects in whole bodies are known to be reached. The others are
+/// searched by one walk over commits, then in everything that refs reach, which is computed once per open
 /// repository.
 ///
 /// # Errors
-/// If an object is missing or corrupt, the walks take more steps than `budget` has, or nobody waits for the
-/// answer any more.
+/// If an object is missing or corrupt, the walks take more steps than `budget` has, or the client no longer
+/// waits for the answer.
 pub fn reachable_among(repo: &Repo, oids: &[Oid], budget: Budget<'_>) -> Result<OidSet> {
     let mut steps = Steps::new(budget);
     let (mut found, mut open) = (OidSet::default(), Vec::new());
@@ -85,7 +86,7 @@ pub fn reachable_among(repo: &Repo, oids: &[Oid], budget: Budget<'_>) -> Result<
         found.extend(open);
         return Ok(found);
     }
-    // The walk trusts clocks, and knows commits only.
+    // The walk trusts commit times, and finds commits only.
     let all = repo.reachable(&mut steps)?;
     for oid in open {
         if all.contains(repo.objects(), &oid)? {
@@ -95,7 +96,7 @@ pub fn reachable_among(repo: &Repo, oids: &[Oid], budget: Budget<'_>) -> Result<
     Ok(found)
 }
 
-/// Returns whether refs reach all of `oids`, as [`reachable_among`] finds out.
+/// Returns whether refs reach all of `oids`, as [`reachable_among`] computes it.
 ///
 /// # Errors
 /// As [`reachable_among`].

@@ -1,4 +1,4 @@
-//! An open repository: its packs, refs and what is known about them, as of one moment.
+//! An open repository: its packs, its refs and what is known about them, as of one moment.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,24 +16,24 @@ use crate::refs::list::Refs;
 use crate::repo::bodies::{Bodies, Body};
 use crate::repo::caches::Caches;
 
-/// A repository as it was when it was opened. Updates make new ones; this stays readable.
+/// A repository as it was when it was opened. Updates make new ones; this one stays readable.
 pub struct Repo {
     serial: Serial,
     history: Arc<History>,
     pub(crate) refs: Refs,
     pub(crate) bodies: Bodies,
     pub(crate) archive: Option<Archive>,
-    /// What it builds on, if it is a part only: its packs come first.
+    /// The base, if the archive builds on one: its packs come first.
     pub(crate) base: Option<Arc<Repo>>,
     pub(crate) caches: Caches,
-    /// Ids of refs that are not shown.
+    /// The ids of refs that are not shown.
     hidden_tips: Vec<Oid>,
-    /// The directory with its configuration, unless it is an archive.
+    /// The git directory with the configuration, unless the repository is an archive.
     pub(crate) git_dir: Option<PathBuf>,
     path: PathBuf,
 }
 
-/// A number no other repository that this process has opened has.
+/// A number that no other repository opened by this process has.
 #[derive(Debug)]
 struct Serial(u64);
 
@@ -61,8 +61,8 @@ impl Repo {
         }
     }
 
-    /// Whether `other` is the same git directory in the same state: the refs that are shown, where history
-    /// ends, and the packs. Loose objects are read where they lie.
+    /// Returns whether `other` is the same git directory in the same state: the refs that are shown, where
+    /// history ends, and the packs. Loose objects are not compared; they are read when needed.
     pub fn is_same_directory(&self, other: &Repo) -> bool {
         let is_same_pack = |(one, other): (&Arc<Pack>, &Arc<Pack>)| {
             one.name() == other.name() && one.data().len() == other.data().len()
@@ -78,17 +78,17 @@ impl Repo {
             && self.objects().packs.iter().zip(&other.objects().packs).all(is_same_pack)
     }
 
-    /// A number no other repository that this process has opened has, even if it is the same on disk.
+    /// Returns a number that no other repository opened by this process has, even if it is the same on disk.
     pub fn serial(&self) -> u64 {
         self.serial.0
     }
 
-    /// The hash its objects are named by.
+    /// Returns the hash that names the objects.
     pub fn hash(&self) -> HashKind {
         self.objects().hash
     }
 
-    /// Returns its objects, with those of its base.
+    /// Returns the objects, including those of the base.
     pub fn objects(&self) -> &Objects {
         &self.history.objects
     }
@@ -98,39 +98,39 @@ impl Repo {
         self.objects().contains(oid)
     }
 
-    /// Returns a reader of its objects, with its own caches, for one thread.
+    /// Returns a reader of the objects, with its own caches, for one thread.
     pub fn reader(&self) -> ObjectReader<'_> {
         self.objects().reader()
     }
 
-    /// Returns its history, with that of its base.
+    /// Returns the history, including that of the base.
     pub fn history(&self) -> &History {
         &self.history
     }
 
-    /// Returns its history, for a repository that builds on it and shares it.
+    /// Returns the history, to be shared with a repository that builds on this one.
     pub(crate) fn shared_history(&self) -> Arc<History> {
         self.history.clone()
     }
 
-    /// Its refs.
+    /// Returns the refs.
     pub fn refs(&self) -> &Refs {
         &self.refs
     }
 
-    /// Shows `refs`, which must lead to what is here, in place of its own.
+    /// Shows `refs` in place of the repository's own. They must point at objects that are here.
     pub fn set_refs(&mut self, refs: Refs) {
         self.refs = refs;
         (self.bodies.heads, self.bodies.all) = (None, None);
     }
 
-    /// Ids of refs that are not shown.
+    /// Returns the ids of refs that are not shown.
     pub fn hidden_tips(&self) -> &[Oid] {
         &self.hidden_tips
     }
 
     /// Shows only the refs of `namespace` (gitnamespaces), and of these only those that `patterns` do not
-    /// hide (git-config, `transfer.hideRefs`). What is not shown is as if it were not there, but for
+    /// hide (git-config, `transfer.hideRefs`). The other refs are then absent, except in
     /// [`Repo::hidden_tips`].
     pub fn present(&mut self, namespace: &str, patterns: &[&str]) {
         let prefix: String =
@@ -147,16 +147,16 @@ impl Repo {
         self.hidden_tips = hidden.into_iter().map(|r| r.oid).collect();
     }
 
-    /// What is known of its packs as bodies.
+    /// Returns what is known of the packs as bodies.
     pub fn bodies(&self) -> &Bodies {
         &self.bodies
     }
 
-    /// Whether all that was read of its files so far was there. What a disk cannot read there are zeroes for:
-    /// whoever has worked something out asks before it is given away.
+    /// Checks that everything read from the files so far could be read. Where the disk fails, zeroes are
+    /// read. So this must be called before a computed result is sent.
     ///
     /// # Errors
-    /// If something could not be read; then it is to be opened anew.
+    /// If a part could not be read. Then the repository must be opened again.
     pub fn check_reads(&self) -> Result<()> {
         if let Some(base) = &self.base {
             base.check_reads().map_err(|e| Error::Base { path: base.path.clone(), source: Box::new(e) })?;
@@ -167,34 +167,34 @@ impl Repo {
         }
     }
 
-    /// The archive it lies in, unless it is a directory.
+    /// Returns the archive, unless the repository is a directory.
     pub fn archive(&self) -> Option<&Archive> {
         self.archive.as_ref()
     }
 
-    /// The git directory it lies in; the archive, if it is one.
+    /// Returns the path of the git directory, or of the archive.
     pub fn git_dir(&self) -> &Path {
         self.git_dir.as_deref().unwrap_or(&self.path)
     }
 
-    /// Where it was opened, for messages.
+    /// Returns the path at which the repository was opened, for messages.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The repository it builds on, whose objects count as its own.
+    /// Returns the base, whose objects count as this repository's.
     pub fn base(&self) -> Option<&Arc<Repo>> {
         self.base.as_ref()
     }
 
-    /// Its own packs; those of its base are left out.
+    /// Returns the repository's own packs, without those of its base.
     pub fn own_packs(&self) -> &[Arc<Pack>] {
         &self.objects().packs
             [self.base.as_ref().map_or(0, |b| b.objects().packs.len().min(self.objects().packs.len()))..]
     }
 
-    /// This repository with only those packs for whose body `keep` says yes; packs that are no body are given
-    /// as `None`.
+    /// Returns this repository with only those packs for whose body `keep` returns true. Packs that are no
+    /// bodies are passed as `None`.
     pub(crate) fn limited_to(&self, keep: impl Fn(Option<&Body>) -> bool) -> Repo {
         let body_of = |number: usize| self.bodies.list.iter().find(|b| b.pack as usize == number);
         let packs = self
@@ -205,14 +205,14 @@ impl Repo {
             .filter(|(n, _)| keep(body_of(*n)))
             .map(|(_, p)| p.clone())
             .collect();
-        // Its packs are no bodies of this archive.
+        // The packs of the base are no bodies of this archive.
         let base = self.base.clone().filter(|_| keep(None));
         let history = self.history.with_packs(packs, base.is_some());
         let (refs, archive) = (self.refs.clone(), self.archive.clone());
         Repo { refs, archive, base, ..Repo::new(history, &self.path) }
     }
 
-    /// What a new repository on `base` is before anything of its own has come in.
+    /// Returns a new repository on `base` that has nothing of its own yet.
     pub(crate) fn empty_on(base: &Arc<Repo>) -> Repo {
         let objects = Objects::of_packs(base.hash(), base.objects().packs.clone());
         let history = History::new(objects, Vec::new(), Derived::default(), Some(base.shared_history()));

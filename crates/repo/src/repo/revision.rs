@@ -1,4 +1,4 @@
-//! `REV`, `REV:PATH`: finding things by name, as git-rev-parse does for its common forms.
+//! Finds objects by name (`REV`, `REV:PATH`), as git-rev-parse does for its common forms.
 
 use weir_git::{Kind, Oid, TreeIter, commit_links};
 
@@ -19,11 +19,11 @@ pub struct TreeListing {
     pub path: Vec<u8>,
 }
 
-/// The object that `revision` names: a ref in full or short (as git's rules go), `HEAD`, or an id of at least
-/// 4 digits, followed by any number of `^`, `^N`, `^{}`, `^{tree}`, `^{commit}` and `~N`.
+/// Returns the object that `revision` names: a ref in full or short (by git's rules), `HEAD`, or an id of at
+/// least 4 digits, followed by any number of `^`, `^N`, `^{}`, `^{tree}`, `^{commit}` and `~N`.
 ///
 /// # Errors
-/// If there is none, or several.
+/// If no object matches, or several do.
 pub fn resolve_revision(repo: &Repo, revision: &str) -> Result<Oid> {
     let end = revision.find(['^', '~']).unwrap_or(revision.len());
     let (name, mut rest) = revision.split_at(end);
@@ -83,7 +83,7 @@ fn tree_of(reader: &mut ObjectReader<'_>, oid: &Oid) -> Result<Oid> {
     }
 }
 
-/// What the ref called `name`, in full or short, leads to.
+/// Returns the id that the ref called `name`, in full or short, points at.
 pub(crate) fn resolve_ref(repo: &Repo, name: &str) -> Option<Oid> {
     if matches!(name, "" | "@" | "HEAD") {
         return repo.refs().head_oid();
@@ -114,10 +114,11 @@ fn resolve_name(repo: &Repo, name: &str) -> Result<Option<Oid>> {
     }
 }
 
-/// The object at `path` in the tree of `revision`, with its mode (0 for the tree of the revision itself).
+/// Returns the object at `path` in the tree of `revision`, with its mode (0 for the tree of the revision
+/// itself).
 ///
 /// # Errors
-/// If there is none.
+/// If there is no such object.
 pub fn resolve_path(repo: &Repo, revision: &str, path: &[u8]) -> Result<(u32, Oid)> {
     let oid = resolve_revision(repo, revision)?;
     let mut reader = repo.reader();

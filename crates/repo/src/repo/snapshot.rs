@@ -1,5 +1,5 @@
-//! The identity of a repository's refs, as Software Heritage names it: `swh:1:snp:...` (SWHID, ISO/IEC 18670,
-//! section 5.8).
+//! The identity of a repository's refs, as Software Heritage defines it: `swh:1:snp:...` (SWHID, ISO/IEC
+//! 18670, section 5.8).
 
 use weir_git::{HashKind, Kind, Oid, plain_sha};
 
@@ -7,12 +7,12 @@ use crate::error::Result;
 use crate::refs::list::{Head, Refs};
 use crate::repo::repository::Repo;
 
-/// Before the SHA-1 of a snapshot in hexadecimal.
+/// The prefix of a snapshot's SHA-1 in hexadecimal.
 pub const SNAPSHOT_SWHID: &str = "swh:1:snp:";
 
 impl Repo {
-    /// The SHA-1 of `refs` with HEAD as a snapshot, whatever they are called in this repository now; `None`
-    /// if there is none: of SHA-256 repositories, and where a ref leads to what is not here.
+    /// Returns the SHA-1 of `refs` with HEAD as a snapshot; they need not be the repository's present refs.
+    /// Returns `None` for SHA-256 repositories, and if a ref points at an object that is missing.
     ///
     /// # Errors
     /// If a pack is corrupt.
@@ -24,7 +24,7 @@ impl Repo {
         let mut branches: Vec<(&[u8], &'static str, &[u8])> = Vec::with_capacity(refs.list().len() + 1);
         let detached = match &refs.head {
             Head::Detached(oid) => Some((b"HEAD".as_slice(), oid)),
-            // One that is not born yet is no branch.
+            // An unborn branch is no branch of the snapshot.
             Head::Symbolic(name) => {
                 branches.extend(refs.get(name).map(|_| (b"HEAD".as_slice(), "alias", name.as_slice())));
                 None
@@ -41,7 +41,7 @@ impl Repo {
             branches.push((name, kind, oid.as_bytes()));
         }
         branches.sort_unstable();
-        // Of a million refs the manifest is not made: its length is hashed first.
+        // The manifest of a million refs is not built in memory: its length is hashed first.
         let count_of = |target: &[u8]| format!("\0{}:", target.len());
         let bytes = |(name, kind, target): &(&[u8], &str, &[u8])| {
             kind.len() + 1 + name.len() + count_of(target).len() + target.len()

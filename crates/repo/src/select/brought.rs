@@ -7,9 +7,9 @@ use crate::objects::reader::ObjectReader;
 use crate::objects::tree_diff::{Changed, TREE_DEPTH_MAX, changed, changed_entries};
 use crate::reach::steps::Steps;
 
-/// Limit on entries read from removed trees, for each object that seems new. Moved objects are among them.
+/// The most entries read from removed trees for each object that seems new. Moved objects are among them.
 const REMOVED_PER_NEW_MAX: usize = 8;
-/// Entries read from removed trees in any case.
+/// The entries that may be read from removed trees in any case.
 const REMOVED_MAX: usize = 1024;
 
 /// Lists the trees and blobs of `tree` that none of the trees `before` has, each with the object that had its

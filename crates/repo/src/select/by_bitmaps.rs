@@ -1,4 +1,4 @@
-//! Large answers from bitmaps: sets of object numbers instead of walks.
+//! Selects large answers from bitmaps: with sets of object numbers instead of walks.
 
 use weir_git::{Kind, Oid};
 
@@ -14,8 +14,8 @@ use crate::reach::walk::Commits;
 use crate::select::filter::Filter;
 use crate::select::query::{Query, Selection};
 
-/// Selects what the wants reach and the haves do not, as sets of object numbers that are filled from bitmaps
-/// as far as they go: for large answers.
+/// Selects the objects that the wants reach and the haves do not, as sets of object numbers. The sets are
+/// filled from bitmaps as far as these go. Meant for large answers.
 pub(crate) fn select_by_bitmaps<'r>(
     history: &'r History,
     reader: ObjectReader<'r>,
@@ -48,13 +48,13 @@ pub(crate) fn select_by_bitmaps<'r>(
     Ok(selection)
 }
 
-/// Commits whose trees are compared, of either side.
+/// The most wanted commits whose trees are compared.
 const PAIRED_MAX: usize = 8;
-/// Of the client's, with each.
+/// The most commits of the client with which each is compared.
 const PAIRED_WITH: usize = 3;
 
-/// Finds for what stands in the wanted trees what stood at the same path in those the client has. In packs as
-/// git makes them it is just the newest of a path's objects that is stored whole.
+/// Finds, for objects in the wanted trees, the objects at the same path in the client's trees. In packs that
+/// git makes, just the newest object of a path is stored whole.
 fn pair<'r>(history: &'r History, query: &Query<'_>, selection: &mut Selection) -> Result<()> {
     let mut reader = history.objects().reader();
     let newest_trees = |reader: &mut ObjectReader<'r>, tips: &[Oid], max: usize| -> Result<Vec<Oid>> {
@@ -99,7 +99,7 @@ fn pair_trees(
     Ok(())
 }
 
-/// The pack and the rank in it of the object that is numbered `number`.
+/// Returns the pack of the object numbered `number`, and its rank there.
 fn place_of(objects: &Objects, number: u32) -> (u32, u32) {
     let mut start = 0;
     for (pack, p) in objects.packs.iter().enumerate() {
@@ -111,7 +111,7 @@ fn place_of(objects: &Objects, number: u32) -> (u32, u32) {
     unreachable!("numbers are below the count of all packs")
 }
 
-/// Takes out of `wanted` what `filter` leaves out, but not what the client named.
+/// Removes from `wanted` what `filter` leaves out, except what the client named.
 fn leave_out(
     filler: &mut Filler<'_, '_, '_>,
     wanted: &mut Bits,
@@ -129,7 +129,7 @@ fn leave_out(
         Kind::Blob => filter.takes(kind) && !without_trees && filter.blob_bytes_below != Some(0),
         _ => filter.takes(kind),
     };
-    // Of the first pack the bitmaps tell what is what.
+    // For the first pack the bitmaps show the kinds.
     if let Some(bitmaps) = history.bitmaps() {
         for (kind, is_of_kind) in kinds.into_iter().zip(bitmaps.kinds()) {
             if !takes(kind) {

@@ -1,4 +1,4 @@
-//! Which objects an answer holds: what is wanted, less what the client has.
+//! Selects the objects of an answer: what is wanted, without what the client has.
 
 use std::collections::BinaryHeap;
 
@@ -17,20 +17,20 @@ use crate::select::filter::Filter;
 use crate::select::query::{Query, Selection};
 use crate::select::sparse::Patterns;
 
-/// With more new commits than this, bitmaps are faster than differences of trees, where there are some.
+/// With more new commits than this, bitmaps are faster than differences of trees, if there are bitmaps.
 const WALKED_COMMITS_MAX: usize = 48;
-/// The limit of [`WALKED_COMMITS_MAX`] for a client that has commits already. Differences of trees tell which
-/// objects it can take deltas against, which makes its pack a third of the size or less.
+/// The limit of [`WALKED_COMMITS_MAX`] for a client that has commits already. Differences of trees show which
+/// objects it can take deltas against. That makes its pack a third of the size or less.
 const WALKED_COMMITS_FOR_FETCH_MAX: usize = 8192;
 
 const INTERESTING: u8 = 1;
 const UNINTERESTING: u8 = 2;
-/// It was put in the queue once.
+/// The commit was put in the queue once.
 const QUEUED: u8 = 4;
-/// It was taken out of the queue again.
+/// The commit was taken out of the queue again.
 const POPPED: u8 = 8;
 
-/// Selects what the wants reach and the haves do not.
+/// Selects the objects that the wants reach and the haves do not.
 ///
 /// # Errors
 /// If an object is missing or corrupt, or the budget is used up.
@@ -75,8 +75,8 @@ pub fn select(history: &History, query: &Query<'_>) -> Result<Selection> {
         steps,
     };
     if cut.is_some() {
-        // Where history is cut off there is no parent to compare with: what the client's newest commits hold
-        // must do.
+        // Where history is cut off there is no parent to compare with. The trees of the client's newest
+        // commits stand in for it.
         for oid in ends.edges.iter().take(EDGES_MAX) {
             match trees.know(&nodes[oid].tree, 0) {
                 Err(Error::Missing(_)) => {}
@@ -85,39 +85,40 @@ pub fn select(history: &History, query: &Query<'_>) -> Result<Selection> {
         }
     }
     if !filter.is_some_and(Filter::is_commits_only) {
-        // What a parent's tree holds is left out of its child's: it must have been listed by then, whatever
-        // clocks said.
+        // What a parent's tree holds is left out of its child's. So the parent must be listed first, whatever
+        // the commit times say.
         let new_commits = if is_parents_last {
             new_commits.into_iter().rev().collect()
         } else {
             parents_first(&new_commits, &nodes)
         };
-        // What a commit brings is the same for all who have its parents.
+        // What a commit brings is the same for all clients that have its parents.
         let kept = (filter.is_none() && cut.is_none() && !haves.is_empty()).then_some(&history.changes);
         trees.add_commits(&new_commits, &nodes, &flags, kept)?;
     }
     trees.add_direct(&ends.direct)?;
     let sent = trees.sent;
-    // Where times lie, or files have swapped places, what seemed the client's may be sent after all: deltas
-    // on it could make a circle.
+    // With wrong commit times, or files that swapped places, an object that seemed to be the client's may be
+    // sent after all. Deltas on it could form a cycle.
     selection.client_has.retain(|oid| !sent.contains(oid));
     Ok(selection)
 }
 
-/// Where a walk begins, and what is wanted besides commits.
+/// The commits at which a walk begins, and the wanted objects that are not commits.
 struct Ends {
-    /// Commits that are wanted, and those that the client has, with what they are.
+    /// Commits that are wanted, and commits that the client has, with their flags.
     seeds: Vec<(Oid, u8)>,
     /// Commits that the client has.
     edges: Vec<Oid>,
     /// Trees and blobs that are wanted by name.
     direct: Vec<(Oid, Kind)>,
-    /// What a client names it gets, whatever the filter says; what a tag it names points at too.
+    /// The objects that a client names, and those that the tags it names point at. They are sent whatever the
+    /// filter says.
     named: OidSet,
 }
 
 impl Ends {
-    /// Peels what `query` names. Tags on the way are sent, or the client's.
+    /// Peels the objects that `query` names. Tags on the way are sent, or belong to the client.
     fn of(
         reader: &mut ObjectReader<'_>,
         query: &Query<'_>,
@@ -152,17 +153,17 @@ impl Ends {
     }
 }
 
-/// A walk over commits from the newest on, of which some are wanted and some the client's.
+/// A walk over commits, newest first. Some of them are wanted, and some the client has.
 struct CommitWalk<'a> {
     steps: Steps<'a>,
     flags: OidMap<u8>,
     nodes: OidMap<Node>,
     queue: BinaryHeap<(u64, Oid)>,
-    /// Commits in the queue that are wanted and not the client's.
+    /// The number of commits in the queue that are wanted and that the client lacks.
     interesting_queued: usize,
-    /// Those that were taken out of it.
+    /// The wanted commits that were taken out of the queue.
     new_commits: Vec<Oid>,
-    /// The time of the oldest of them.
+    /// The time of the oldest of `new_commits`.
     oldest_new: u64,
     /// Whether no parent was met before its child.
     is_parents_last: bool,
@@ -198,13 +199,13 @@ impl<'a> CommitWalk<'a> {
         Ok(())
     }
 
-    /// Walks until all is known that is new; says whether that was so within `walked_max` new commits.
+    /// Walks until all new commits are known. Returns whether there were at most `walked_max` of them.
     fn run(&mut self, commits: &mut Commits<'_, '_>, walked_max: usize) -> Result<bool> {
         while let Some(&(time, oid)) = self.queue.peek() {
             if self.new_commits.len() > walked_max {
                 return Ok(false);
             }
-            // Once nothing new waits, go on only while an uninteresting commit could still reach a new one.
+            // Once no new commit waits, go on only while an uninteresting commit could still reach a new one.
             if self.interesting_queued == 0 && (self.new_commits.is_empty() || time < self.oldest_new) {
                 break;
             }
@@ -225,7 +226,7 @@ impl<'a> CommitWalk<'a> {
         Ok(true)
     }
 
-    /// Takes note of a parent of a commit that was taken out.
+    /// Notes a parent of a commit that was taken out of the queue.
     fn meet(&mut self, commits: &mut Commits<'_, '_>, parent: Oid, uninteresting: bool) -> Result<()> {
         let flag = self.flags.entry(parent).or_default();
         let before = *flag;
@@ -233,7 +234,7 @@ impl<'a> CommitWalk<'a> {
         *flag |= QUEUED | if uninteresting { UNINTERESTING } else { INTERESTING };
         if before & QUEUED == 0 {
             let node = match commits.load(&parent) {
-                // What a client has may be left over here, with nothing behind it any more: git prunes one
+                // A commit that the client has may be left over here, with its parents gone: git prunes one
                 // object at a time.
                 Err(Error::Missing(_)) if uninteresting => return Ok(()),
                 node => node?,
@@ -249,12 +250,12 @@ impl<'a> CommitWalk<'a> {
     }
 }
 
-/// Bytes of a path that is matched with patterns: longer ones no system takes.
+/// The most bytes of a path that is matched with patterns; no system takes longer ones.
 const PATH_BYTES_MAX: usize = 4096;
-/// The client's commits whose trees are looked through before an answer that is cut off.
+/// The most commits of the client whose trees are read before an answer that is cut off.
 const EDGES_MAX: usize = 16;
 
-/// `commits` with parents before their children.
+/// Orders `commits` with parents before their children.
 fn parents_first(commits: &[Oid], nodes: &OidMap<Node>) -> Vec<Oid> {
     let mut waiting: OidSet = commits.iter().copied().collect();
     let mut order = Vec::with_capacity(commits.len());
@@ -279,8 +280,8 @@ fn parents_first(commits: &[Oid], nodes: &OidMap<Node>) -> Vec<Oid> {
     order
 }
 
-/// Marks everything known behind `start`, which was just marked, as uninteresting. Returns how many commits
-/// in the queue that changed.
+/// Marks every known commit behind `start`, which was just marked, as uninteresting. Returns how many of the
+/// commits in the queue changed, `start` included.
 fn spread_uninteresting(
     start: &Oid,
     flags: &mut OidMap<u8>,
@@ -308,9 +309,9 @@ fn spread_uninteresting(
 struct Trees<'a, 'r> {
     reader: &'a mut ObjectReader<'r>,
     sent: OidSet,
-    /// What the client has besides what differences of trees tell.
+    /// What the client has besides what differences of trees show.
     known: OidSet,
-    /// With a filter: trees that were looked into, and how deep they lay at the least.
+    /// With a filter: the trees that were read, and the least depth at which each was found.
     visited: OidMap<usize>,
     filter: Option<&'a Filter>,
     selection: &'a mut Selection,
@@ -318,7 +319,8 @@ struct Trees<'a, 'r> {
 }
 
 impl Trees<'_, '_> {
-    /// Adds what `new_commits`, parents first, bring; `kept` is where that is known from, or kept.
+    /// Adds what `new_commits`, parents first, bring. Lists that are already in `kept` are used, and new ones
+    /// are kept there.
     fn add_commits(
         &mut self,
         new_commits: &[Oid],
@@ -360,7 +362,7 @@ impl Trees<'_, '_> {
         Ok(())
     }
 
-    /// Adds trees, with what is below them, and blobs that are wanted by name.
+    /// Adds trees and blobs that are wanted by name, and what is below the trees.
     fn add_direct(&mut self, direct: &[(Oid, Kind)]) -> Result<()> {
         // A partial clone lacks objects that its trees name. It asks for them by id, so they are not known.
         self.known.clear();
@@ -387,7 +389,7 @@ impl Trees<'_, '_> {
         }
     }
 
-    /// Takes note of everything in `tree` as the client's.
+    /// Notes everything in `tree` as the client's.
     fn know(&mut self, tree: &Oid, depth: usize) -> Result<()> {
         if depth > TREE_DEPTH_MAX || !self.known.insert(*tree) {
             return Ok(());
@@ -407,7 +409,7 @@ impl Trees<'_, '_> {
         Ok(())
     }
 
-    /// Whether `tree` need not be looked into: it was already, or holds nothing that is taken.
+    /// Returns whether `tree` need not be read: it was read already, or the filter takes nothing in it.
     fn is_done(&mut self, tree: &Oid, depth: usize) -> bool {
         let Some(filter) = self.filter else { return self.sent.contains(tree) };
         if filter.depth_below.is_some_and(|below| depth as u64 >= below) {
@@ -439,7 +441,7 @@ impl Trees<'_, '_> {
         })
     }
 
-    /// Adds `tree` and what is below it, as far as it is in none of the trees `before`.
+    /// Adds `tree` and what is below it, except what is in one of the trees `before`.
     fn add_tree(&mut self, tree: &Oid, before: &[Oid], depth: usize) -> Result<()> {
         if before.contains(tree) || self.known.contains(tree) || self.is_done(tree, depth) {
             return Ok(());
@@ -463,11 +465,11 @@ impl Trees<'_, '_> {
         Ok(())
     }
 
-    /// Adds `tree` and what is below it under a filter by paths. What stood at the same path in one of
-    /// `before` was decided there. Every other place is looked at: the filter may take an object at one path
-    /// and not at another.
+    /// Adds `tree` and what is below it under a filter by paths. What was at the same path in one of `before`
+    /// was decided there. Every other place is checked: the filter may take an object at one path and not at
+    /// another.
     fn add_by_path(&mut self, filter: &Filter, tree: &Oid, before: &[Oid]) -> Result<()> {
-        // At the top nothing is taken but what a pattern takes.
+        // At the top only what a pattern takes is taken.
         let around = vec![false; filter.sparse.len()];
         self.add_place(filter, tree, before, &mut Vec::new(), 0, &around)
     }
@@ -497,7 +499,7 @@ impl Trees<'_, '_> {
         let taken: Vec<bool> = decided(filter, path, true, around).collect();
         let folder_len = path.len();
         let (mut below, mut blobs) = (Vec::new(), Vec::new());
-        // Taken before each look, so that a large tree does not outlast the budget.
+        // Steps are taken before each check, so that a large tree does not exceed the budget.
         let (steps, mut in_budget) = (&mut self.steps, Ok(()));
         each_changed(self.reader, tree, before, |entry, oid, alike| {
             if in_budget.is_err() {
@@ -534,7 +536,8 @@ impl Trees<'_, '_> {
     }
 }
 
-/// Whether each specification takes `path`; where it does not say, as it takes the folder around it.
+/// Returns whether each specification takes `path`. Where a specification does not say, the decision for the
+/// folder around it holds.
 fn decided<'f>(
     filter: &'f Filter,
     path: &'f [u8],

@@ -1,28 +1,28 @@
 //! Object filters of partial clones (git-rev-list, `--filter`; gitprotocol-v2, `filter`).
 //!
-//! A filter is kept as what it lets through: filters that are combined meet in one of these.
+//! A filter is stored as what it lets through. Combined filters are merged into one.
 
 use weir_git::Kind;
 
 use crate::select::sparse::Patterns;
 
-/// Parts of a combination, nested ones counted too.
+/// The most parts of a combination, nested parts included.
 const PARTS_MAX: usize = 32;
-/// Specifications of paths among them.
+/// The most specifications of paths among the parts.
 const SPARSE_MAX: usize = 2;
 
 /// Why a filter is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
-    /// It is no filter.
+    /// The text is not a valid filter.
     #[error("invalid filter-spec '{0}'")]
     Invalid(String),
-    /// It is one that is not served.
+    /// The filter is valid but not served.
     #[error("filter '{0}' not supported")]
     Unsupported(String),
 }
 
-/// The sorts of filters, by the names git's configuration has for them (`uploadpackfilter.<filter>.allow`).
+/// The sorts of filters, by their names in git's configuration (`uploadpackfilter.<filter>.allow`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FilterSort {
     /// `blob:none`.
@@ -40,7 +40,7 @@ pub enum FilterSort {
 }
 
 impl FilterSort {
-    /// Its name in git's configuration.
+    /// Returns the name of the sort in git's configuration.
     pub fn name(self) -> &'static str {
         match self {
             FilterSort::BlobNone => "blob:none",
@@ -56,16 +56,16 @@ impl FilterSort {
 /// What a partial clone takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
-    /// Blobs of so many bytes and more are left out; 0 leaves out all.
+    /// Blobs of this many bytes and more are left out; 0 leaves out all.
     pub(crate) blob_bytes_below: Option<u64>,
-    /// Trees and blobs so many levels below a commit's tree and more are left out; 0 leaves out that tree
-    /// itself.
+    /// Trees and blobs this many levels below a commit's tree, and deeper, are left out; 0 leaves out that
+    /// tree itself.
     pub(crate) depth_below: Option<u64>,
-    /// Objects of another kind are left out.
+    /// The kinds of objects that are taken.
     pub(crate) kinds: [bool; 4],
-    /// Names of specifications of paths.
+    /// The names of specifications of paths.
     pub(crate) sparse_names: Vec<String>,
-    /// The specifications, once they were read: blobs are taken where all of them take the path.
+    /// The specifications, once they were read. A blob is taken if all of them take its path.
     pub(crate) sparse: Vec<Patterns>,
     sorts: Vec<FilterSort>,
 }
@@ -74,7 +74,7 @@ impl Filter {
     /// Parses a filter as clients send it.
     ///
     /// # Errors
-    /// If it is malformed, or one that is not served.
+    /// If the filter is malformed, or is not served.
     pub fn parse(spec: &str) -> std::result::Result<Filter, FilterError> {
         let mut filter = Filter {
             blob_bytes_below: None,
@@ -88,7 +88,7 @@ impl Filter {
         Ok(filter)
     }
 
-    /// The sorts it is made of.
+    /// Returns the sorts of filters that it is made of.
     pub fn sorts(&self) -> &[FilterSort] {
         &self.sorts
     }
@@ -97,18 +97,18 @@ impl Filter {
         self.kinds[place(kind)]
     }
 
-    /// Whether no tree and no blob is taken, so that trees need not be looked at.
+    /// Returns whether no tree and no blob is taken, so that trees need not be read.
     pub(crate) fn is_commits_only(&self) -> bool {
         self.depth_below == Some(0)
             || !(self.takes(Kind::Tree) || (self.takes(Kind::Blob) && self.blob_bytes_below != Some(0)))
     }
 
-    /// Whether what is taken depends on its path.
+    /// Returns whether the filter decides by an object's path.
     pub(crate) fn has_paths(&self) -> bool {
         !self.sparse.is_empty()
     }
 
-    /// Whether what is taken depends on how deep it lies.
+    /// Returns whether the filter decides by an object's depth.
     pub(crate) fn has_depth(&self) -> bool {
         self.depth_below.is_some_and(|d| d > 0)
     }
@@ -168,7 +168,7 @@ fn place(kind: Kind) -> usize {
     }
 }
 
-/// A number with git's suffixes k, m and g.
+/// Parses a number with git's suffixes k, m and g.
 fn parse_size(text: &str) -> Option<u64> {
     let (digits, factor) = match text.char_indices().last()? {
         (at, 'k' | 'K') => (&text[..at], 1 << 10),

@@ -1,4 +1,5 @@
-//! Which objects an answer holds: what is wanted, less what the client has and what a filter leaves out.
+//! Selects the objects of an answer: what is wanted, without what the client has and what a filter leaves
+//! out.
 
 mod brought;
 pub(crate) mod by_bitmaps;

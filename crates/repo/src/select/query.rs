@@ -1,4 +1,4 @@
-//! What a client asks for, and what it is sent.
+//! A client's request, and what it is sent.
 
 use weir_git::{Oid, OidMap, OidSet};
 
@@ -12,55 +12,55 @@ use crate::select::filter::Filter;
 /// Where history ends for one answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cut {
-    /// Commits that become shallow at the client, sorted by id.
+    /// The commits that become shallow at the client, sorted by id.
     pub shallow: Vec<Oid>,
-    /// Commits the client had without their parents, and will have with them.
+    /// The commits that the client had without their parents, and will have with them.
     pub unshallow: Vec<Oid>,
-    /// Commits not to be walked past: all of the client's, old and new.
+    /// The commits at which walks stop: all shallow commits of the client, old and new.
     pub commits: OidSet,
-    /// Parents of [`Cut::unshallow`]: wanted besides what the client named.
+    /// The parents of [`Cut::unshallow`]: wanted besides what the client named.
     pub wants: Vec<Oid>,
 }
 
-/// What is asked for.
+/// A client's request.
 #[derive(Clone, Copy, Debug)]
 pub struct Query<'q> {
-    /// Ids wanted.
+    /// The ids that are wanted.
     pub wants: &'q [Oid],
-    /// Ids the client has; those that are not here are passed over.
+    /// The ids that the client has; those that are not here are skipped.
     pub haves: &'q [Oid],
     /// Where history ends, for shallow clients.
     pub cut: Option<&'q Cut>,
-    /// What is left out, for partial clones.
+    /// The filter of a partial clone.
     pub filter: Option<&'q Filter>,
-    /// Bounds.
+    /// The bounds of the selection.
     pub budget: Budget<'q>,
 }
 
-/// What to send.
+/// What is sent.
 #[derive(Debug, Default)]
 pub struct Selection {
-    /// Ids of objects to send, each once: tags, commits from the newest, then trees and blobs.
+    /// The ids of objects to send, each once: tags, commits from the newest, then trees and blobs.
     pub objects: Vec<Oid>,
-    /// Ids the client is known to have, near what it lacks: bases for thin deltas.
+    /// Ids that the client is known to have, near what it lacks: bases for thin deltas.
     pub client_has: OidSet,
-    /// For a tree or blob to send, what stood at its path before.
+    /// For a tree or blob to send, the object that was at its path before.
     pub previous: OidMap<Oid>,
-    /// Objects to send besides, by pack and rank in it, ascending, each once and none of
+    /// Further objects to send, by pack and rank in it, ascending, each once and none of
     /// [`Selection::objects`].
     pub ranks: Vec<(u32, u32)>,
-    /// All the client has, by number, if bitmaps told.
+    /// All objects that the client has, by number, if they were found with bitmaps.
     pub(crate) client_numbers: Option<Bits>,
 }
 
 impl Selection {
-    /// Just `objects`, each named once.
+    /// Makes a selection of just `objects`, each named once.
     pub fn of(objects: Vec<Oid>) -> Selection {
         Selection { objects, ..Selection::default() }
     }
 
-    /// Adds those of `tags` (tag object and what it is peeled to) whose target is sent, with the tags between
-    /// the two (git's `add_tag_chain`).
+    /// Adds those of `tags` (tag object and peeled id) whose target is sent, with the tags between the two
+    /// (git's `add_tag_chain`).
     ///
     /// # Errors
     /// If an index is corrupt.
@@ -80,7 +80,7 @@ impl Selection {
             if !sent.contains(&target) && !is_ranked(&target)? {
                 continue;
             }
-            // Tags of tags need all those between; several refs may name one tag object.
+            // Tags of tags need all tags between them. Several refs may name one tag object.
             let chain = peel_through(&mut reader, &tag)?.map_or_else(Vec::new, |(_, _, tags)| tags);
             for tag in chain {
                 if !is_ranked(&tag)? && sent.insert(tag) {

@@ -1,4 +1,4 @@
-//! Patterns of paths that a sparse clone takes (git-rev-list, `--filter=sparse:oid`; gitignore, for the
+//! The patterns of paths that a sparse clone takes (git-rev-list, `--filter=sparse:oid`; gitignore, for the
 //! patterns).
 
 use gix_ignore::glob::Pattern;
@@ -7,23 +7,23 @@ use gix_ignore::glob::wildmatch::Mode;
 
 use crate::error::{Error, Result};
 
-/// Patterns in all of a filter's. Each is tried on each path.
+/// The most patterns in all specifications of a filter. Each is tried on each path.
 const PATTERNS_MAX: usize = 10_000;
-/// Stars in one pattern. Matching backs up at each, and doubles its work at each `**`.
+/// The most stars in one pattern. Matching backtracks at each star, and doubles its work at each `**`.
 const STARS_MAX: usize = 8;
 const PATTERNS_A_STEP: u64 = 64;
 
-/// A specification: paths that match are taken, those of negative patterns are not; the last pattern that
+/// A specification. Paths that match are taken, except those of negative patterns; the last pattern that
 /// matches counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Patterns {
     list: Vec<Pattern>,
-    /// Simple patterns that trying all of these costs as much as.
+    /// The number of simple patterns that cost as much to try as all of these.
     cost: u64,
 }
 
 impl Patterns {
-    /// Parses a specification: a pattern a line, as in `.gitignore`.
+    /// Parses a specification: a pattern per line, as in `.gitignore`.
     ///
     /// # Errors
     /// If matching its patterns could cost too much.
@@ -44,10 +44,10 @@ impl Patterns {
         Ok(patterns)
     }
 
-    /// Whether all of a filter's specifications together are small enough.
+    /// Checks whether all specifications of a filter together are small enough.
     ///
     /// # Errors
-    /// If they are not.
+    /// If they have too many patterns.
     pub(crate) fn check_all(all: &[Patterns]) -> Result<()> {
         if all.iter().map(|p| p.list.len()).sum::<usize>() > PATTERNS_MAX {
             return Err(Error::Unsupported(format!(
@@ -57,13 +57,13 @@ impl Patterns {
         Ok(())
     }
 
-    /// Steps that one path costs: a step is a tree looked at, in whose time so many simple patterns can be
-    /// tried.
+    /// Returns the steps that one path costs. A step is the time to read a tree, in which 64 simple patterns
+    /// can be tried.
     pub(crate) fn cost(&self) -> u64 {
         self.cost.div_ceil(PATTERNS_A_STEP)
     }
 
-    /// Whether the path is taken; `None` if no pattern says.
+    /// Returns whether the path is taken; `None` if no pattern matches.
     pub(crate) fn decide(&self, path: &[u8], is_folder: bool) -> Option<bool> {
         let basename = path.iter().rposition(|&c| c == b'/').map(|slash| slash + 1);
         let matches = |p: &&Pattern| {
@@ -106,7 +106,7 @@ mod tests {
             Patterns::check_all(std::slice::from_ref(&half)).is_ok()
                 && Patterns::check_all(&[half.clone(), half]).is_err()
         );
-        // Each of these would double the work for a path that is deep enough.
+        // Each of these stars would double the work for a path that is deep enough.
         assert!(Patterns::parse(&[b"**/".repeat(60), b"b\n".to_vec()].concat()).is_err());
         let deep = Patterns::parse(b"**/**/**/**/nothing\n").unwrap();
         assert_eq!(deep.decide("a/".repeat(1000).as_bytes(), false), None);

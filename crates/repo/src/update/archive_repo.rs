@@ -26,31 +26,31 @@ use crate::update::members::{
     append_pack, config_file, replace_if_changed, set_kind, set_refs, set_whole, unset,
 };
 
-/// From this version of the archive on tags are peeled here.
+/// The first version of the archive whose tags were peeled by weir itself.
 const PEELED_SINCE_VERSION: u32 = 2;
 
-/// An archive being created or updated, locked.
+/// An archive that is being created or updated, and is locked.
 pub struct ArchiveRepo {
     path: PathBuf,
     writer: Writer<LockedFile>,
-    /// The file under its temporary name, until it is persisted.
+    /// The file under its temporary name, until it gets its own name.
     unnamed: Option<Replacement>,
-    /// Whether the first commit gives it its name.
+    /// Whether the first commit gives the file its name.
     persists_at_once: bool,
-    /// Whether somebody else makes that name durable.
+    /// Whether the caller makes that name durable.
     syncs_name_later: bool,
-    /// The repository as last committed, once somebody asked for it.
+    /// The repository as last committed, once it was asked for.
     repo: Option<Arc<Repo>>,
-    /// What its first commit says it builds on.
+    /// The base that the first commit names.
     base: Option<(Arc<Repo>, Link)>,
-    /// Attributes that its first commit sets: what it is known by, and what it takes over.
+    /// Attributes that the first commit sets: the id, and what is taken over from an older archive.
     first: BTreeMap<String, String>,
-    /// What it is a copy of, as the next update says.
+    /// The origin of the copy; the next update records it.
     origin: Option<Origin>,
     hash: HashKind,
 }
 
-/// What a commit says of the refs.
+/// The refs that a commit records.
 #[derive(Clone, Debug)]
 pub struct NewState<'a> {
     /// All refs.
@@ -59,20 +59,20 @@ pub struct NewState<'a> {
     pub shallow: &'a [Oid],
     /// Seconds since 1970.
     pub time: Timestamp,
-    /// The number of the lease it is written under, 0 for none.
+    /// The number of the lease under which the commit is written, 0 for none.
     pub epoch: Epoch,
-    /// How they came to be.
+    /// How the refs came to be.
     pub kind: StateKind,
 }
 
-/// What an archive that is written anew says of its bodies together, and of its refs.
+/// What a rewritten archive records of its bodies together, and of its refs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct WholeClones {
-    /// Those of class [`RefClass::HeadsAndTags`].
+    /// The bodies of class [`RefClass::HeadsAndTags`].
     pub(crate) heads: Option<WholeClone>,
-    /// Those, and of class [`RefClass::Rest`].
+    /// The bodies of that class and of class [`RefClass::Rest`].
     pub(crate) all: Option<WholeClone>,
-    /// How its refs came to be.
+    /// How the refs came to be.
     pub(crate) kind: StateKind,
 }
 
@@ -90,7 +90,7 @@ pub struct RefsChange {
 }
 
 impl RefsChange {
-    /// From `old` to `new`.
+    /// Compares `old` with `new`.
     pub fn between(old: &Refs, new: &Refs) -> RefsChange {
         let mut change = RefsChange { head: old.head != new.head, ..Default::default() };
         for r in new.list() {
@@ -104,13 +104,13 @@ impl RefsChange {
         change
     }
 
-    /// Whether nothing differs.
+    /// Returns whether nothing differs.
     pub fn is_empty(&self) -> bool {
         *self == RefsChange::default()
     }
 }
 
-/// What an update did.
+/// The result of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpdateReport {
     /// Number of the commit.
@@ -124,10 +124,10 @@ pub struct UpdateReport {
 }
 
 impl ArchiveRepo {
-    /// A new archive at `path`, which gets its name at the first commit.
+    /// Creates an archive at `path`, which gets its name at the first commit.
     ///
     /// # Errors
-    /// Of the system.
+    /// If the file cannot be created.
     pub fn create(path: &Path, hash: HashKind, first_seq: u64) -> Result<ArchiveRepo> {
         let replacement = Replacement::create(path)?;
         let writer = Writer::create(LockedFile(replacement.file()?), first_seq)?;
@@ -145,10 +145,10 @@ impl ArchiveRepo {
         })
     }
 
-    /// Lets a new archive build on `base`, before its first commit: what that holds is not taken in.
+    /// Lets a new archive build on `base`, before its first commit: objects of `base` are not stored again.
     ///
     /// # Errors
-    /// If that cannot be built on.
+    /// If the archive cannot build on `base`.
     pub fn build_on(&mut self, base: &Arc<Repo>) -> Result<()> {
         if base.hash() != self.hash {
             return Err(Error::Unsupported(format!("'{}' has another object format", base.path().display())));
@@ -157,8 +157,8 @@ impl ArchiveRepo {
         Ok(())
     }
 
-    /// Lets a new archive be known by what the one was whose place it takes: all that one had is in it, or
-    /// will be.
+    /// Lets a new archive take over the identity of `old`, whose place it takes. Everything that `old` holds
+    /// is in it, or will be.
     ///
     /// # Errors
     /// If the disk fails.
@@ -174,7 +174,7 @@ impl ArchiveRepo {
         Ok(())
     }
 
-    /// Lets an archive that is a copy be known by an id of its own.
+    /// Gives an archive that is a copy an id of its own.
     ///
     /// # Errors
     /// If the disk fails.
@@ -186,29 +186,29 @@ impl ArchiveRepo {
     /// the file away until the caller has called [`weir_archive::sync_folder_of`], once for many archives.
     ///
     /// # Errors
-    /// Of the system.
+    /// If the file cannot be created.
     pub fn create_named_later(path: &Path, hash: HashKind, first_seq: u64) -> Result<ArchiveRepo> {
         Ok(ArchiveRepo { syncs_name_later: true, ..ArchiveRepo::create(path, hash, first_seq)? })
     }
 
-    /// A new archive that takes the place of the one at `path` only at [`ArchiveRepo::persist`]: until then
-    /// that one stands.
+    /// Creates an archive that replaces the one at `path` only at [`ArchiveRepo::persist`]. Until then the
+    /// old one stays.
     ///
     /// # Errors
-    /// Of the system.
+    /// If the file cannot be created.
     pub fn create_beside(path: &Path, hash: HashKind, first_seq: u64) -> Result<ArchiveRepo> {
         Ok(ArchiveRepo { persists_at_once: false, ..ArchiveRepo::create(path, hash, first_seq)? })
     }
 
-    /// Gives a new archive its name, where that `takes` what is there. All that was committed to it is
-    /// durable.
+    /// Gives a new archive its name, if `takes` allows it to replace what is there. Everything that was
+    /// committed to it is durable.
     ///
     /// # Errors
-    /// If something else is there by now; of the system. Then what stands there stands.
+    /// If something else is there by now, or if the disk fails. Then the file at that path stays as it is.
     pub fn persist(&mut self, takes: Takes<'_>) -> Result<()> {
         if let Some(replacement) = self.unnamed.take() {
             if let Some((base, link)) = &self.base {
-                // Another may have taken its place meanwhile.
+                // Another archive may have taken the place of the base meanwhile.
                 link.holds(base.path())?;
             }
             // The writer keeps its own handle on the file, and with it the lock.
@@ -221,32 +221,32 @@ impl ArchiveRepo {
         Ok(())
     }
 
-    /// The file, as long as it is written to.
+    /// Returns the file, for as long as it is written to.
     pub(crate) fn locked(&self) -> &LockedFile {
         self.writer.storage()
     }
 
-    /// Where it is.
+    /// Returns the path of the archive.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What is committed.
+    /// Returns the committed state.
     pub(crate) fn state(&self) -> Option<&State> {
         self.writer.state()
     }
 
-    /// The highest number of a lease under which something was written.
+    /// Returns the highest number of a lease under which something was written.
     pub fn epoch(&self) -> Epoch {
         self.state().and_then(|state| state.attributes.get(EPOCH_KEY)?.parse().ok()).unwrap_or(Epoch::NONE)
     }
 
-    /// Number of the last commit and length of the archive; `None` before the first.
+    /// Returns the number of the last commit and the length of the archive; `None` before the first commit.
     pub fn committed(&self) -> Option<(u64, u64)> {
         self.writer.state().map(|s| (s.record.seq, s.end()))
     }
 
-    /// The archive at `path`, locked; waits for another writer.
+    /// Opens and locks the archive at `path`; waits for another writer.
     ///
     /// # Errors
     /// If it cannot be opened.
@@ -270,7 +270,7 @@ impl ArchiveRepo {
         ArchiveRepo::with_writer(path, Writer::open(locked)?)
     }
 
-    /// The archive at `path` as `writer` has opened it.
+    /// Makes an `ArchiveRepo` of the archive at `path` that `writer` has opened.
     pub(crate) fn with_writer(path: &Path, writer: Writer<LockedFile>) -> Result<ArchiveRepo> {
         let repo = repo_of(&writer, path)?;
         let (hash, origin) = (repo.hash(), repo.archive().and_then(Origin::of));
@@ -288,23 +288,23 @@ impl ArchiveRepo {
         })
     }
 
-    /// What it is a copy of, if it says so.
+    /// Returns the origin of the copy, if the archive names it.
     pub fn origin(&self) -> Option<&Origin> {
         self.origin.as_ref()
     }
 
-    /// Says what it is a copy of; written down with the next update.
+    /// Sets the origin of the copy. The next update writes it down.
     pub fn set_origin(&mut self, origin: Option<Origin>) {
-        // A line of its own in two files: what has a line break is nothing that can be fetched from.
+        // It is one line in each of two files. An address with a line break cannot be fetched from anyway.
         self.origin = origin.filter(|origin| !origin.url.contains(char::is_control));
     }
 
-    /// Numbers up to `seq` were given to commits: the next one has a higher one.
+    /// Gives the next commit a number higher than `seq`: numbers up to `seq` are already used.
     pub fn skip_to(&mut self, seq: u64) {
         self.writer.skip_to(seq);
     }
 
-    /// The repository as last committed; `None` before the first commit.
+    /// Returns the repository as last committed; `None` before the first commit.
     ///
     /// # Errors
     /// If it cannot be opened.
@@ -315,7 +315,7 @@ impl ArchiveRepo {
         Ok(self.repo.clone())
     }
 
-    /// Where what it builds on is, if it builds on another.
+    /// Returns the path of the base, if the archive builds on one.
     ///
     /// # Errors
     /// If the archive cannot be opened.
@@ -327,26 +327,27 @@ impl ArchiveRepo {
         Ok(base.map(|base| base.path().to_owned()))
     }
 
-    /// Whether there is a member of that name.
+    /// Returns whether there is a member of that name.
     pub(crate) fn has_member(&self, name: &str) -> bool {
         self.writer.state().is_some_and(|state| state.members.contains_key(name))
     }
 
-    /// Packs in the archive.
+    /// Returns the number of packs in the archive.
     pub fn pack_count(&self) -> usize {
         let is_pack = |name: &&String| name.starts_with("objects/pack/") && name.ends_with(".pack");
         self.writer.state().map_or(0, |s| s.members.keys().filter(is_pack).count())
     }
 
-    /// Objects in a whole clone of heads and tags, if they are known to be exactly those of the bodies.
+    /// Returns the number of objects in a whole clone of heads and tags, if they are known to be exactly
+    /// those of the bodies.
     pub(crate) fn whole_clone_count(&self) -> Option<u32> {
         let value = self.writer.state()?.attributes.get(HEADS_KEY)?;
         parse_whole(self.hash, value).map(|w| w.count)
     }
 
-    /// What a pack fetched for `class` may build on: what is sent together with it, so that bodies stay whole
-    /// by themselves. So heads and tags build on each other only, and nothing but history on what only
-    /// history holds.
+    /// Returns what a pack fetched for `class` may build on: only bodies that are sent together with it. So
+    /// each set of bodies that is sent is complete by itself. Heads and tags build on each other only, and
+    /// only history builds on what history alone holds.
     ///
     /// # Errors
     /// If the archive cannot be opened.
@@ -358,27 +359,27 @@ impl ArchiveRepo {
         })
     }
 
-    /// Commits an update: the pack that came in for `class`, if any, and the refs as they are now.
+    /// Commits an update: the pack that was received for `class`, if any, and the refs as they are now.
     ///
     /// # Errors
-    /// If the disk fails, or a later lease has written; then nothing has changed.
+    /// If the disk fails, or a later lease has written. Then nothing has changed.
     pub fn commit(&mut self, added: Option<(RefClass, Ingested)>, now: NewState<'_>) -> Result<UpdateReport> {
         let NewState { refs, shallow, time, epoch, kind } = now;
         let old = self.repo()?;
         old.as_ref().map_or(Ok(()), |old| old.check_reads())?;
-        // Tags of a new fork may be all in what it builds on.
+        // The objects of a new fork's tags may all be in its base.
         let of_base =
             if old.is_none() { self.base.as_ref().map(|(base, _)| Repo::empty_on(base)) } else { None };
         let tags = added.as_ref().map_or(&[][..], |(_, pack)| &pack.tags);
         let refs = &peeled(refs.into_owned(), old.as_deref().or(of_base.as_ref()), old.as_deref(), tags)?;
         let addition = added.as_ref().map(|(class, pack)| Addition { class: *class, pack });
         let link = self.link(old.as_deref())?;
-        // What builds on another archive is no whole clone by itself.
+        // The bodies of an archive with a base are no whole clone by themselves.
         let is_exact = |all| {
             Ok::<_, Error>(link.is_none() && still_exact(old.as_deref(), refs, addition.as_ref(), all)?)
         };
         let (heads_exact, all_exact) = (is_exact(false)?, is_exact(true)?);
-        // What a shallow upstream gave is no whole clone for anybody.
+        // What a shallow upstream sent is no whole clone for any client.
         let of_heads = if heads_exact && shallow.is_empty() {
             whole_clone(old.as_deref(), added.as_ref(), false)
         } else {
@@ -406,11 +407,11 @@ impl ArchiveRepo {
         self.committed_group(commit, added.map_or(0, |(_, pack)| pack.sent_count))
     }
 
-    /// Commits the one body of a class to an archive that is written anew, whose refs come once all bodies
-    /// are there.
+    /// Commits the only body of a class to an archive that is being rewritten. Its refs are committed once
+    /// all bodies are there.
     ///
     /// # Errors
-    /// If the disk fails; then nothing has changed.
+    /// If the disk fails. Then nothing has changed.
     pub(crate) fn commit_body(
         &mut self,
         class: RefClass,
@@ -426,11 +427,11 @@ impl ArchiveRepo {
         self.committed_group(commit, pack.sent_count)
     }
 
-    /// Commits the refs of an archive that is written anew, with the states before: `whole` says what its
+    /// Commits the refs of an archive that is being rewritten, and the earlier states. `whole` says what its
     /// bodies are together.
     ///
     /// # Errors
-    /// If the disk fails; then nothing has changed.
+    /// If the disk fails. Then nothing has changed.
     pub(crate) fn commit_rewritten(
         &mut self,
         refs: &Refs,
@@ -441,7 +442,7 @@ impl ArchiveRepo {
     ) -> Result<UpdateReport> {
         let old = self.repo()?;
         let link = self.link(old.as_deref())?;
-        // Version 1 took the upstream's word for what tags peel to.
+        // Version 1 recorded the peeled tags that the upstream reported.
         let of_base =
             if old.is_none() { self.base.as_ref().map(|(base, _)| Repo::empty_on(base)) } else { None };
         let refs = &peeled(refs.clone(), old.as_deref().or(of_base.as_ref()), None, &[])?;
@@ -458,7 +459,7 @@ impl ArchiveRepo {
         self.committed_group(commit, 0)
     }
 
-    /// How this archive names what it builds on.
+    /// Returns how this archive names its base.
     fn link(&self, old: Option<&Repo>) -> Result<Option<Link>> {
         match old.and_then(Repo::base) {
             Some(base) => Link::new(&self.path, base).map(Some),
@@ -466,7 +467,7 @@ impl ArchiveRepo {
         }
     }
 
-    /// A group with what every archive of a repository has.
+    /// Begins a group with the members that every archive of a repository has.
     fn begin_group(&mut self, link: Option<&Link>) -> Result<Group<'_, LockedFile>> {
         let hash = self.hash;
         let mut group = self.writer.begin();
@@ -510,10 +511,11 @@ impl ArchiveRepo {
         })
     }
 
-    /// Adds members that are derived from what is committed (a commit-graph, say) in a commit of their own.
+    /// Commits members that are derived from what is committed (a commit-graph, for example) in their own
+    /// commit.
     ///
     /// # Errors
-    /// If the disk fails; then nothing has changed.
+    /// If the disk fails. Then nothing has changed.
     pub(crate) fn commit_members(
         &mut self,
         members: &[(&str, &[u8])],
@@ -531,10 +533,10 @@ impl ArchiveRepo {
         })
     }
 
-    /// Commits what `fill` puts into a group.
+    /// Commits the members and attributes that `fill` puts into a group.
     ///
     /// # Errors
-    /// Of `fill`, or if the disk fails; then nothing has changed.
+    /// If `fill` or the disk fails. Then nothing has changed.
     pub(crate) fn commit_with(
         &mut self,
         time: Timestamp,
@@ -549,19 +551,21 @@ impl ArchiveRepo {
     }
 }
 
-/// The repository as the writer knows it: what it wrote or found itself needs no second check.
+/// Opens the repository in the state that the writer knows. The writer wrote or checked it, so it is not
+/// checked again.
 fn repo_of(writer: &Writer<LockedFile>, path: &Path) -> Result<Repo> {
     let file = Arc::new(writer.storage().0.try_clone()?);
     let state = writer.state().cloned().ok_or(weir_archive::Error::NoCommit)?;
     Repo::from_unfinished(Archive::with_state(file, state)?, path)
 }
 
-/// `refs` with what their tags peel to, as the objects say: an upstream's word is not taken for it. `tags`
-/// are those that came in. What tags peel to that have not moved since `known` is taken from there.
+/// Returns `refs` with the peeled targets of their tags. They are read from the objects: the upstream is not
+/// trusted. `tags` are the tags that were received. For tags that have not moved since `known`, the target is
+/// taken from there.
 fn peeled(mut refs: Refs, here: Option<&Repo>, known: Option<&Repo>, tags: &[(Oid, Oid)]) -> Result<Refs> {
     let new: OidMap<Oid> = tags.iter().copied().collect();
     let mut reader = here.map(Repo::reader);
-    // Version 1 took the upstream's word.
+    // Version 1 recorded what the upstream reported.
     let known = known.filter(|old| {
         old.archive().is_some_and(|archive| archive.state().record.version >= PEELED_SINCE_VERSION)
     });
@@ -591,7 +595,7 @@ fn peeled(mut refs: Refs, here: Option<&Repo>, known: Option<&Repo>, tags: &[(Oi
     Ok(refs)
 }
 
-/// What the bodies of a class are together, once `added` is one of them.
+/// Returns what the bodies of a class are together, once `added` is one of them.
 fn whole_clone(
     old: Option<&Repo>,
     added: Option<&(RefClass, Ingested)>,
@@ -602,7 +606,7 @@ fn whole_clone(
     let before: Vec<&Body> =
         old.map_or(Vec::new(), |old| old.bodies.list.iter().filter(|b| counts(b.class)).collect());
     match (added, before.as_slice()) {
-        // Nothing of these classes came in: what is known of them still holds.
+        // Nothing of these classes was received: what is known of them still holds.
         (None, _) if !before.is_empty() => {
             let known = old.and_then(|old| if with_rest { old.bodies.all } else { old.bodies.heads });
             known.or_else(|| sum_of(before.iter().map(|b| b.sent_count)))

@@ -1,4 +1,4 @@
-//! Compaction: the same repository in a new file, in as few bodies as there are classes of refs.
+//! Compaction: writes the same repository to a new file, in as few bodies as there are classes of refs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,63 +24,64 @@ use crate::repo::repository::Repo;
 use crate::update::archive_repo::{ArchiveRepo, UpdateReport, WholeClones};
 use crate::update::repack::{Packed, Repack};
 
-/// What an archive that is written anew builds on.
+/// The base of a rewritten archive.
 #[derive(Clone, Copy)]
 pub enum Sharing<'a> {
-    /// What it did before.
+    /// The same base as before.
     Keep,
-    /// This, opened by [`crate::open_as_base`].
+    /// This base, opened by [`crate::open_as_base`].
     On(&'a Arc<Repo>),
-    /// Nothing: it is whole by itself.
+    /// No base: the archive is whole by itself.
     Whole,
 }
 
-/// How an archive is written anew.
+/// How an archive is rewritten.
 #[derive(Clone, Copy)]
 pub struct Rewrite<'a> {
-    /// What it builds on.
+    /// The base of the new archive.
     pub sharing: Sharing<'a>,
     /// Seconds since 1970.
     pub time: Timestamp,
-    /// Threads for one pack.
+    /// The number of threads for one pack.
     pub threads: usize,
-    /// Where packs lie while they are verified.
+    /// Where packs are kept while they are verified.
     pub spill: SpillFn<'a>,
 }
 
-/// Writes the archive at `path` anew, with one body a class of refs, verifies it and puts it in the old one's
-/// place. Objects that only older states of the refs reach are kept, with those states, in a body that is
-/// never served, and so is what no state reaches: others may build on it.
+/// Rewrites the archive at `path` with one body per class of refs, verifies it and puts it in the old
+/// archive's place. Objects that only older states of the refs reach are kept, with those states, in a body
+/// that is never served. Objects that no state reaches are kept there, too: other archives may build on them.
 ///
 /// # Errors
-/// If the archive is damaged or the disk fails; then the old one stands.
+/// If the archive is damaged or the disk fails. Then the old archive stays.
 pub fn compact(path: &Path, how: &Rewrite<'_>) -> Result<UpdateReport> {
     ArchiveRepo::open(path)?.compact(how)
 }
 
-/// The attribute that says when a compaction failed last, by the number of the commit, and how often in turn.
+/// The attribute that records the last failed compaction: the number of the commit, and the failures in a
+/// row.
 const FAILED_KEY: &str = "compaction-failed";
-/// Commits after a compaction that failed before the next is tried, doubled with each that fails again, up to
-/// so many times.
+/// After a failed compaction this many commits pass before the next try. Each further failure doubles the
+/// number, at most as often as the second constant says.
 const PUT_OFF_COMMITS: u64 = 8;
 const PUT_OFF_DOUBLED_MAX: u32 = 10;
 
-/// What an archive takes, and what of it is needed.
+/// The size of an archive, and how much of it is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArchiveUse {
-    /// Packs in it.
+    /// The number of packs in the archive.
     pub packs: usize,
-    /// Its length.
+    /// The length of the archive.
     pub bytes: u64,
-    /// Bytes of live members.
+    /// The bytes of live members.
     pub live_bytes: u64,
-    /// Bytes of those that a compaction only copies: large files and metadata that are kept beside the
-    /// repository.
+    /// The bytes of the live members that a compaction only copies: large files and metadata that are kept
+    /// beside the repository.
     pub beside_bytes: u64,
 }
 
 impl ArchiveRepo {
-    /// Does what [`compact`] does. What stands at the path afterwards is another archive than this.
+    /// Does what [`compact`] does. The archive at the path is then another file than this.
     ///
     /// # Errors
     /// As [`compact`].
@@ -98,7 +99,7 @@ impl ArchiveRepo {
         write_anew(&repo, &path, Takes::PlaceOf(self.locked()), how)
     }
 
-    /// What it takes.
+    /// Returns the size of the archive, and how much of it is needed.
     pub fn used(&self) -> ArchiveUse {
         let members = self.state().into_iter().flat_map(|state| &state.members);
         let (mut live_bytes, mut beside_bytes) = (0, 0);
@@ -116,14 +117,14 @@ impl ArchiveRepo {
         }
     }
 
-    /// Whether a compaction has failed not long ago.
+    /// Returns whether a compaction failed not long ago.
     pub fn compaction_is_put_off(&self) -> bool {
         let (seq, count) = self.failed_compactions();
         let commits = PUT_OFF_COMMITS << count.min(PUT_OFF_DOUBLED_MAX);
         count > 0 && self.committed().is_some_and(|(now, _)| now < seq.saturating_add(commits))
     }
 
-    /// Takes note of a compaction that failed.
+    /// Records that a compaction failed.
     ///
     /// # Errors
     /// If the disk fails.
@@ -137,18 +138,18 @@ impl ArchiveRepo {
         )
     }
 
-    /// The number of the commit at which a compaction failed last, and how often in turn.
+    /// Returns the number of the commit at which a compaction failed last, and the failures in a row.
     fn failed_compactions(&self) -> (u64, u32) {
         let value = self.state().and_then(|state| state.attributes.get(FAILED_KEY)?.split_once(' '));
         value.and_then(|(seq, count)| Some((seq.parse().ok()?, count.parse().ok()?))).unwrap_or((0, 0))
     }
 }
 
-/// Writes the archive that `repo` was opened from to `path`, as [`compact`] does, where that `takes` what is
-/// there.
+/// Writes the archive that `repo` was opened from to `path`, as [`compact`] does, if `takes` allows it to
+/// replace what is there.
 ///
 /// # Errors
-/// If it is damaged or the disk fails; then there is nothing at `path`, or what stood there.
+/// If the archive is damaged or the disk fails. Then the file at `path` is as before, or still missing.
 pub fn write_anew(repo: &Repo, path: &Path, takes: Takes<'_>, how: &Rewrite<'_>) -> Result<UpdateReport> {
     let time = how.time;
     let seq = repo.archive().map_or(0, |a| a.state().record.seq) + 1;
@@ -174,10 +175,10 @@ pub fn write_anew(repo: &Repo, path: &Path, takes: Takes<'_>, how: &Rewrite<'_>)
         kind: repo.archive().map_or_else(StateKind::default, StateKind::of),
         ..WholeClones::default()
     };
-    // What builds on another archive is no whole clone by itself, nor is what ends somewhere.
+    // An archive with a base, or with shallow history, is no whole clone by itself.
     let may_be_whole = base.is_none() && repo.history().shallow.is_empty();
     let mut objects_added = 0;
-    // Of what only older states lead to.
+    // Objects that only older states lead to.
     let mut lost = OidSet::default();
     for (class, tips) in
         [(RefClass::HeadsAndTags, &heads), (RefClass::Rest, &all), (RefClass::History, &older)]
@@ -185,14 +186,15 @@ pub fn write_anew(repo: &Repo, path: &Path, takes: Takes<'_>, how: &Rewrite<'_>)
         let (mut objects, missing) = reachable_beyond(repo, base, tips, &mut taken)?;
         lost.extend(missing);
         if class == RefClass::History {
-            // With all that it leads to: of that, too, the base may give something no more.
+            // Unreachable objects are kept with all that they lead to: the base may no longer provide some of
+            // that.
             let left = unreachable(repo, base, &taken);
             let (more, missing) = reachable_beyond(repo, base, &left, &mut taken)?;
             objects.extend(more);
             lost.extend(missing);
         }
-        // A hole in what is served is damage. One in an older state may be from before such holes were
-        // refused: then it stays one.
+        // A missing object in what is served is damage. In an older state the gap may be from before such
+        // gaps were refused. Then it stays.
         if let Some(oid) = lost.iter().next()
             && (class != RefClass::History || !is_as_written(repo)?)
         {
@@ -213,28 +215,29 @@ pub fn write_anew(repo: &Repo, path: &Path, takes: Takes<'_>, how: &Rewrite<'_>)
     let report = new.commit_rewritten(repo.refs(), &repo.history().shallow, &history, whole, time)?;
     new.take_lfs_objects(repo, false, time)?;
     new.take_metadata(repo, Some(how.spill), time)?;
-    // What it found in its base it is to have by itself.
+    // The archive must hold the LFS objects that it took from its base before.
     if let (Sharing::Whole, Some(base)) = (how.sharing, repo.base()) {
         new.take_named_lfs_objects(base, time)?;
     }
     if !crate::update::derived_files::derive(&mut new, time, how.threads)? {
-        // The refs and all older states are in one commit: what damages the end of the file costs another.
+        // The refs and all older states are in one commit. With this empty commit behind it, damage to the
+        // end of the file does not hit them.
         new.commit_members(&[], &[], time)?;
     }
     repo.check_reads()?;
-    // Only now: until here any failure leaves the old archive as it was.
+    // Not before this point: until here any failure leaves the old archive as it was.
     new.persist(takes)?;
-    // What came after the packs counts, too.
+    // The commits after those of the packs count, too.
     let (seq, archive_bytes) = new.committed().unwrap_or((report.seq, report.archive_bytes));
     Ok(UpdateReport { seq, archive_bytes, objects_added, ..report })
 }
 
 impl WholeClones {
-    /// Takes note of the body of a class in an archive that is written anew: it holds what `tips` lead to, as
-    /// far as no class before has it. Each object of it must be named by another or be a tip, and what they
-    /// name must be in what is sent: then it is whole and closed, for objects form no circle.
+    /// Records what the body of a class makes of a rewritten archive. The body holds what `tips` lead to and
+    /// no earlier class has. Each of its objects must be named by another or be a tip, and what they name
+    /// must be in what is sent. Then it is whole and closed, because objects form no cycle.
     fn add(&mut self, class: RefClass, body: Option<&Ingested>, tips: &OidSet) {
-        // The first body stands by itself; what the second one names, or is a delta of, is in the first.
+        // The first body stands by itself. What the second body names or builds on is in the first.
         let is_exact = |pack: &Ingested, is_first: bool| {
             let is_by_itself = pack.sent_count as usize == pack.objects.len() && pack.outside.is_empty();
             pack.unreferenced.iter().all(|oid| tips.contains(oid)) && (is_by_itself || !is_first)
@@ -249,7 +252,7 @@ impl WholeClones {
                 self.all = self.heads;
             }
             (RefClass::Rest, Some(pack)) => {
-                // Bodies of both classes are summed when they are first sent.
+                // The bodies of both classes are summed when they are first sent.
                 let count = self
                     .heads
                     .filter(|_| is_exact(pack, false))
@@ -261,13 +264,13 @@ impl WholeClones {
     }
 }
 
-/// All states of the refs as they are kept in an archive that is written anew, and ids of what they led to.
+/// Returns all states of the refs in the form that a rewritten archive keeps, and the ids that they led to.
 fn states(repo: &Repo) -> Result<(Vec<u8>, OidSet)> {
     let (mut encoded, mut tips) = (Vec::new(), OidSet::default());
     if let Some(mut states) = repo.ref_states()? {
         while let Some((_, change)) = states.next_state()? {
             tips.extend(change.tips());
-            // What is on its way is so afterwards, too.
+            // The last state may be incomplete. The rewritten archive marks its refs so, too.
             if !change.is_partial {
                 encode_state(change, &mut encoded);
             }
@@ -276,7 +279,7 @@ fn states(repo: &Repo) -> Result<(Vec<u8>, OidSet)> {
     Ok((encoded, tips))
 }
 
-/// Takes `objects` of `repo` into `new`, through ingest: what is made anew is verified like anything from
+/// Takes `objects` of `repo` into `new` through ingest: what is rewritten is verified like anything from
 /// outside.
 fn take_in(
     repo: &Repo,
@@ -313,7 +316,7 @@ fn take_in(
         let written = writing.join().expect("writing does not panic");
         match (taken, written) {
             (Ok(taken), Ok(())) => Ok(taken),
-            // If writing failed, reading only saw the end: the cause is what matters.
+            // If writing failed, reading only saw the end: the write error is the cause.
             (_, Err(e)) if !matches!(&e, Error::Io(io) if io.kind() == std::io::ErrorKind::BrokenPipe) => {
                 Err(e)
             }
@@ -323,14 +326,16 @@ fn take_in(
     })
 }
 
-/// Whether all commits of the archive are as they were written: then what is missing never was there.
+/// Returns whether all commits of the archive are as they were written. Then an object that is missing never
+/// was there.
 fn is_as_written(repo: &Repo) -> Result<bool> {
     let Some(archive) = repo.archive() else { return Ok(false) };
     Ok(weir_archive::verify(&**archive.file())?.iter().all(|damage| damage.is_unfinished))
 }
 
-/// What `tips` reach and neither the refs of `base` nor `taken` has, and what of that is nowhere; the former
-/// is added to `taken`, which holds all that it leads to.
+/// Returns the objects that `tips` reach and that neither the refs of `base` nor `taken` have, and the ids
+/// among them that are missing. The objects found are added to `taken`, which holds all that its objects lead
+/// to.
 fn reachable_beyond(
     repo: &Repo,
     base: Option<&Repo>,
@@ -360,7 +365,7 @@ fn reachable_beyond(
                 None => missing.push(*oid),
             },
         )?;
-        // A tree may name anything as if it were a file. Ingest then wants what that names, too.
+        // A tree may name any object as if it were a file. Ingest then wants what that object names, too.
         let mut at = start;
         while let Some(&Packed { place, kind }) = found.get(at) {
             let (pack, position) = repo.objects().at_place(place);
@@ -378,7 +383,7 @@ fn reachable_beyond(
     Ok((found, missing))
 }
 
-/// What its own packs hold and neither the refs of `base` nor `taken` has.
+/// Returns the objects of the archive's own packs that neither the refs of `base` nor `taken` have.
 fn unreachable(repo: &Repo, base: Option<&Repo>, taken: &ObjectSet) -> OidSet {
     let ids = repo
         .own_packs()

@@ -1,9 +1,9 @@
-//! What is derived from a repository to answer faster: a commit-graph and reachability bitmaps, in git's own
-//! formats.
+//! Builds files derived from a repository that make answers faster: a commit-graph and reachability bitmaps,
+//! in git's own formats.
 //!
-//! Bitmaps are made for the first body, which is closed by itself. Later bodies add to the history above it,
-//! so answers walk their commits and stop at bitmaps below: an update leaves both files as they are, and
-//! compaction makes them anew.
+//! Bitmaps are made for the first body, which is closed by itself. Later bodies add history above it. Answers
+//! walk their commits and stop at the bitmaps below. So an update leaves both files as they are, and
+//! compaction makes new ones.
 
 use std::collections::BinaryHeap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,19 +26,20 @@ use crate::reach::commit_graph::{GraphInput, write_commit_graph};
 use crate::refs::list::Refs;
 use crate::update::archive_repo::ArchiveRepo;
 
-/// Below this many objects walking is as fast.
+/// With fewer objects walking is as fast.
 const OBJECTS_MIN: u32 = 10_000;
-/// Trees may be as deep as git allows. Only what is used of a stack is memory.
+/// Trees may be as deep as git allows. Only the used part of a stack takes memory.
 const STACK_BYTES: usize = 32 << 20;
-/// Commits a thread takes at a time: neighbours share trees.
+/// The number of commits that a thread takes at a time: neighbours share trees.
 const CHUNK_COMMITS: usize = 512;
 
-/// Adds a commit-graph and bitmaps to an archive that has one body and is worth it. Says whether it did.
+/// Adds a commit-graph and bitmaps to an archive that has one body and is large enough. Returns whether it
+/// did.
 ///
 /// # Errors
-/// If the archive is damaged or the disk fails; then nothing has changed.
+/// If the archive is damaged or the disk fails. Then nothing has changed.
 pub fn derive(archive: &mut ArchiveRepo, time: Timestamp, threads: usize) -> Result<bool> {
-    // Most archives are too small, and need not be opened to see that.
+    // Most archives are too small, and that is known without opening them.
     if archive.whole_clone_count().is_none_or(|count| count < OBJECTS_MIN) {
         return Ok(false);
     }
@@ -51,7 +52,7 @@ pub fn derive(archive: &mut ArchiveRepo, time: Timestamp, threads: usize) -> Res
     if !first_is_closed || done || pack.index().count() < OBJECTS_MIN {
         return Ok(false);
     }
-    // The pack is read in no order that a disk would like.
+    // The pack is read in an order that is bad for disks.
     let resident = Resident::new(pack.data().clone());
     let objects = repo.objects();
     let commits = PackCommits::read(&repo.refs, objects, &resident)?;
@@ -63,16 +64,17 @@ pub fn derive(archive: &mut ArchiveRepo, time: Timestamp, threads: usize) -> Res
     Ok(true)
 }
 
-/// Commits of the first pack by number, parents before children: about 24 bytes each, and 4 an object.
+/// The commits of the first pack by number, parents before children: about 24 bytes per commit, and 4 per
+/// object.
 struct PackCommits {
-    /// Ranks in the pack, of each and of its tree.
+    /// The rank in the pack of each commit; below, of its tree.
     ranks: Vec<u32>,
     trees: Vec<u32>,
     times: Vec<u64>,
     parents: Lists,
 }
 
-/// In place of a number: there is none.
+/// Stands for no number.
 const NONE: u32 = u32::MAX;
 
 fn rank_of(objects: &Objects, id: &[u8]) -> Result<u32> {
@@ -82,7 +84,7 @@ fn rank_of(objects: &Objects, id: &[u8]) -> Result<u32> {
     pack.rank(position)
 }
 
-/// The id of the object with rank `rank` in the first pack.
+/// Returns the id of the object with rank `rank` in the first pack.
 fn id_of(objects: &Objects, order: &PackOrder, rank: u32) -> Oid {
     objects.packs[0].index().oid(order.index_by_rank[rank as usize])
 }
@@ -99,7 +101,7 @@ impl PackCommits {
                 stack.push(rank_of(objects, peeled.as_bytes())?);
             }
         }
-        // As they are met: what is known of each, parents by rank.
+        // What is known of each commit, in the order they are met; parents by rank.
         let mut met = PackCommits {
             ranks: Vec::new(),
             trees: Vec::new(),
@@ -108,7 +110,7 @@ impl PackCommits {
         };
         let count = objects.packs[0].index().count() as usize;
         let mut met_by_rank = vec![NONE; count];
-        // Parents before children.
+        // The commits with parents before children.
         let mut placed = Bits::new(count as u64);
         let mut in_order: Vec<u32> = Vec::new();
         while let Some(&rank) = stack.last() {
@@ -154,8 +156,8 @@ impl PackCommits {
         Ok(PackCommits { ranks: of(&met.ranks), trees: of(&met.trees), times, parents })
     }
 
-    /// For each commit, ranks of the objects its tree has and none of its parents' trees has at the same
-    /// path.
+    /// Returns, for each commit, the ranks of the objects that its tree has and that none of its parents'
+    /// trees has at the same path.
     fn new_objects(&self, objects: &Objects, resident: &Resident, threads: usize) -> Result<Lists> {
         let order = objects.packs[0].order()?;
         let next = AtomicUsize::new(0);
@@ -196,8 +198,8 @@ impl PackCommits {
         Ok(all)
     }
 
-    /// Commits that get a bitmap, older ones first: along HEAD's first parents ever closer to the tip, and
-    /// all branch tips.
+    /// Returns the commits that get a bitmap, older ones first: commits along HEAD's first parents, closer
+    /// together towards the tip, and all branch tips.
     fn chosen(&self, refs: &Refs, objects: &Objects, number_by_rank: &[u32]) -> Vec<u32> {
         let number = |oid: &Oid| match number_by_rank[rank_of(objects, oid.as_bytes()).ok()? as usize] {
             NONE => None,
@@ -222,7 +224,7 @@ impl PackCommits {
         chosen
     }
 
-    /// By rank in the pack of `count` objects.
+    /// Returns the numbers of commits by rank in the pack of `count` objects.
     fn number_by_rank(&self, count: u32) -> Vec<u32> {
         let mut number_by_rank = vec![NONE; count as usize];
         for (number, rank) in self.ranks.iter().enumerate() {
@@ -245,7 +247,7 @@ impl PackCommits {
         let mut writer = BitmapWriter::new(objects.hash, &pack.checksum(), count, &kinds(objects, resident)?);
         for (done, &n) in chosen.iter().enumerate() {
             let mut reachable = Bits::new(count.into());
-            // Highest number first, so that a bitmap below is met before the commits it covers.
+            // The highest number comes first, so that a bitmap below is met before the commits it covers.
             let mut queue = BinaryHeap::from([n]);
             let mut seen = vec![];
             while let Some(c) = queue.pop() {
@@ -271,7 +273,7 @@ impl PackCommits {
         Ok(writer.finish())
     }
 
-    /// The commit-graph.
+    /// Returns the commit-graph.
     fn graph(&self, objects: &Objects) -> Result<Vec<u8>> {
         let order = objects.packs[0].order()?;
         // Ids are in the order of the index.
@@ -298,7 +300,7 @@ impl PackCommits {
     }
 }
 
-/// Ranks of commits, trees, blobs and tags of the first pack, from the heads of its entries.
+/// Returns the ranks of commits, trees, blobs and tags of the first pack, from the heads of its entries.
 fn kinds(objects: &Objects, resident: &Resident) -> Result<[Bits; 4]> {
     let pack = &objects.packs[0];
     let order = pack.order()?;

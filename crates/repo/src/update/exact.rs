@@ -1,4 +1,4 @@
-//! Whether bodies are still exactly what refs reach, after an update: then they are sent as they lie.
+//! Checks whether bodies are still exactly what refs reach after an update. Then they are sent as they lie.
 
 use weir_git::{Oid, OidSet};
 
@@ -10,22 +10,22 @@ use crate::refs::list::Refs;
 use crate::repo::bodies::RefClass;
 use crate::repo::repository::Repo;
 
-/// Commits looked at to find out whether a tip that went away is still reachable.
+/// The most commits that are read to find whether a removed tip is still reachable.
 const REACHABLE_COMMITS_MAX: usize = 50_000;
 
-/// What an update adds to a class of bodies.
+/// The pack that an update adds to a class of bodies.
 pub(crate) struct Addition<'a> {
     pub(crate) class: RefClass,
     pub(crate) pack: &'a Ingested,
 }
 
 impl Addition<'_> {
-    /// Ids of the objects that were sent; those that complete the pack are left out.
+    /// Returns the ids of the objects that were sent, without those that complete the pack.
     fn sent(&self) -> impl Iterator<Item = Oid> {
         self.pack.objects.iter().filter(|e| e.offset < self.pack.sent_end).map(|e| e.oid)
     }
 
-    /// Ids of the objects that complete the pack: bases of what was sent.
+    /// Returns the ids of the objects that complete the pack: bases of what was sent.
     fn completing(&self) -> impl Iterator<Item = Oid> {
         self.pack.objects.iter().filter(|e| e.offset >= self.pack.sent_end).map(|e| e.oid)
     }
@@ -35,8 +35,8 @@ impl Addition<'_> {
     }
 }
 
-/// Whether the bodies of a class are still exactly what its refs reach, after `old`'s refs have become `new`
-/// and `addition` came in. Saying no is always safe.
+/// Returns whether the bodies of a class are still exactly what its refs reach, after the refs of `old`
+/// became `new` and `addition` was received. It is always safe to return false.
 pub(crate) fn still_exact(
     old: Option<&Repo>,
     new: &Refs,
@@ -48,7 +48,7 @@ pub(crate) fn still_exact(
     };
     let is_of_class = |class: RefClass| class == RefClass::HeadsAndTags || (all && class == RefClass::Rest);
     let new_tips = tips(new);
-    // What only older states of the refs reach is sent to nobody.
+    // What only older states of the refs reach is sent to no client.
     let addition = addition.filter(|a| is_of_class(a.class));
     if addition.is_some_and(|a| !a.pack.unreferenced.iter().all(|oid| new_tips.contains(oid))) {
         return Ok(false);
@@ -60,14 +60,14 @@ pub(crate) fn still_exact(
     }
     let sent = old.limited_to(|b| b.is_some_and(|b| is_of_class(b.class)));
     if let Some(a) = addition {
-        // All that the new objects name or are deltas of must be sent, too, and nothing twice: what is sent
-        // is then whole and closed, whatever it was fetched on.
+        // Everything that the new objects name or build on must be sent, too, and no object twice. Then what
+        // is sent is whole and closed, whatever it was fetched on.
         let is_closed = a.pack.outside.iter().copied().chain(a.completing()).all(|oid| sent.contains(&oid));
         if !is_closed || a.sent().any(|oid| sent.contains(&oid)) {
             return Ok(false);
         }
     }
-    // So must tips: a restored ref may lead to what only history holds.
+    // Tips must be sent, too: a restored ref may lead to what only history holds.
     if !new_tips.iter().all(|tip| sent.contains(tip) || addition.is_some_and(|a| a.has_sent(tip))) {
         return Ok(false);
     }

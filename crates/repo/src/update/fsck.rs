@@ -1,4 +1,4 @@
-//! Checking everything: the archive's checksums, every object's hash, every link.
+//! Checks everything: the archive's checksums, every object's hash, every link.
 
 use std::collections::BTreeMap;
 
@@ -11,30 +11,30 @@ use crate::reach::steps::Steps;
 use crate::reach::walk::visit_reachable;
 use crate::repo::repository::Repo;
 
-/// Pieces in which a pack is summed up.
+/// The size of the pieces in which a pack is summed.
 const PIECE_BYTES: usize = 8 << 20;
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Debug, Default)]
 pub struct FsckReport {
-    /// Objects checked.
+    /// The number of objects checked.
     pub objects: u64,
-    /// Objects reachable from refs, by kind; of an archive that builds on another only its own.
+    /// The number of objects reachable from refs, by kind; of an archive with a base only its own.
     pub reachable: BTreeMap<&'static str, u64>,
-    /// Everything wrong, a line each.
+    /// Everything that is wrong, a line each.
     pub problems: Vec<String>,
-    /// What could not be looked at, a line each.
+    /// Everything that could not be checked, a line each.
     pub unchecked: Vec<String>,
-    /// What stands behind the last commit and was never committed: no damage, unless somebody was told of
-    /// more commits than there are.
+    /// Bytes behind the last commit that were never committed. They are no damage, unless more commits were
+    /// reported as finished than the archive has.
     pub unfinished: Option<String>,
 }
 
-/// Checks a repository: checksums of the archive, the hash of every object, and that all refs reach is here.
-/// What it builds on is only looked up: that is checked by itself.
+/// Checks a repository: the checksums of the archive, the hash of every object, and that everything the refs
+/// reach is here. In the base objects are only looked up: the base is checked by itself.
 ///
 /// # Errors
-/// Of the system. Damage is no error but the answer.
+/// If the system fails. Damage is not an error: the report lists it.
 pub fn fsck(repo: &Repo) -> Result<FsckReport> {
     let mut report = FsckReport::default();
     if let Some(archive) = repo.archive() {
@@ -74,7 +74,7 @@ pub fn fsck(repo: &Repo) -> Result<FsckReport> {
                 Ok(computed) => {
                     report.problems.push(format!("object {oid}: its content has the id {computed}"))
                 }
-                // What is too large to be looked at is no damage.
+                // An object that is too large to be checked is no damage.
                 Err(Error::Unsupported(why)) => {
                     report.unchecked.push(format!("object {oid} was not checked: {why}"))
                 }

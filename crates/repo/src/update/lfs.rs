@@ -1,5 +1,5 @@
-//! Git LFS: pointers in blobs, and the objects they name as members of the archive, where git-lfs has them
-//! itself (github.com/git-lfs/git-lfs, docs/spec.md; `lfs/objects/OI/D0/OID`).
+//! Git LFS: the pointers in blobs, and the objects they name. The objects are members of the archive, at the
+//! path where git-lfs has them itself (github.com/git-lfs/git-lfs, docs/spec.md; `lfs/objects/OI/D0/OID`).
 
 use std::collections::BTreeSet;
 use std::io::{self, Read};
@@ -16,26 +16,26 @@ use crate::repo::keys::LFS_OBJECTS;
 use crate::repo::repository::Repo;
 use crate::update::archive_repo::ArchiveRepo;
 
-/// A blob that is larger is no pointer.
+/// Larger blobs are no pointers.
 const POINTER_BYTES_MAX: u64 = 1024;
-/// What the first line of one says, and what it said before version 1.
+/// The version on the first line of a pointer: version 1 and those before it.
 const VERSIONS: [&str; 3] =
     ["https://git-lfs.github.com/spec/v1", "https://hawser.github.com/spec/v1", "http://git-media.io/v/2"];
-/// Before the name of a pack: the pointers that are in it, a line each of object id, size and the blob that
-/// it stands in.
+/// The prefix of a member that lists the pointers in a pack; the pack's name follows. Each line has an object
+/// id, a size and the blob that is the pointer.
 const POINTERS: &str = "weir/lfs-";
 
-/// What stands in a blob for an object that is kept elsewhere.
+/// A pointer to an object: the content of a blob whose real content is kept elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LfsPointer {
-    /// SHA-256 of the object, in hexadecimal.
+    /// The SHA-256 of the object, in hexadecimal.
     pub oid: String,
-    /// Its bytes.
+    /// The size of the object in bytes.
     pub size: u64,
 }
 
 impl LfsPointer {
-    /// The pointer that `blob` is, if it is one to an object with something in it.
+    /// Parses `blob` as a pointer. Returns `None` if it is none, or if its object is empty.
     pub fn parse(blob: &[u8]) -> Option<LfsPointer> {
         let text = std::str::from_utf8(blob).ok().filter(|text| text.len() as u64 <= POINTER_BYTES_MAX)?;
         let mut lines = text.lines();
@@ -55,7 +55,7 @@ impl LfsPointer {
     }
 }
 
-/// A pointer, and the blob that it stands in.
+/// A pointer, and the blob that contains it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct NamedPointer {
     pointer: LfsPointer,
@@ -63,7 +63,7 @@ struct NamedPointer {
 }
 
 impl NamedPointer {
-    /// From a line of a list. Lists before version 2 of the format did not name blobs.
+    /// Parses a line of a list. Lists before version 2 of the format did not name blobs.
     fn from_line(hash: HashKind, line: &str) -> Option<NamedPointer> {
         let mut words = line.split(' ');
         let oid = words.next().filter(|oid| is_lfs_oid(oid))?.to_owned();
@@ -75,12 +75,12 @@ impl NamedPointer {
     }
 }
 
-/// Whether `text` is the id of an object as git-lfs writes it.
+/// Returns whether `text` is the id of an object as git-lfs writes it.
 pub fn is_lfs_oid(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// The member that lists the pointers in `pack`.
+/// Returns the name of the member that lists the pointers in `pack`.
 fn list_of(pack: &Pack) -> String {
     format!("{POINTERS}{}", pack.name().rsplit('/').next().unwrap_or_default())
 }
@@ -89,48 +89,48 @@ fn member_of(oid: &str) -> String {
     format!("{LFS_OBJECTS}{}/{}/{oid}", &oid[..2], &oid[2..4])
 }
 
-/// An object on its way into an archive: in memory while it is small, then in a file without a name.
+/// An object on its way into an archive: in memory while it is small, then in an unnamed file.
 pub struct LfsObject {
     pointer: LfsPointer,
     data: PackData,
 }
 
 impl LfsObject {
-    /// Reads what should be the object that `pointer` names. No more is read than that has.
+    /// Reads what should be the object that `pointer` names. Reads at most one byte more than its size.
     ///
     /// # Errors
-    /// Of the reader, or of the place it is kept in.
+    /// If the reader fails, or the place where the object is kept.
     pub fn read(pointer: LfsPointer, reader: &mut dyn Read, spill: SpillFn<'_>) -> io::Result<LfsObject> {
-        // One byte more would tell that it is another.
+        // One byte more shows that it is another object.
         let data = spool_reader(&mut reader.take(pointer.size.saturating_add(1)), spill)?;
         Ok(LfsObject { pointer, data })
     }
 
-    /// Its bytes, as its pointer says.
+    /// Returns the size of the object, according to its pointer.
     pub fn size(&self) -> u64 {
         self.pointer.size
     }
 
-    /// Whether it is what the pointer names.
+    /// Returns whether the data is what the pointer names.
     fn is_right(&self) -> bool {
         self.data.len() as u64 == self.pointer.size && sum_of(&self.data) == self.pointer.oid
     }
 }
 
-/// SHA-256 in hexadecimal.
+/// Returns the SHA-256 in hexadecimal.
 fn sum_of(data: &[u8]) -> String {
     hex(&Sha256::digest(data))
 }
 
 impl Repo {
-    /// The object with that id, if the archive or what it builds on has it and its refs lead to a pointer to
-    /// it: what only removed history names is for nobody, as git's objects are. May look through all that
-    /// refs reach when it is first asked.
+    /// Returns the object with that id, if the archive or its base has it and the refs lead to a pointer to
+    /// it. Objects that only removed history names are not served, like objects of git. The first call may
+    /// read everything that the refs reach.
     pub fn lfs_object(&self, oid: &str) -> Option<Region> {
         if self.gives_lfs(oid) { self.kept_lfs_object(oid) } else { None }
     }
 
-    /// The object with that id, if the archive has it or what it builds on gives it.
+    /// Returns the object with that id, if the archive has it or its base serves it.
     fn kept_lfs_object(&self, oid: &str) -> Option<Region> {
         if !is_lfs_oid(oid) {
             return None;
@@ -139,7 +139,7 @@ impl Repo {
         own.or_else(|| self.base()?.lfs_object(oid))
     }
 
-    /// Whether its refs lead to a pointer to the object with that id.
+    /// Returns whether the refs lead to a pointer to the object with that id.
     fn gives_lfs(&self, oid: &str) -> bool {
         let Some(id) = Oid::from_hex(HashKind::Sha256, oid.as_bytes()) else { return false };
         self.caches.lfs_given.get_or_init(|| self.all_lfs_given()).contains(&id)
@@ -164,14 +164,14 @@ impl Repo {
         given
     }
 
-    /// The list of pointers in `pack`, here or in what this builds on.
+    /// Returns the list of pointers in `pack`, from this archive or its base.
     fn pointer_list(&self, pack: &Pack) -> Option<Region> {
         let name = list_of(pack);
         let own = self.archive().and_then(|archive| archive.member(&name));
         own.or_else(|| self.base()?.archive()?.member(&name))
     }
 
-    /// How many objects its own archive has, and their bytes.
+    /// Returns how many objects the archive itself has, and their bytes.
     pub fn lfs_count(&self) -> (u64, u64) {
         let members = self.archive().map(|archive| &archive.state().members);
         let objects = members
@@ -181,7 +181,7 @@ impl Repo {
         objects.fold((0, 0), |(count, bytes), (_, member)| (count + 1, bytes + member.len))
     }
 
-    /// Pointers in all blobs of the pack at `number`.
+    /// Returns the pointers in all blobs of the pack at `number`.
     fn pointers_in(&self, number: usize) -> Result<Vec<NamedPointer>> {
         let index = self.objects().packs()[number].index();
         let mut reader = self.reader();
@@ -200,8 +200,9 @@ impl Repo {
 }
 
 impl ArchiveRepo {
-    /// What pointers in its packs and those it builds on name and it lacks, unless what it builds on gives
-    /// it. Packs that were not looked through yet, here or there, are; what was found is written down here.
+    /// Returns pointers whose objects the archive lacks and its base does not serve. The pointers are those
+    /// in the packs of the archive and its base. Packs that were not searched yet are searched now, and what
+    /// is found is recorded in this archive.
     ///
     /// # Errors
     /// If the archive is damaged or the disk fails.
@@ -238,10 +239,11 @@ impl ArchiveRepo {
         Ok(all.into_iter().collect())
     }
 
-    /// Adds objects in one commit; those that are not what their pointers name are left out, and given back.
+    /// Adds objects in one commit. Objects that are not what their pointers name are left out, and their
+    /// pointers returned.
     ///
     /// # Errors
-    /// If the disk fails; then nothing has changed.
+    /// If the disk fails. Then nothing has changed.
     pub fn add_lfs_objects(&mut self, objects: Vec<LfsObject>, time: Timestamp) -> Result<Vec<LfsPointer>> {
         let (right, wrong): (Vec<_>, Vec<_>) = objects.into_iter().partition(LfsObject::is_right);
         let members: Vec<(String, &[u8])> =
@@ -253,11 +255,12 @@ impl ArchiveRepo {
         Ok(wrong.into_iter().map(|object| object.pointer).collect())
     }
 
-    /// Takes over the objects of another archive that are not here. Those that are damaged are left out if
-    /// that is said.
+    /// Takes over the objects of another archive that this one lacks. Damaged objects are left out if
+    /// `leaves_out_damaged` is set.
     ///
     /// # Errors
-    /// If one is damaged, or the disk fails; then nothing has changed.
+    /// If an object is damaged and `leaves_out_damaged` is not set, or if the disk fails. Then nothing has
+    /// changed.
     pub fn take_lfs_objects(&mut self, repo: &Repo, leaves_out_damaged: bool, time: Timestamp) -> Result<()> {
         let Some(archive) = repo.archive() else { return Ok(()) };
         let names = archive.state().members.range(LFS_OBJECTS.to_owned()..).map(|(name, _)| name.as_str());
@@ -276,16 +279,17 @@ impl ArchiveRepo {
         }
         let members: Vec<(&str, &[u8])> = objects.iter().map(|(name, region)| (*name, &**region)).collect();
         self.commit_members(&members, &[], time)?;
-        // They are given to those whom the lists of the packs here lead to them.
+        // An object is served only if a list of pointers leads to it, so missing lists are written now.
         self.lfs_missing(time).map(drop)
     }
 }
 
 impl ArchiveRepo {
-    /// Takes over those objects of `base` that pointers here name: no others, which may be for others.
+    /// Takes over the objects of `base` that pointers here name, and no others: those may belong to other
+    /// repositories.
     ///
     /// # Errors
-    /// If one is damaged, or the disk fails.
+    /// If an object is damaged, or the disk fails.
     pub(crate) fn take_named_lfs_objects(&mut self, base: &Repo, time: Timestamp) -> Result<()> {
         if base.lfs_count().0 == 0 {
             return Ok(());

@@ -1,4 +1,4 @@
-//! How an archive names the one it builds on (`docs/archive-format.md`, section 9).
+//! The way in which an archive names its base (`docs/archive-format.md`, section 9).
 
 use std::collections::hash_map::RandomState;
 use std::ffi::OsStr;
@@ -12,12 +12,12 @@ use crate::repo::base::SUFFIX;
 use crate::repo::keys::ID_KEY;
 use crate::repo::repository::Repo;
 
-/// An id that no other archive has.
+/// Returns an id that no other archive has.
 pub(crate) fn new_id() -> String {
     format!("{:016x}{:016x}", RandomState::new().hash_one(0), RandomState::new().hash_one(1))
 }
 
-/// What an archive says of its base.
+/// What an archive records of its base.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
     /// The content of [`crate::repo::keys::ALTERNATES`].
@@ -27,7 +27,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// How the archive at `path` names `base`.
+    /// Returns the link with which the archive at `path` names `base`.
     pub(crate) fn new(path: &Path, base: &Repo) -> Result<Link> {
         let state = base.archive.as_ref().map(Archive::state);
         let id = state.and_then(|s| Some((s.attributes.get(ID_KEY)?, s.record.seq)));
@@ -49,7 +49,7 @@ impl Link {
         }
     }
 
-    /// Whether the archive at `base` is still the one.
+    /// Checks whether the archive at `base` is still the same one.
     pub(crate) fn holds(&self, base: &Path) -> Result<()> {
         let id = self.value.split(' ').next();
         match Archive::open(base)?.attribute(ID_KEY) == id {
@@ -62,8 +62,8 @@ impl Link {
     }
 }
 
-/// Where the archive `base` is from the folder of the one at `path`, without suffix: also where it is when
-/// both are extracted beside themselves.
+/// Returns the path of the archive `base`, without suffix, relative to the folder of the archive at `path`.
+/// The path also holds when both archives are extracted where they are.
 fn relative(path: &Path, base: &Path) -> Result<Option<String>> {
     let (path, base) = (std::path::absolute(path)?, std::path::absolute(base)?);
     let Some(name) = base.file_name().and_then(OsStr::to_str).and_then(|n| n.strip_suffix(SUFFIX)) else {

@@ -1,4 +1,4 @@
-//! A repository's files as members of its archive: configuration, refs, packs with their companions.
+//! Writes a repository's files as members of its archive: configuration, refs, packs with their companions.
 
 use std::convert::Infallible;
 
@@ -14,10 +14,10 @@ use crate::refs::state_kind::{PARTIAL_KEY, RESTORED_KEY, StateKind};
 use crate::repo::bodies::{RefClass, WholeClone, body_key, whole_value};
 use crate::repo::origin::Origin;
 
-/// Packs of fewer objects get no `.rev`: readers sort such an index in no time, and small updates stay small.
+/// Packs of fewer objects get no `.rev`: readers sort such an index quickly, and small updates stay small.
 pub(crate) const REVERSE_INDEX_OBJECTS_MIN: usize = 4096;
 
-/// The `config` file of an extracted archive: with it `git fetch` goes on where the archive left off.
+/// Returns the `config` file of an extracted archive. With it `git fetch` continues where the archive ended.
 pub(crate) fn config_file(hash: HashKind, origin: Option<&Origin>) -> String {
     let version = match hash {
         HashKind::Sha1 => 0,
@@ -29,7 +29,7 @@ pub(crate) fn config_file(hash: HashKind, origin: Option<&Origin>) -> String {
         config += "[extensions]\n\tobjectformat = sha256\n";
     }
     if let Some(Origin { url, .. }) = origin {
-        // git-config(1), "Values": in quotes only these two mean something else.
+        // git-config(1), "Values": in quotes only these two characters are special.
         let url = url.replace('\\', "\\\\").replace('"', "\\\"");
         config +=
             &format!("[remote \"origin\"]\n\turl = \"{url}\"\n\tfetch = +refs/*:refs/*\n\tmirror = true\n");
@@ -53,7 +53,7 @@ pub(crate) fn replace_if_changed<S: Storage>(
     Ok(())
 }
 
-/// Sets the files that say what the refs are.
+/// Writes the files that hold the refs.
 pub(crate) fn set_refs<S: Storage>(group: &mut Group<'_, S>, refs: &Refs, shallow: &[Oid]) -> Result<()> {
     replace_if_changed(group, "packed-refs", &refs.to_packed_refs())?;
     replace_if_changed(group, "HEAD", &refs.to_head_file())?;
@@ -77,7 +77,7 @@ pub(crate) fn set_whole<S: Storage>(group: &mut Group<'_, S>, key: &str, whole: 
     }
 }
 
-/// Says how the refs came to be.
+/// Records how the refs came to be.
 pub(crate) fn set_kind<S: Storage>(group: &mut Group<'_, S>, kind: StateKind) {
     for (key, of) in [(PARTIAL_KEY, StateKind::Partial), (RESTORED_KEY, StateKind::Restored)] {
         if kind == of {
@@ -88,15 +88,15 @@ pub(crate) fn set_kind<S: Storage>(group: &mut Group<'_, S>, kind: StateKind) {
     }
 }
 
-/// Takes an attribute away, if it is there.
+/// Removes an attribute, if it is there.
 pub(crate) fn unset<S: Storage>(group: &mut Group<'_, S>, key: &str) {
     if group.state().is_some_and(|s| s.attributes.contains_key(key)) {
         group.unset(key);
     }
 }
 
-/// Appends a pack with its companions and says what it is. One that is there already is only said to be what
-/// it is now: what was kept as history may come again as it was.
+/// Appends a pack with its companions, and the attribute that describes its body. If the pack is there
+/// already, only the attribute is set: a pack that was kept as history may be received again unchanged.
 pub(crate) fn append_pack<S: Storage>(
     group: &mut Group<'_, S>,
     hash: HashKind,
@@ -107,7 +107,7 @@ pub(crate) fn append_pack<S: Storage>(
     let name = format!("objects/pack/{short}");
     let what = format!("{} {} {}", class.name(), pack.sent_end, pack.sent_count);
     if let Some(live) = group.state().and_then(|state| state.members.get(&format!("{name}.pack"))) {
-        // Its checksum is SHA-1, which an upstream may have made collide.
+        // The checksum is SHA-1, for which an upstream may have made a collision.
         let mut sum = Sha256::new();
         let Ok(()) = pack.data.in_pieces(|piece| {
             sum.update(piece);

@@ -1,6 +1,6 @@
-//! What a forge says around a repository (issues, pull requests, releases) as members of JSON lines, in
-//! streams: `metadata/issues-00000001.jsonl.gz` and so on. A line takes the place of all earlier ones of its
-//! stream about the same thing.
+//! Keeps what a forge says around a repository (issues, pull requests, releases) as members of JSON lines, in
+//! streams: `metadata/issues-00000001.jsonl.gz` and so on. A line replaces all earlier lines of its stream
+//! about the same thing.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, BufRead, BufReader, Cursor, Read, Write};
@@ -21,30 +21,29 @@ use crate::repo::repository::Repo;
 use crate::update::archive_repo::ArchiveRepo;
 
 const SUFFIX: &str = ".jsonl.gz";
-/// Before the name of a stream: the attribute that says where to go on.
+/// The prefix of the attribute that says where to continue a stream; the stream's name follows.
 const CURSOR: &str = "metadata.";
-/// Members at the end of a stream that are made one when there are so many of them...
+/// The number of members at the end of a stream at which they are merged into one...
 const TAIL_PARTS: usize = 16;
-/// ...none of which has more than so many times the bytes of all behind it: what is large is seldom written
-/// again.
+/// ...if each has at most this many times the bytes of all behind it. So large members are seldom rewritten.
 const TAIL_GROWTH: u64 = 2;
-/// A longer line is damage.
+/// A longer line is treated as damage.
 const LINE_BYTES_MAX: u64 = 64 << 20;
 
-/// More of one stream.
+/// An addition to one stream.
 #[derive(Clone, Copy, Debug)]
 pub struct MetadataAddition<'a> {
-    /// Its name: small letters and underscores.
+    /// The name of the stream: small letters and underscores.
     pub stream: &'a str,
-    /// Where it goes on from: what the archive says, or it has become another one.
+    /// Where the addition begins. It must be the cursor in the archive; otherwise the archive has changed.
     pub begins_at: Option<&'a str>,
-    /// JSON objects, a line each; none is well, too.
+    /// JSON objects, a line each; may be empty.
     pub lines: &'a [u8],
-    /// Where to go on afterwards, a line of text.
+    /// Where to continue afterwards, a line of text.
     pub cursor: Option<&'a str>,
 }
 
-/// What may tell a thing from another of its stream.
+/// The fields that may tell one thing from another in a stream.
 #[derive(Deserialize)]
 struct Names {
     id: Option<Value>,
@@ -52,7 +51,7 @@ struct Names {
     name: Option<Value>,
 }
 
-/// What a line is about; by itself it is about nothing else.
+/// Returns the key of the thing that a line is about. A line without such a field is its own key.
 fn key_of(line: &[u8]) -> [u8; 16] {
     let names = serde_json::from_slice::<Names>(line).ok();
     let name = names.and_then(|n| n.id.or(n.tag_name).or(n.name));
@@ -60,7 +59,7 @@ fn key_of(line: &[u8]) -> [u8; 16] {
     sum[..16].try_into().expect("a sum has 32 bytes")
 }
 
-/// Members of `stream` with their numbers, in order.
+/// Returns the members of `stream` with their numbers, in order.
 fn parts<'a>(archive: &'a Archive, stream: &str) -> Vec<(u64, &'a str)> {
     let prefix = format!("{METADATA}{stream}-");
     let members = archive.state().members.range(prefix.clone()..);
@@ -72,7 +71,7 @@ fn parts<'a>(archive: &'a Archive, stream: &str) -> Vec<(u64, &'a str)> {
     parts
 }
 
-/// Where the members at the end begin that are small enough to be made one.
+/// Returns where the members at the end begin that are small enough to be merged.
 fn tail_of(parts: &[(u64, &str)], bytes_of: impl Fn(&str) -> u64) -> usize {
     let (mut tail, mut behind) = (parts.len(), 0);
     while let Some((_, name)) = tail.checked_sub(1).map(|n| parts[n]) {
@@ -97,7 +96,7 @@ impl AsRef<[u8]> for Bytes {
     }
 }
 
-/// The lines of a stream, as they were added.
+/// The lines of a stream, in the order they were added.
 struct StreamLines {
     parts: std::vec::IntoIter<(String, Region)>,
     current: Option<(String, BufReader<MultiGzDecoder<Cursor<Bytes>>>)>,
@@ -110,7 +109,7 @@ impl StreamLines {
         StreamLines { parts: parts.into_iter(), current: None }
     }
 
-    /// Puts the next line into `line`, without its end; false if there is none.
+    /// Reads the next line into `line`, without its end; returns false if there is none.
     fn next(&mut self, line: &mut Vec<u8>) -> Result<bool> {
         loop {
             if let Some((name, reader)) = &mut self.current {
@@ -133,10 +132,10 @@ impl StreamLines {
     }
 }
 
-/// The last line about each thing, in the order of these lines; as bytes, with an end each.
+/// The last line about each thing, in the order of these lines. Read as bytes, each line has an end.
 struct Latest {
     lines: StreamLines,
-    /// By what lines are about: the number of the last.
+    /// The number of the last line about each thing.
     last: HashMap<[u8; 16], u64>,
     number: u64,
     line: Vec<u8>,
@@ -154,7 +153,7 @@ impl Latest {
         Ok(Latest { lines: StreamLines::of(archive, parts), last, number: 0, line: Vec::new(), given: 0 })
     }
 
-    /// The next line, without its end.
+    /// Returns the next line, without its end.
     fn next(&mut self) -> Result<Option<&[u8]>> {
         while self.lines.next(&mut self.line)? {
             let number = self.number;
@@ -184,7 +183,7 @@ impl Read for Latest {
     }
 }
 
-/// Members of a stream as one, without what was said before.
+/// Merges members of a stream into one, and leaves out lines that later lines replace.
 fn folded(archive: &Archive, parts: &[(u64, &str)], spill: SpillFn<'_>) -> Result<PackData> {
     let latest = BufReader::new(Latest::of(archive, parts)?);
     spool_reader(&mut flate2::bufread::GzEncoder::new(latest, Compression::default()), spill)
@@ -192,7 +191,7 @@ fn folded(archive: &Archive, parts: &[(u64, &str)], spill: SpillFn<'_>) -> Resul
 }
 
 impl Repo {
-    /// The streams there are, by name.
+    /// Returns the names of all streams, in order.
     pub fn metadata_streams(&self) -> Vec<String> {
         let members = self.archive().map(|archive| &archive.state().members);
         let names =
@@ -203,12 +202,12 @@ impl Repo {
         streams.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// Where to go on with `stream`, as was said when something was added last.
+    /// Returns where to continue `stream`, as the last addition recorded it.
     pub fn metadata_cursor(&self, stream: &str) -> Option<&str> {
         self.archive()?.attribute(&format!("{CURSOR}{stream}"))
     }
 
-    /// Bytes of the members of `stream`, compressed.
+    /// Returns the bytes of the members of `stream`, compressed.
     pub fn metadata_bytes(&self, stream: &str) -> u64 {
         let archive = self.archive();
         let sizes = archive.iter().flat_map(|archive| {
@@ -217,8 +216,8 @@ impl Repo {
         sizes.sum()
     }
 
-    /// Gives `observe` the last line of `stream` about each thing, without its end, until it says no. Holds a
-    /// sum a thing in memory.
+    /// Passes the last line of `stream` about each thing to `observe`, without its end, until `observe`
+    /// returns false. Holds a checksum per thing in memory.
     ///
     /// # Errors
     /// If the archive is damaged.
@@ -235,11 +234,11 @@ impl Repo {
 }
 
 impl ArchiveRepo {
-    /// Adds to streams in one commit; says whether all of them were where the additions begin. If not,
+    /// Adds to streams in one commit. Returns whether all streams were where the additions begin. If not,
     /// nothing is added.
     ///
     /// # Errors
-    /// If the archive is damaged or the disk fails; then nothing has changed.
+    /// If the archive is damaged or the disk fails. Then nothing has changed.
     pub fn add_metadata(
         &mut self,
         additions: &[MetadataAddition<'_>],
@@ -291,11 +290,11 @@ impl ArchiveRepo {
         Ok(true)
     }
 
-    /// Takes over the streams of another archive, each as one member if `spill` is given. Where something is
-    /// damaged, that is left out without it, and the stream is to be had anew.
+    /// Takes over the streams of another archive, each as one member if `spill` is given. Without `spill`,
+    /// damaged members are left out, and so is the stream's cursor, so that the stream is fetched again.
     ///
     /// # Errors
-    /// If something is damaged and `spill` is given, or the disk fails; then nothing has changed.
+    /// If a member is damaged and `spill` is given, or if the disk fails. Then nothing has changed.
     pub fn take_metadata(&mut self, repo: &Repo, spill: Option<SpillFn<'_>>, time: Timestamp) -> Result<()> {
         let Some(archive) = repo.archive() else { return Ok(()) };
         let mut members: Vec<(String, PackData)> = Vec::new();
@@ -336,7 +335,7 @@ impl ArchiveRepo {
 mod tests {
     use super::*;
 
-    /// However many members come, there are few, and each byte is written few times.
+    /// However many members are added, few remain, and each byte is rewritten few times.
     #[test]
     fn members_grow_like_the_digits_of_a_number() {
         let (mut parts, mut written): (Vec<u64>, u64) = (Vec::new(), 0);

@@ -1,5 +1,6 @@
-//! Going on behind the last commit that holds, when those after it are damaged: what is left of them is kept
-//! aside, their numbers are given to nobody else, and what builds on this archive is told.
+//! Goes on behind the last commit that holds, when those after it are damaged. The remains of the damaged
+//! commits are kept in a file beside the archive. Their numbers are not used again, and archives that build
+//! on this one learn of the loss.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -17,31 +18,32 @@ use crate::repo::lost::{LOST_KEY, with_range};
 use crate::repo::repository::Repo;
 use crate::update::archive_repo::ArchiveRepo;
 
-/// Files of one archive that are kept aside. A disk that damages more than that is to be looked at first.
+/// The most files with remains that are kept for one archive. After more damage than that, the disk must be
+/// checked first.
 pub const KEPT_MAX: u32 = 9;
-/// What their names end in.
+/// The suffix of their names.
 const SUFFIX: &str = ".torn";
-/// Bytes copied at a time, and left out where a disk cannot read them.
+/// The bytes copied at a time, and the size of a block that is left out where the disk cannot read it.
 const COPIED_BYTES: usize = 1 << 20;
 const UNREADABLE_BYTES: usize = 4096;
-/// Refs of damaged commits are read from no larger a member.
+/// Refs of damaged commits are not read from a larger member.
 const REFS_BYTES_MAX: u64 = 256 << 20;
 
 /// Commits that were lost to damage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
-    /// Number of the first.
+    /// The number of the first commit.
     pub first: u64,
-    /// Number of the last.
+    /// The number of the last commit.
     pub last: u64,
-    /// Whether somebody was told of them; else they may never have been finished.
+    /// Whether the commits were surely finished; otherwise they may never have been.
     pub is_certain: bool,
-    /// Whether they had the refs and all older states: the archive was written anew with them, and nothing
-    /// came since.
+    /// Whether the commits had the refs and all older states: the archive was rewritten with them, and
+    /// nothing was committed since.
     pub with_history: bool,
-    /// Where what is left of them lies, if something is.
+    /// The file with the remains, if there are any.
     pub kept: Option<PathBuf>,
-    /// Refs they named, as far as they can be read.
+    /// The refs that the commits named, as far as they can be read.
     refs: Vec<Ref>,
 }
 
@@ -70,12 +72,12 @@ impl fmt::Display for Lost {
 }
 
 impl Lost {
-    /// All commits of an archive that is gone.
+    /// Returns the loss of all commits of an archive that is gone.
     pub fn all_up_to(last: u64) -> Lost {
         Lost { first: 1.min(last), last, is_certain: true, with_history: false, kept: None, refs: Vec::new() }
     }
 
-    /// Names of refs that lead to what is not in `repo` any more.
+    /// Returns the names of refs that lead to objects missing in `repo`.
     pub fn missing_in(&self, repo: &Repo) -> Vec<String> {
         let gone = self.refs.iter().filter(|r| !repo.contains(&r.oid));
         gone.map(|r| format!("{} {}", String::from_utf8_lossy(&r.name), r.oid)).collect()
@@ -83,12 +85,12 @@ impl Lost {
 }
 
 impl ArchiveRepo {
-    /// The archive at `path`, locked, as [`ArchiveRepo::open`] opens it; `seq_known` is the number of a
-    /// commit that somebody was told of. If that is damaged, or what stands behind the last one that holds
-    /// may be a commit, this is kept aside, and the archive goes on from there.
+    /// Opens and locks the archive at `path`, as [`ArchiveRepo::open`] does. `seq_known` is the number of a
+    /// commit that was reported as finished. If that commit is damaged, or the bytes behind the last commit
+    /// that holds may be a commit, they are kept in another file, and the archive goes on from there.
     ///
     /// # Errors
-    /// If it cannot be opened or the disk fails; then nothing was cut.
+    /// If the archive cannot be opened or the disk fails. Then nothing was cut.
     pub fn open_recovering(
         path: &Path,
         seq_known: Option<u64>,
@@ -98,7 +100,7 @@ impl ArchiveRepo {
         let file = locked.0.try_clone()?;
         let mut lost = None;
         let mut writer = Writer::open_keeping(locked, |tail| {
-            // Of what somebody was told of it may be all that is left.
+            // The tail may be all that is left of a finished commit.
             if tail.kind != TailKind::Unfinished || seq_known.is_some_and(|known| known > tail.seq) {
                 lost = Some(keep(path, &file, tail)?);
             }
@@ -108,7 +110,8 @@ impl ArchiveRepo {
         if let Some(known) = seq_known {
             writer.skip_to(known);
             if known > seq {
-                // What was told of may be gone without a trace, or be more than what is left tells.
+                // A finished commit may be gone without a trace, or have a higher number than the remains
+                // show.
                 let found = lost.take().unwrap_or(Lost {
                     first: seq + 1,
                     last: known,
@@ -136,7 +139,7 @@ impl ArchiveRepo {
     }
 }
 
-/// Copies what `tail` is of the archive at `path` to a file beside it, and makes that durable.
+/// Copies `tail` of the archive at `path` to a file beside it, and makes that durable.
 fn keep(path: &Path, file: &File, tail: &Tail) -> io::Result<Lost> {
     let mut lost = Lost {
         first: tail.seq + 1,
@@ -176,7 +179,7 @@ fn keep(path: &Path, file: &File, tail: &Tail) -> io::Result<Lost> {
     Ok(lost)
 }
 
-/// A new file beside the archive at `path`.
+/// Creates a new file beside the archive at `path`.
 fn create_aside(path: &Path) -> io::Result<(PathBuf, File)> {
     for place in torn_places(path) {
         match OpenOptions::new().read(true).write(true).create_new(true).open(&place) {
@@ -192,7 +195,7 @@ fn create_aside(path: &Path) -> io::Result<(PathBuf, File)> {
     Err(io::Error::other(error))
 }
 
-/// Where what is left of damaged commits of the archive at `path` is kept.
+/// Returns the paths at which the remains of damaged commits of the archive at `path` are kept.
 pub fn torn_places(path: &Path) -> impl Iterator<Item = PathBuf> {
     let path = path.as_os_str().to_owned();
     (1..=KEPT_MAX).map(move |n| {
@@ -202,10 +205,10 @@ pub fn torn_places(path: &Path) -> impl Iterator<Item = PathBuf> {
     })
 }
 
-/// The refs that the last commit in `file` names which can be read, whether it holds or not.
+/// Returns the refs that the last commit in `file` with readable refs names, whether it holds or not.
 fn refs_in(file: &File, len: u64) -> Vec<Ref> {
     let mut found = None;
-    // It ends where it is damaged, at the latest.
+    // The walk ends at the damage, at the latest.
     let _ = walk_members(file, 0, len, |member, _| {
         if member.name == "packed-refs" && member.len <= REFS_BYTES_MAX {
             found = Some((member.offset, member.len));
@@ -224,7 +227,7 @@ fn refs_in(file: &File, len: u64) -> Vec<Ref> {
 }
 
 impl Error {
-    /// Whether commits are damaged, and those before them are not: the archive can go on from there.
+    /// Returns whether commits are damaged while those before them are not: the archive can go on from there.
     pub fn is_torn(&self) -> bool {
         matches!(self, Error::Archive(weir_archive::Error::Tail(_)))
     }

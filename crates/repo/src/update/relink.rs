@@ -1,4 +1,4 @@
-//! Archives that others build on, and moving one from its base to another.
+//! Opens archives that others build on, and moves an archive from its base to another.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use crate::repo::repository::Repo;
 use crate::update::archive_repo::ArchiveRepo;
 use crate::update::link::{Link, new_id};
 
-/// Opens the archive at `path` for others to build on; gives it an id if it has none, for which it waits for
-/// whoever writes to it.
+/// Opens the archive at `path` for others to build on. Gives it an id if it has none; for that it waits for
+/// other writers.
 ///
 /// # Errors
-/// If it cannot be opened, or the disk fails.
+/// If the archive cannot be opened, or the disk fails.
 pub fn open_as_base(path: &Path, time: Timestamp) -> Result<Arc<Repo>> {
     let repo = Repo::open_archive(path)?;
     if repo.archive.as_ref().is_some_and(|a| a.attribute(ID_KEY).is_some()) {
@@ -29,11 +29,11 @@ pub fn open_as_base(path: &Path, time: Timestamp) -> Result<Arc<Repo>> {
     archive.repo()?.map_or_else(|| Err(Error::NotFound(format!("'{}' is empty", path.display()))), Ok)
 }
 
-/// Lets the archive at `path` build on `base`, in the place of one that it built on before, if that has all
-/// it needs: what its refs lead to, or led to once. Says whether it does.
+/// Lets the archive at `path` build on `base` instead of its present base, if `base` has all it needs:
+/// everything that its refs lead to, or led to once. Returns whether it does.
 ///
 /// # Errors
-/// If one of them cannot be read or written.
+/// If one of the archives cannot be read or written.
 pub fn relink(path: &Path, base: &Arc<Repo>, time: Timestamp) -> Result<bool> {
     let mut writer = Writer::open(weir_archive::lock_existing(path)?)?;
     let state = writer.state().cloned().ok_or(weir_archive::Error::NoCommit)?;

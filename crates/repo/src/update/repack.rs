@@ -1,11 +1,11 @@
-//! A body made anew for compaction: stored deltas are kept, new ones made where packs that came one by one
-//! repeat each other, and objects laid so that history reads sequentially.
+//! Makes a new body for compaction. Stored deltas are kept, and new ones are made where packs that came one
+//! by one repeat each other. Objects are laid out so that history reads sequentially.
 //!
-//! Order: commits, tags, trees, blobs; in each what came last first, as upstreams order their packs too; a
-//! base always before what builds on it. Two whole objects of one pack are not tried again, as in git:
-//! whoever made that pack has tried. Only if all of it is little they are, for not every pack was made with
-//! care. Candidates are not found by path but by content: objects that share their least hashes (Broder, "On
-//! the resemblance and containment of documents", 1997) share most of it.
+//! The order is: commits, tags, trees, blobs. In each, what came last is first, as upstreams order their
+//! packs, too. A base always comes before its deltas. Two whole objects of one pack are not tried again, as
+//! in git: the maker of that pack has tried. They are tried only if all of it is little, for not every pack
+//! was made with care. Candidates are found not by path but by content: objects that share their least hashes
+//! (Broder, "On the resemblance and containment of documents", 1997) share most of their content.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -24,40 +24,40 @@ use crate::repo::repository::Repo;
 
 /// The longest chain of deltas, as in git.
 const DEPTH_MAX: u32 = 50;
-/// Objects a new one is compared with.
+/// The number of earlier objects that an object is compared with.
 const WINDOW: usize = 10;
-/// Objects of these sizes are worth a try, in bytes.
+/// The sizes in bytes of objects that are worth a try.
 const SIZES: std::ops::RangeInclusive<u64> = 64..=16 << 20;
-/// New deltas kept until they are written, in bytes.
+/// The most bytes of new deltas that are kept until they are written.
 const NEW_BYTES_MAX: usize = 512 << 20;
-/// Made once, read often.
+/// The zlib level of new deltas, which are made once and read often.
 const LEVEL: u8 = 6;
 const SKETCHES: usize = 3;
-/// In place of a number: there is none.
+/// Stands for no number.
 const NONE: u32 = u32::MAX;
-/// Up to so many bytes, compressed, everything is tried.
+/// With at most this many compressed bytes everything is tried.
 const LITTLE_BYTES: u64 = 16 << 20;
 
-/// An object that a pack has.
+/// An object in a pack.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packed {
-    /// As [`Objects::place`] has it.
+    /// The number that [`Objects::place`] gives.
     pub(crate) place: u32,
     pub(crate) kind: Kind,
 }
 
-/// How an object is going to be stored.
+/// How an object will be stored.
 #[derive(Clone, Copy)]
 enum How {
-    /// As it lies: whole.
+    /// As it is stored: whole.
     Whole,
-    /// The delta there is, on another object of the body.
+    /// As the stored delta, on another object of the body.
     Kept(u32),
-    /// The delta there is, on an object of an earlier body.
+    /// As the stored delta, on an object of an earlier body.
     Outside,
-    /// A delta made anew.
+    /// As a new delta.
     New(u32),
-    /// Whole, though it lies as a delta: its base goes elsewhere.
+    /// Whole, though it is stored as a delta: its base goes elsewhere.
     Inflated,
 }
 
@@ -67,11 +67,11 @@ struct Item {
     rank: u32,
     how: How,
     kind: Kind,
-    /// Deltas on deltas below it.
+    /// The longest chain of deltas that build on it.
     height: u8,
 }
 
-/// A delta made anew.
+/// A delta that was made here.
 struct NewDelta {
     base: u32,
     size: u64,
@@ -82,12 +82,12 @@ struct NewDelta {
 pub(crate) struct Repack {
     items: Vec<Item>,
     new: Vec<NewDelta>,
-    /// Numbers of items as they will lie, but for bases that must come earlier.
+    /// The numbers of items in the order of the body; bases that must come earlier are moved up when writing.
     order: Vec<u32>,
 }
 
 impl Repack {
-    /// Plans a body of `objects`; deltas may build on what is in `earlier`.
+    /// Plans a body of `objects`; deltas may build on objects in `earlier`.
     ///
     /// # Errors
     /// If an object is missing or corrupt.
@@ -100,7 +100,7 @@ impl Repack {
             let (pack, position) = here.at_place(place);
             let p = &here.packs[pack as usize];
             let head = p.entry(p.offset(position)?)?;
-            // Trees may name other trees as if they were files: what an object is, its own entry says.
+            // Trees may name other trees as if they were files. The object's own entry tells its kind.
             let kind = if let Stored::Whole(kind) = head.stored { kind } else { kind };
             let how = match base_of(here, pack, position)? {
                 None => How::Whole,
@@ -135,7 +135,7 @@ impl Repack {
         Ok(plan)
     }
 
-    /// The number of the object that `n` builds on.
+    /// Returns the number of the base of `n`.
     fn base(&self, n: u32) -> Option<u32> {
         match self.items[n as usize].how {
             How::Kept(base) => Some(base),
@@ -144,7 +144,7 @@ impl Repack {
         }
     }
 
-    /// The number of the pack that `n` lies in.
+    /// Returns the number of the pack that holds `n`.
     fn pack(&self, here: &Objects, n: u32) -> u32 {
         here.at_place(self.items[n as usize].place).0
     }
@@ -154,7 +154,7 @@ impl Repack {
         here.packs[pack as usize].index().oid(position)
     }
 
-    /// Bytes of the entry of `n` as it lies.
+    /// Returns the bytes of the stored entry of `n`.
     fn stored_len(&self, here: &Objects, n: u32) -> Result<u64> {
         let item = &self.items[n as usize];
         let (_, start, end) = here.packs[here.at_place(item.place).0 as usize].extent(item.rank)?;
@@ -167,10 +167,10 @@ impl Repack {
         }
     }
 
-    /// Tells the bases of `n` how high what builds on them has become.
+    /// Updates the heights of the bases of `n`.
     fn raise(&mut self, mut n: u32) {
         while let Some(base) = self.base(n) {
-            // No higher than matters: a chain may be as long as the body, or close in a circle if the archive
+            // Heights stop at the limit: a chain may be as long as the body, or form a cycle if the archive
             // is damaged.
             let height = (self.items[n as usize].height + 1).min(DEPTH_MAX as u8);
             if self.items[base as usize].height >= height {
@@ -181,7 +181,7 @@ impl Repack {
         }
     }
 
-    /// How many deltas lead to `n`; `None` if `other` is among its bases, or is itself.
+    /// Returns how many deltas lead to `n`; `None` if `other` is `n` or among its bases.
     fn depth_without(&self, mut n: u32, other: u32) -> Option<u32> {
         let mut depth = 0;
         while n != other {
@@ -193,7 +193,7 @@ impl Repack {
         None
     }
 
-    /// Makes deltas of what lies whole and resembles what came in another pack.
+    /// Makes deltas of whole objects that resemble objects of another pack.
     fn make_deltas(&mut self, here: &Objects) -> Result<()> {
         let is_candidate = |item: &Item| {
             matches!(item.how, How::Whole | How::Inflated) && matches!(item.kind, Kind::Tree | Kind::Blob)
@@ -240,8 +240,8 @@ impl Repack {
         Ok(())
     }
 
-    /// Compares each of `alike` with those before it, those of one pack only if `everything` is to be tried.
-    /// Returns the bytes of the deltas it made.
+    /// Compares each of `alike` with those before it. A whole object is compared with others of its own pack
+    /// only if `everything` is set. Returns the bytes of the deltas it made.
     fn make_deltas_among(
         &mut self,
         reader: &mut ObjectReader<'_>,
@@ -293,12 +293,12 @@ impl Repack {
     /// Writes the pack to `out`.
     ///
     /// # Errors
-    /// Of `out`, and if an object is corrupt: then the pack is cut short.
+    /// If `out` fails, or if an object is corrupt. Then the pack is cut short.
     pub(crate) fn write(&self, here: &Objects, out: &mut dyn Write) -> Result<()> {
         let mut writer = PackWriter::new(here, out, self.items.len() as u32)?;
         let residents: Vec<Resident> =
             here.packs.iter().map(|pack| Resident::new(pack.data().clone())).collect();
-        // 0: not written; no entry starts there.
+        // 0 means not written yet; no entry starts there.
         let mut offsets = vec![0u64; self.items.len()];
         let mut chain = Vec::new();
         for &n in &self.order {
@@ -364,7 +364,7 @@ impl Repack {
     }
 }
 
-/// The id of what the object at `position` of a pack is a delta of.
+/// Returns the id of the base of the object at `position` of a pack.
 fn base_of(here: &Objects, pack: u32, position: u32) -> Result<Option<Oid>> {
     let p = &here.packs[pack as usize];
     let offset = p.offset(position)?;
@@ -378,11 +378,11 @@ fn base_of(here: &Objects, pack: u32, position: u32) -> Result<Option<Oid>> {
     })
 }
 
-/// The least of the hashes of all 16 bytes in a row, three times with another hash.
+/// Returns the least of the hashes of all runs of 16 bytes, for three different hashes.
 fn sketch(data: &[u8]) -> [u64; SKETCHES] {
     const FACTORS: [u64; SKETCHES] = [0x9e37_79b9_7f4a_7c15, 0xc2b2_ae3d_27d4_eb4f, 0x1656_67b1_9e37_79f9];
     let mut least = [u64::MAX; SKETCHES];
-    // Four bits a byte: what was read sixteen bytes ago is shifted out.
+    // Each byte shifts the hash by four bits, so a byte read sixteen bytes ago is shifted out.
     let mut rolling = 0u64;
     for (n, &byte) in data.iter().enumerate() {
         rolling = (rolling << 4).wrapping_add((u64::from(byte) + 1).wrapping_mul(0x2545_f491_4f6c_dd1d));
