@@ -1,4 +1,4 @@
-//! Dumps of others, plain and compressed: the first byte says which.
+//! Dumps made by others, plain and compressed. The first byte chooses the format.
 #![no_main]
 use std::cell::Cell;
 use std::io::Cursor;
@@ -27,7 +27,7 @@ fuzz_target!(|data: &[u8]| {
     };
     if let Ok(done) = import.run(Box::new(Cursor::new(data.to_vec())), None, &mut |_| true) {
         let is_compressed = data.starts_with(&[0x1f, 0x8b]);
-        // A document takes five bytes at least.
+        // A document has at least five bytes.
         let documents = data.len() as u64 / 5;
         assert!(
             done.is_finished

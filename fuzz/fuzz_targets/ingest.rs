@@ -1,4 +1,4 @@
-//! Packs from anywhere. The trailer is made right, so that what is before it is looked at.
+//! Packs of any content. The trailer is corrected, so that the data before it is read.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 use weir_git::{HashKind, OidSet, plain_sha};

@@ -1,4 +1,4 @@
-//! What a client of `git-lfs-transfer` says, to a repository without objects.
+//! Requests of a `git-lfs-transfer` client to a repository without objects.
 #![no_main]
 use std::process::Command;
 use std::sync::OnceLock;

@@ -1,4 +1,4 @@
-//! Tables of refs of any shape; and what a web server gives as the refs of a repository.
+//! Ref tables of any shape, and the refs of a repository as a web server lists them.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 use weir_git::HashKind;
@@ -8,7 +8,7 @@ fuzz_target!(|data: &[u8]| {
     for hash in [HashKind::Sha1, HashKind::Sha256] {
         let mut refs = RefValues::new();
         let _ = read_table(data, hash, "fuzz", &mut refs);
-        // With a footer that fits, so that blocks are looked at, too.
+        // With a matching footer, so that blocks are read, too.
         for header in [24, 28] {
             let Some(start) = data.get(..header) else { continue };
             let mut table = data.to_vec();

@@ -9,7 +9,8 @@ use libfuzzer_sys::fuzz_target;
 use weir_repo::{Repo, open_directory};
 use weir_upload::{Step, UploadOptions, UploadPack, Version};
 
-/// Forty commits on one branch, a tag each ten; the same ids each time, so that the corpus can name them.
+/// Makes forty commits on one branch, with a tag every ten. Their ids are the same each time, so that the
+/// corpus can name them.
 fn repo() -> Arc<Repo> {
     static REPO: OnceLock<Arc<Repo>> = OnceLock::new();
     REPO.get_or_init(|| {

@@ -1,4 +1,4 @@
-//! Indexes of cgit and gitweb: whatever a server says, rows or an error, and pages that go forward.
+//! Indexes of cgit and gitweb: any answer of a server gives rows or an error, and pages that lead forward.
 #![no_main]
 
 use std::cell::OnceCell;

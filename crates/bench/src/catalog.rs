@@ -6,11 +6,11 @@ use std::time::Instant;
 use weir_catalog::{Catalog, Listed, Outcome, Repository, Visit, Which};
 use weir_ground::Timestamp;
 
-/// As the mirror loop leases and writes down.
+/// The size of the batches that the mirror loop leases and records.
 const BATCH: usize = 1000;
 const PAGE: usize = 10_000;
 
-/// Enters `rows` repositories, as a listing of a forge does.
+/// Adds `rows` repositories, as a listing of a forge does.
 fn fill(catalog: &mut Catalog, rows: usize) -> Result<(), crate::Error> {
     let mut listing = catalog.begin_listing("bench", "all", Timestamp(0))?;
     for first in (0..rows).step_by(PAGE) {

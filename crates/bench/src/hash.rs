@@ -1,4 +1,4 @@
-//! How fast objects are hashed, with collision detection, on this processor.
+//! Measures how fast objects are hashed, with collision detection, on this processor.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use crate::Error;
 /// Bytes hashed of each kind.
 const TOTAL: usize = 1 << 30;
 
-/// Hashes objects of `size` bytes, many at a time and one after the other; prints bytes a second as one JSON
+/// Hashes objects of `size` bytes, many at a time and one after the other. Prints bytes a second as one JSON
 /// object.
 pub fn run(size: usize) -> Result<(), Error> {
     let object: Vec<u8> =

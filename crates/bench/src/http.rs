@@ -1,4 +1,4 @@
-//! Clones over smart HTTP/1.1 (gitprotocol-http, protocol v2) and drops what it reads. Like git, it sends
+//! Clones over smart HTTP/1.1 (gitprotocol-http, protocol v2) and discards what it reads. Like git, it sends
 //! three requests on one connection.
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,7 +9,7 @@ use weir_git::pktline::{Pkt, PktReader, push, push_delim, push_flush};
 
 use crate::{Arguments, Cloned, Error};
 
-/// Sends a request and gives the body of its answer.
+/// Sends a request and returns the body of its answer.
 fn ask(stream: &mut BufReader<TcpStream>, head: &str, body: &[u8]) -> Result<Vec<u8>, Error> {
     let mut request = head.as_bytes().to_vec();
     if !body.is_empty() {

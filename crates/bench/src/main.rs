@@ -1,4 +1,4 @@
-//! A client that clones over git:// (protocol v2) into nothing: what is measured is the server.
+//! A client that clones over git:// (protocol v2) and discards what it gets, to measure the server.
 //!
 //! `weir-bench sink HOST:PORT PATH CLIENTS CLONES [--all-refs] [--hold SECONDS] [--have OID --want OID]`
 //!
@@ -10,12 +10,13 @@
 //! `weir-bench hash BYTES`
 //!
 //! Starts CLIENTS threads which together make CLONES clones, and prints one JSON object: bytes, wall seconds,
-//! clones a second, failures, and the times to the first pack byte. `--hold` stops reading after the first
-//! bytes for that long, so that a server's memory can be looked at while clones run. `--depth` asks for that
-//! much of history, `--filter` leaves out. `http` does the same over smart HTTP, for small repositories.
-//! `idle` opens connections that have said what repository they are about, and nothing more; `slow` makes
-//! clones that take a little of their pack a second; both for SECONDS. `hash` tells how fast objects of BYTES
-//! are hashed.
+//! clones a second, failures, and the times to the first pack byte.
+//!
+//! `--hold` pauses that long after the first bytes, so that the server's memory can be measured while clones
+//! run. `--depth` limits the history, and `--filter` the objects. `http` does the same over smart HTTP, for
+//! small repositories. `idle` opens connections that send only the first request line. `slow` makes clones
+//! that read a little of their pack every second. Both last SECONDS. `hash` measures how fast objects of
+//! BYTES are hashed.
 
 use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
@@ -184,7 +185,8 @@ fn drain(
     let (mut have, mut skip) = (0, 0);
     let mut message = Vec::new();
     loop {
-        // What was read ahead comes first; a large buffer makes BufReader pass reads through.
+        // Bytes in BufReader's buffer come first. After that, BufReader passes reads into a large buffer
+        // through.
         let n = source.read(&mut buffer)?;
         if n == 0 {
             return Err("cut off".into());
@@ -226,13 +228,13 @@ fn drain(
     }
 }
 
-/// Connections that are there for a while: idle ones, or clones that take 16 KiB a second.
+/// Holds connections open for a while: idle ones, or clones that read up to 16 KiB a second.
 fn crowd(slow: bool, address: &str, path: &str, connections: usize, time: Duration) -> Result<(), Error> {
     let mut line = Vec::new();
     push(&mut line, format!("git-upload-pack {path}\0host={address}\0\0version=1\0").as_bytes());
     let mut streams = Vec::with_capacity(connections);
     for n in 0..connections {
-        // Of many addresses: one of them may not have so many.
+        // Each connection has another source address: one address may not have so many.
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
         socket.bind(&std::net::SocketAddr::from(([127, 0, (n >> 8) as u8 + 1, n as u8], 0)).into())?;
         if slow {

@@ -21,7 +21,7 @@ pub(crate) fn run(path: &str, count: u64, same: bool) -> Result<(), crate::Error
     let first = list[0].oid;
     for n in 0..count {
         if !same {
-            // One after the other, from one end to the other.
+            // The refs move in turn, from the first to the last.
             let moved = (n % list.len() as u64) as usize;
             list[moved].oid = if list[moved].oid == other { first } else { other };
         }

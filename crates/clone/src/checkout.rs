@@ -1,11 +1,11 @@
-//! Writes the working tree, which is git's to do.
+//! Lets git write the working tree.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::error::{Error, Result};
 
-/// Has git check out HEAD in the working tree at `top`, or the commit or tag `detached`.
+/// Makes git check out HEAD in the working tree at `top`, or the commit or tag `detached`.
 pub(crate) fn check_out(top: &Path, detached: Option<&str>) -> Result<()> {
     let git = || {
         let mut command = Command::new("git");

@@ -32,11 +32,11 @@ pub struct CloneOptions<'a> {
     pub verifies_all: bool,
     /// How to talk to the server.
     pub transport: &'a TransportOptions,
-    /// Is told how far the download has come.
+    /// Receives the progress of the download.
     pub tell: &'a TellTransfer<'a>,
 }
 
-/// A clone.
+/// A finished clone.
 #[derive(Debug)]
 pub struct FinishedClone {
     /// The working tree, or the bare repository.
@@ -50,9 +50,9 @@ pub struct FinishedClone {
 /// The result of a clone that did not fail.
 #[derive(Debug)]
 pub enum CloneOutcome {
-    /// It is made.
+    /// The clone is made.
     Done(FinishedClone),
-    /// The server offers no whole clone. Nothing is made: `git clone` can do it.
+    /// The server offers no whole clone. Nothing was made: `git clone` can do it.
     NotOffered,
 }
 
@@ -82,7 +82,7 @@ pub fn clone(options: &CloneOptions<'_>) -> Result<CloneOutcome> {
     };
     let head = ChosenHead::of(&description, options.branch, options.origin)?;
     let tip = head.oid().filter(|_| options.checks_out && !options.is_bare);
-    // Anybody between here and there may be the server.
+    // Any machine on the way could pose as the server.
     let is_open_to_all = matches!(url.scheme, Scheme::Http { tls: false }) && !is_this_machine(&url.host);
     let is_sound = if options.verifies_all || is_open_to_all {
         verify(&target)
@@ -123,7 +123,7 @@ fn verify(target: &Target) -> Result<()> {
     }
 }
 
-/// Returns whether `host` is this machine: nobody stands between.
+/// Returns whether `host` is this machine: then no other machine is on the way.
 fn is_this_machine(host: &str) -> bool {
     let host = host.trim_matches(['[', ']']);
     host.eq_ignore_ascii_case("localhost")

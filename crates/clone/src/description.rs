@@ -1,4 +1,4 @@
-//! What a weir says of a clone that it offers: `GET REPO/weir/clone`.
+//! The description of a clone that a weir server offers: `GET REPO/weir/clone`.
 
 use std::fmt::Display;
 use std::io::Read;
@@ -8,12 +8,12 @@ use weir_git::{HashKind, Oid};
 use weir_repo::{Head, Repo};
 use weir_transport::HttpFiles;
 
-/// Bytes of a description that are read.
+/// The largest description that is read, in bytes.
 const DESCRIPTION_BYTES_MAX: u64 = 64 << 20;
 /// The version of descriptions that this client knows.
 const VERSION: u32 = 1;
 
-/// A clone that a weir offers.
+/// A clone that a weir server offers.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct Description {
     version: u32,
@@ -21,7 +21,7 @@ pub(crate) struct Description {
     /// The branch that HEAD names.
     pub(crate) head: Option<String>,
     pub(crate) head_oid: Option<String>,
-    /// Branches and tags, with the ids they name.
+    /// Branches and tags, with their ids.
     pub(crate) refs: Vec<(String, String)>,
     /// The checksum of the pack, which names it.
     pub(crate) checksum: String,
@@ -31,8 +31,8 @@ pub(crate) struct Description {
 }
 
 impl Description {
-    /// Asks the weir at `files`. Returns `None` if there is none, or it does not keep what a clone takes as
-    /// one pack.
+    /// Requests the description from the server at `files`. Returns `None` if there is none: it is not a weir
+    /// server, or it does not keep the objects of a clone as one pack.
     pub(crate) fn fetch(files: &mut HttpFiles) -> weir_transport::Result<Option<Description>> {
         let Some(file) = files.get("weir/clone", 0)? else { return Ok(None) };
         if file.content_type != "application/json" {
@@ -47,7 +47,7 @@ impl Description {
         Ok((description.version == VERSION).then_some(description))
     }
 
-    /// Describes a clone of the archive `repo` with so many objects.
+    /// Describes a clone of the archive `repo` with `objects` objects.
     pub(crate) fn of(repo: &Repo, objects: u32) -> Description {
         let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
         let refs = repo.refs();
@@ -68,12 +68,12 @@ impl Description {
         }
     }
 
-    /// Checks names and ids, which become files, and sizes. Says what is wrong.
+    /// Checks names and ids, which become files, and sizes. An error says what is wrong.
     fn check(&self) -> std::result::Result<(), String> {
         let hash = HashKind::from_name(self.object_format.as_bytes())
             .ok_or_else(|| format!("object format '{}'", self.object_format))?;
         let is_oid = |text: &str| Oid::from_hex(hash, text.as_bytes()).is_some();
-        // No others: refs/replace, for one, would show other content under a true id.
+        // No other refs: refs/replace, for one, would show other content under a true id.
         let is_name = |name: &str| {
             (name.starts_with("refs/heads/") || name.starts_with("refs/tags/"))
                 && weir_git::refname::is_valid(name.as_bytes())
@@ -94,7 +94,7 @@ impl Description {
         Ok(())
     }
 
-    /// Returns the kind of its ids.
+    /// Returns the hash kind of its ids.
     pub(crate) fn hash(&self) -> HashKind {
         HashKind::from_name(self.object_format.as_bytes()).unwrap_or(HashKind::Sha1)
     }
@@ -104,13 +104,13 @@ impl Description {
         self.refs.iter().find(|(known, _)| known == name).map(|(_, oid)| oid)
     }
 
-    /// Returns what refs and HEAD name.
+    /// Returns the ids that refs and HEAD name.
     pub(crate) fn tips(&self) -> Vec<Oid> {
         let named = self.refs.iter().map(|(_, oid)| oid).chain(&self.head_oid);
         named.filter_map(|oid| self.parse(oid)).collect()
     }
 
-    /// Returns the id that `text` is.
+    /// Parses `text` as an id.
     pub(crate) fn parse(&self, text: &str) -> Option<Oid> {
         Oid::from_hex(self.hash(), text.as_bytes())
     }
@@ -158,7 +158,7 @@ mod tests {
         let mut description = sound();
         description.object_format = "sha3".to_owned();
         assert_eq!(description.check(), Err("object format 'sha3'".to_owned()));
-        // Ids of another length.
+        // The ids have another length.
         description.object_format = "sha256".to_owned();
         assert!(description.check().is_err());
     }

@@ -17,27 +17,27 @@ use crate::description::Description;
 use crate::error::{Error, Result};
 use crate::repository::Target;
 
-/// Attempts that bring no byte, one after the other, before a download fails.
+/// The number of attempts in a row without a byte after which a download fails.
 const TRIES_MAX: u32 = 5;
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// How far a download has come.
+/// The progress of a download.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
-    /// Bytes that are here.
+    /// The bytes downloaded so far.
     pub done: u64,
-    /// Bytes in all.
+    /// The bytes in total.
     pub total: u64,
 }
 
-/// Is told how far a download has come.
+/// A function that receives the progress of a download.
 pub type TellTransfer<'a> = dyn Fn(Transfer) + 'a;
 
 /// Downloads what `description` describes into `target`.
 ///
 /// # Errors
-/// If the download breaks off, or what has come is not a pack and its index. A broken download is kept, to be
-/// resumed; files that fail a check are deleted.
+/// If the download breaks off, or the result is not a pack and its index. An incomplete download is kept, to
+/// be resumed. Files that fail a check are deleted.
 pub(crate) fn download(
     files: &mut HttpFiles,
     description: &Description,
@@ -49,7 +49,7 @@ pub(crate) fn download(
     let before: Option<Description> =
         fs::read(&unfinished).ok().and_then(|data| serde_json::from_slice(&data).ok());
     if before.is_some_and(|before| before.checksum != description.checksum) {
-        // Upstream has moved on: these are parts of another pack.
+        // The upstream has changed: these are parts of another pack.
         for entry in fs::read_dir(&packs).map_err(FileError::on("read", &packs))? {
             let path = entry.map_err(FileError::on("read", &packs))?.path();
             fs::remove_file(&path).map_err(FileError::on("delete", &path))?;
@@ -76,7 +76,7 @@ pub(crate) fn download(
         fs::rename(&part, &done).map_err(FileError::on("write", &done))?;
     }
     check_pack(&stem, hash, description).inspect_err(|_| {
-        // Nothing resumes from these.
+        // No later attempt resumes from these files.
         let _ = (fs::remove_file(stem.with_extension("idx")), fs::remove_file(stem.with_extension("pack")));
     })
 }
@@ -89,22 +89,22 @@ struct PackDownload<'a> {
     tell: &'a TellTransfer<'a>,
 }
 
-/// The bytes of a file that have come, summed as they come.
+/// The downloaded bytes of a file, hashed as they arrive.
 struct Part<'a> {
     path: &'a Path,
     file: File,
     sum: PlainHasher,
     /// The checksum that the file ends with.
     tail: Vec<u8>,
-    /// Bytes that are here.
+    /// The bytes downloaded so far.
     at: u64,
-    /// Bytes in all.
+    /// The bytes in total.
     bytes: u64,
     checksum_bytes: u64,
 }
 
 impl Part<'_> {
-    /// Counts `data`, which stands in the file already.
+    /// Hashes `data`, which is already in the file.
     fn digest(&mut self, data: &[u8]) {
         let summed = (self.bytes - self.checksum_bytes).saturating_sub(self.at).min(data.len() as u64);
         let (body, tail) = data.split_at(summed as usize);
@@ -130,8 +130,8 @@ impl PackDownload<'_> {
 
     /// Downloads the file `name` of `bytes` bytes, which ends with its own checksum, to `path`.
     ///
-    /// The file is not synced: if the machine fails, the user clones again, and what is left is checked
-    /// before it counts.
+    /// The file is not synced. If the machine fails, the user clones again, and leftover files are checked
+    /// before they count.
     fn file(&mut self, name: &str, path: &Path, bytes: u64) -> Result<()> {
         let mut part = self.resume(path, bytes)?;
         let mut tries = 0;
@@ -160,7 +160,7 @@ impl PackDownload<'_> {
         Ok(())
     }
 
-    /// Opens the file at `path`, and counts what an earlier attempt has left there.
+    /// Opens the file at `path`, and hashes what an earlier attempt has left there.
     fn resume<'a>(&mut self, path: &'a Path, bytes: u64) -> Result<Part<'a>> {
         let fail = FileError::on("write", path);
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
@@ -184,7 +184,8 @@ impl PackDownload<'_> {
         Ok(part)
     }
 
-    /// Appends what `reader` gives behind the first `skip` bytes. Returns why that ended before the file did.
+    /// Appends what `reader` returns after the first `skip` bytes. Returns why it ended before the file was
+    /// complete.
     fn take(&mut self, part: &mut Part<'_>, mut reader: impl Read, mut skip: u64) -> Result<Option<String>> {
         let mut buffer = vec![0; BUFFER_BYTES];
         while part.at < part.bytes {

@@ -7,18 +7,18 @@ use weir_git::Oid;
 /// Why a repository cannot be cloned.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The directory is somebody's.
+    /// The directory is not empty.
     #[error("'{}' already exists and is not empty; choose another folder", .0.display())]
     NotEmpty(PathBuf),
     /// The server cannot be reached, or does not answer as it should.
     #[error("cannot clone {url}: {source}")]
     Upstream {
-        /// What is cloned, without credentials.
+        /// The URL, without credentials.
         url: String,
-        /// Why that fails.
+        /// The reason.
         source: weir_transport::Error,
     },
-    /// A file of the clone.
+    /// A file of the clone cannot be read or written.
     #[error(transparent)]
     File(#[from] weir_ground::FileError),
     /// The archive or the new repository cannot be read.
@@ -26,22 +26,22 @@ pub enum Error {
     Repo {
         /// The archive, or "the clone".
         name: String,
-        /// Why that fails.
+        /// The reason.
         source: weir_repo::Error,
     },
-    /// The server's pack is another one than a moment ago.
+    /// The server's pack has changed since the last request.
     #[error("the repository has changed meanwhile; clone it again")]
     Changed,
-    /// A download broke off too often. What has come stays.
+    /// A download broke off too often. The downloaded part stays.
     #[error(
         "{file}: download interrupted at byte {at} of {bytes}: {why}; run the same command again to resume"
     )]
     Interrupted {
         /// The file's path below the repository's URL.
         file: String,
-        /// Bytes that have come.
+        /// The bytes downloaded so far.
         at: u64,
-        /// Bytes in all.
+        /// The bytes in total.
         bytes: u64,
         /// How the last attempt ended.
         why: String,
@@ -49,13 +49,13 @@ pub enum Error {
     /// A file does not end with its own checksum.
     #[error("{0}: wrong checksum; clone it again")]
     Checksum(String),
-    /// The index is not the pack's.
+    /// The index does not belong to the pack.
     #[error("pack and index do not match: {0}")]
     Mismatch(&'static str),
-    /// The index has ids twice, or out of order: git might take another entry than the one that was checked.
+    /// The index has duplicate or unsorted ids: git might take another entry than the one that was checked.
     #[error("the clone's pack index is not sorted: neither git nor weir wrote it")]
     UnsortedIndex,
-    /// An object is not what its id names.
+    /// An object does not match its id.
     #[error("do not trust this server: object {oid}: {why}")]
     Untrusted {
         /// The object.
@@ -63,10 +63,10 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
-    /// Not all objects are there, or are what their ids name.
+    /// Objects are missing, or do not match their ids.
     #[error("the clone is damaged: {0}")]
     Damaged(String),
-    /// There is no branch or tag of the name that was asked for.
+    /// There is no branch or tag of the requested name.
     #[error("Remote branch {branch} not found in upstream {origin}")]
     NoBranch {
         /// The name.
@@ -91,7 +91,7 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// Returns a function that says: the repository called `name` cannot be read.
+    /// Returns a function that makes the error "the repository called `name` cannot be read".
     pub(crate) fn repo(name: &str) -> impl FnOnce(weir_repo::Error) -> Error {
         let name = name.to_owned();
         move |source| Error::Repo { name, source }

@@ -11,8 +11,8 @@ use crate::description::Description;
 use crate::error::{Error, Result};
 use crate::repository::Target;
 
-/// Takes the packs of the archive at `path` into `target`: shares their blocks where the file system can,
-/// else copies them. Returns their number of bytes, too.
+/// Takes the packs of the archive at `path` into `target`. Shares their blocks where the file system can,
+/// else copies them. Returns the description of the clone, and the number of bytes.
 pub(crate) fn from_archive(path: &Path, target: &Target) -> Result<(Description, u64)> {
     let repo = Repo::open_archive(path).map_err(Error::repo(&path.display().to_string()))?;
     let packs = target.prepare()?;
@@ -21,7 +21,7 @@ pub(crate) fn from_archive(path: &Path, target: &Target) -> Result<(Description,
     let mut written = HashSet::new();
     for pack in repo.objects().packs() {
         let name = pack.name().rsplit('/').next().unwrap_or_default();
-        // A fork may have fetched the very pack that its base has.
+        // A fork may have fetched the same pack as its base.
         if !written.insert(name) {
             continue;
         }

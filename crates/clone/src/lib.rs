@@ -1,8 +1,9 @@
-//! The client of `weir clone`: an ordinary git repository, from a weir with its index, or from an archive.
+//! The client of `weir clone`: an ordinary git repository, from a weir server with its index, or from an
+//! archive.
 //!
 //! [`clone()`] takes what `git clone` would take: one pack of HEAD, branches and tags. The pack comes with
 //! its index, so that nothing is indexed here. Both are checked against their checksums and each other, and
-//! what is checked out against its ids. A download that broke off resumes where it ended.
+//! checked-out objects against their ids. An interrupted download resumes where it ended.
 //!
 //! The server is not trusted: names become files only if they are names of branches and tags, the index is
 //! checked before git reads it, and a clone that fails a check is deleted.

@@ -11,7 +11,7 @@ use weir_transport::{Scheme, Url};
 use crate::description::Description;
 use crate::error::{Error, Result};
 
-/// Holds the description of a clone that is not complete yet.
+/// The file with the description of a clone that is not complete yet.
 const UNFINISHED: &str = "weir-clone.json";
 
 /// Where the parts of the new repository go.
@@ -22,10 +22,10 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Returns the places of a repository at `top`.
+    /// Returns the paths of a repository at `top`.
     ///
     /// # Errors
-    /// If something is there that is no clone to be resumed.
+    /// If something is there that is not an unfinished clone.
     pub(crate) fn new(top: &Path, is_bare: bool) -> Result<Target> {
         let git_dir = if is_bare { top.to_owned() } else { top.join(".git") };
         let target = Target { top: top.to_owned(), git_dir };
@@ -33,12 +33,12 @@ impl Target {
         if target.unfinished().exists() || is_empty() { Ok(target) } else { Err(Error::NotEmpty(target.top)) }
     }
 
-    /// Returns the path of the file that says what an incomplete clone is a clone of.
+    /// Returns the path of the file that describes an unfinished clone.
     pub(crate) fn unfinished(&self) -> PathBuf {
         self.git_dir.join(UNFINISHED)
     }
 
-    /// Makes its folders. Returns that of packs.
+    /// Makes the folders. Returns the folder for packs.
     pub(crate) fn prepare(&self) -> Result<PathBuf> {
         for folder in ["objects/info", "objects/pack", "refs/heads", "refs/tags", "info"] {
             let path = self.git_dir.join(folder);
@@ -47,20 +47,21 @@ impl Target {
         Ok(self.git_dir.join("objects/pack"))
     }
 
-    /// Opens the repository for its objects, before it has refs.
+    /// Opens the repository to read its objects, before it has refs.
     pub(crate) fn open(&self) -> Result<Repo> {
         let head = self.git_dir.join("HEAD");
         fs::write(&head, "ref: refs/heads/main\n").map_err(FileError::on("write", &head))?;
         weir_repo::open_directory(&self.git_dir).map_err(Error::repo("the clone"))
     }
 
-    /// Removes what failed a check, so that nobody resumes from it. Nothing else was there.
+    /// Removes a repository that failed a check, so that no later attempt resumes from it. Nothing else was
+    /// there.
     pub(crate) fn discard(&self) {
         let _ = fs::remove_dir_all(&self.git_dir);
     }
 }
 
-/// What HEAD becomes.
+/// The HEAD of the new repository.
 pub(crate) enum ChosenHead {
     /// A branch, with its commit unless it is unborn.
     Branch {
@@ -71,15 +72,15 @@ pub(crate) enum ChosenHead {
     },
     /// A commit, or a tag of one.
     Detached(String),
-    /// Upstream has no HEAD.
+    /// The upstream has no HEAD.
     None,
 }
 
 impl ChosenHead {
-    /// Returns the HEAD of a clone that was asked to check out `branch`, else upstream's.
+    /// Returns the HEAD of a clone that checks out `branch`, or else the upstream's HEAD.
     ///
     /// # Errors
-    /// If upstream has no branch or tag of that name.
+    /// If the upstream has no branch or tag of that name.
     pub(crate) fn of(description: &Description, branch: Option<&str>, origin: &str) -> Result<ChosenHead> {
         if let Some(name) = branch {
             return if let Some(oid) = description.oid_of(&format!("refs/heads/{name}")) {
@@ -115,12 +116,12 @@ impl ChosenHead {
     }
 }
 
-/// Returns the branch that upstream's HEAD names.
+/// Returns the branch that the upstream's HEAD names.
 fn branch_of(description: &Description) -> Option<&str> {
     description.head.as_ref()?.strip_prefix("refs/heads/")
 }
 
-/// The remote as it stands in the configuration.
+/// The remote in the configuration.
 pub(crate) struct Remote<'a> {
     pub(crate) name: &'a str,
     pub(crate) url: &'a Url,
@@ -202,12 +203,12 @@ fn config(is_bare: bool, remote: &Remote<'_>, object_format: &str, head: &Chosen
     config
 }
 
-/// Returns a string as git's configuration has it.
+/// Returns a string quoted for git's configuration.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-/// Returns the URL of the remote: an absolute one, so that it means the same from elsewhere.
+/// Returns the URL of the remote. It is absolute, so that it means the same from another folder.
 fn remote_url(url: &Url) -> String {
     if url.scheme != Scheme::Local {
         return url.as_str().to_owned();

@@ -1,5 +1,5 @@
-//! Checks objects against their ids before anybody works with them: the index came from the server, and may
-//! present any bytes as the object that a user trusts.
+//! Checks objects against their ids before anything uses them. The index came from the server, and may
+//! present any bytes as an object that the user trusts.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -11,19 +11,20 @@ use weir_repo::{ObjectReader, Repo};
 
 use crate::error::{Error, Result};
 
-/// Tags of tags that are followed.
+/// The longest chain of tags that is followed.
 const TAGS_MAX: usize = 256;
-/// Blobs that a thread takes at a time.
+/// The number of blobs that a thread takes at a time.
 const BLOBS_AT_ONCE: usize = 64;
 
-/// Checks what refs name, and all that is checked out of `checked_out`, a commit or a tag of one.
+/// Checks the objects that refs name, and everything that would be checked out of `checked_out`, a commit or
+/// a tag of one.
 ///
 /// # Errors
 /// If an object is not the one that its id names, or cannot be read.
 pub(crate) fn check_tips(repo: &Repo, tips: &[Oid], checked_out: Option<Oid>) -> Result<()> {
     for pack in repo.objects().packs() {
         let index = pack.index();
-        // Of two entries with one id git might take the other.
+        // Of two entries with the same id, git might take the other one.
         if (1..index.count()).any(|n| index.raw_id(n - 1) >= index.raw_id(n)) {
             return Err(Error::UnsortedIndex);
         }
@@ -78,8 +79,8 @@ fn check_all(repo: &Repo, blobs: &[Oid]) -> Result<()> {
     failed.into_inner().expect("not poisoned").map_or(Ok(()), Err)
 }
 
-/// Returns the commit that `oid` is, or that it leads to as a tag. A tag may lead to an object of another
-/// kind: that is checked and returned, too.
+/// Returns the commit that `oid` names, directly or as a tag. A tag may lead to an object of another kind:
+/// that is checked and returned, too.
 fn commit_of(reader: &mut ObjectReader<'_>, oid: Oid) -> Result<Oid> {
     let mut at = oid;
     for _ in 0..TAGS_MAX {
@@ -92,7 +93,7 @@ fn commit_of(reader: &mut ObjectReader<'_>, oid: Oid) -> Result<Oid> {
     Err(broken(&oid, &"a chain of too many tags"))
 }
 
-/// Reads an object, and checks that its id names it.
+/// Reads an object, and checks it against its id.
 fn checked(reader: &mut ObjectReader<'_>, oid: &Oid) -> Result<(Kind, std::rc::Rc<Vec<u8>>)> {
     let object = reader.require(oid).map_err(Error::repo("the clone"))?;
     match ObjectHasher::hash(oid.kind(), object.kind, &object.data) {

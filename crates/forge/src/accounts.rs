@@ -1,4 +1,4 @@
-//! People and organisations of a forge taken into the catalog, page by page.
+//! Crawls the people and organisations of a forge into the catalog, page by page.
 
 use weir_catalog::{Account, Catalog};
 use weir_ground::Timestamp;
@@ -7,54 +7,54 @@ use crate::api::{Api, Usage};
 use crate::crawl::{CrawlError, Places, keep_budgets, remember_budgets};
 use crate::{Error, Forge, Result};
 
-/// Members of one organisation; those of one that has more are not told.
+/// The largest number of members of an organisation. Members of a larger one are not listed.
 pub(crate) const MEMBERS_MAX: usize = 100_000;
-/// Pages that cannot be had in turn before the forge is taken to be down.
+/// The number of pages skipped in a row after which the forge counts as down.
 const SKIPPED_IN_TURN_MAX: usize = 5;
 
-/// A part of a listing of accounts.
+/// A page of a listing of accounts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccountsPage {
-    /// Accounts.
+    /// The accounts.
     pub accounts: Vec<Account>,
-    /// Of organisations, by their ids, all who belong to them as far as that is told.
+    /// The ids of organisations, each with all of its members that the forge lists.
     pub members: Vec<(String, Vec<Account>)>,
-    /// Where to go on; `None` at the end.
+    /// The position of the next page; `None` at the end.
     pub next: Option<String>,
-    /// Why the page could not be had, if so; then it lists nothing.
+    /// Why the page could not be fetched, if it was skipped. Then it lists nothing.
     pub skipped: Option<String>,
 }
 
-/// What a listing of accounts has brought.
+/// The progress of a listing of accounts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccountsProgress {
-    /// Accounts.
+    /// Accounts listed.
     pub listed: u64,
-    /// Who belongs to which organisation.
+    /// Memberships in organisations listed.
     pub memberships: u64,
-    /// Pages that could not be had; the next listing has them.
+    /// Pages that could not be fetched. The next listing tries them again.
     pub skipped: u64,
-    /// What the forge was asked.
+    /// The requests sent to the forge.
     pub usage: Usage,
-    /// Whether it came to its end.
+    /// Whether the listing reached its end.
     pub finished: bool,
 }
 
-/// Behind a forge's name: the listing of its accounts.
+/// The suffix that turns a forge's name into the name of the listing of its accounts.
 const LISTING: &str = "/accounts";
 
-/// The name that the listing of accounts of the forge called `name` has in the catalog.
+/// Returns the catalog's name for the listing of accounts of the forge called `name`.
 pub fn accounts_listing(name: &str) -> String {
     format!("{name}{LISTING}")
 }
 
-/// Whose accounts the listing called `name` lists, if it is one of accounts.
+/// Returns the forge whose accounts the listing called `name` lists, if it is a listing of accounts.
 pub fn forge_of_accounts_listing(name: &str) -> Option<&str> {
     name.strip_suffix(LISTING)
 }
 
-/// Goes on with the listing of the accounts of `forge`, which is called `name`, until it ends, or `observe`
-/// says no; `None` if it tells of none. What a listing does not name stays.
+/// Continues the listing of the accounts of `forge`, which is called `name`, until it ends or `observe`
+/// returns false. Returns `None` if the forge lists none. Accounts that a listing does not name stay.
 ///
 /// # Errors
 /// If the forge or the catalog fails. What was taken stays taken.
@@ -102,8 +102,8 @@ pub fn crawl_accounts(
     }
 }
 
-/// All accounts in the list at `url`, however many pages it has, but `max` at most. `None` if they cannot be
-/// had, for whatever reason: the others can.
+/// Returns all accounts in the list at `url`, from all of its pages. Returns `None` if there are more than
+/// `max`, or if they cannot be fetched for any reason: other lists may be available.
 pub(crate) fn members(
     api: &mut Api,
     url: &str,

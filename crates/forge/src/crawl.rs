@@ -1,4 +1,4 @@
-//! A listing taken into the catalog, page by page.
+//! Crawls a forge: takes its listing into the catalog, page by page.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
@@ -11,81 +11,82 @@ use crate::filter::{FilterVerdict, ListingFilter};
 use crate::position::CrawlPosition;
 use crate::{Error, Forge, Page, Skipped};
 
-/// Pages skipped one after the other before the forge is taken to be down. Nothing of them counts as passed
-/// then.
+/// The number of pages skipped in a row after which the forge counts as down. The listing then does not go
+/// past them.
 const SKIPPED_IN_TURN_MAX: usize = 5;
-/// Tries of a page that could not be had, in as many crawls.
+/// How often a page that could not be fetched is tried again; at most once in each crawl.
 const SKIPPED_TRIES_MAX: i64 = 10;
-/// Repositories asked for by themselves at the end, as the listing did not name them.
+/// How many repositories that the listing did not name are requested by themselves at its end, at most.
 const UNSEEN_MAX: usize = 10_000;
 const UNSEEN_BATCH: usize = 100;
 
-/// Why a crawl ended early. It goes on where it was.
+/// Why a crawl ended early. The next crawl goes on from there.
 #[derive(Debug, thiserror::Error)]
 pub enum CrawlError {
-    /// The forge gives nothing.
+    /// The forge failed.
     #[error(transparent)]
     Forge(#[from] Error),
-    /// The catalog takes nothing.
+    /// The catalog failed.
     #[error(transparent)]
     Catalog(#[from] weir_catalog::Error),
 }
 
-/// What is crawled, and how.
+/// The settings of a crawl.
 pub struct Crawl<'a> {
     /// The forge's name in the catalog.
     pub name: &'a str,
-    /// What is listed: with another scope a listing begins anew.
+    /// What is listed. With another scope, the listing begins again.
     pub scope: &'a str,
-    /// What is wanted.
+    /// Decides which repositories are wanted.
     pub filter: &'a ListingFilter,
-    /// The name a repository gets here, none if it is not wanted; or why it can have none.
+    /// Returns the name that a repository gets here, or `None` if it is not wanted. An error says why it can
+    /// have no name.
     pub name_of: &'a dyn Fn(&Listed) -> Result<Option<String>, String>,
-    /// Whether wikis are wanted, too, of what is wanted.
+    /// Whether the wikis of wanted repositories are wanted, too.
     pub wikis: bool,
-    /// All that says what is wanted, as text: a page that has not changed need not be looked through again
-    /// while this is so.
+    /// Everything that decides which repositories are wanted, as text. An unchanged page is not read again
+    /// while this stays the same.
     pub wanted: &'a str,
-    /// Ends after so many wanted repositories; 0 for no end.
+    /// The number of wanted repositories after which the listing ends; 0 for no limit.
     pub limit: u64,
-    /// Seconds until one that is gone is looked at again.
+    /// Seconds until a repository that is gone is visited again.
     pub gone_s: i64,
-    /// Seconds since 1970.
+    /// Returns the time.
     pub now: &'a dyn Fn() -> Timestamp,
 }
 
-/// How far a crawl has come.
+/// The progress of a crawl.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CrawlProgress {
-    /// Pages had.
+    /// Pages taken.
     pub pages: u64,
-    /// Those of them that were as they were before.
+    /// Pages that have not changed since they were last taken.
     pub unchanged: u64,
-    /// Repositories in them.
+    /// Repositories in the pages.
     pub listed: u64,
-    /// Those that are wanted.
+    /// Wanted repositories, with their wikis.
     pub wanted: u64,
-    /// Those of which the forge does not say what the filter asks.
+    /// Repositories for which the forge lacks a property that the filter checks.
     pub unknown: u64,
-    /// What it does not say of the first of them.
+    /// The missing property of the first of them.
     pub unknown_of: Option<&'static str>,
-    /// Those that can have no name here.
+    /// Repositories that can have no name here.
     pub refused: u64,
-    /// What came of those that are wanted.
+    /// What the catalog did with the wanted repositories.
     pub taken: Taken,
-    /// Pages that could not be had.
+    /// Pages that could not be fetched.
     pub skipped: u64,
-    /// Pages that could be had after all.
+    /// Pages that an earlier crawl could not fetch and this one could.
     pub recovered: u64,
     /// Repositories found to be gone.
     pub gone: u64,
-    /// What the forge was asked.
+    /// The requests sent to the forge.
     pub usage: Usage,
-    /// Whether the listing came to its end.
+    /// Whether the listing reached its end.
     pub finished: bool,
 }
 
-/// Writes down what is left of the limits of `forge`.
+/// Stores what is left of the limits of `forge` in the catalog.
 pub(crate) fn keep_budgets(
     name: &str,
     catalog: &mut Catalog,
@@ -99,7 +100,7 @@ pub(crate) fn keep_budgets(
     Ok(())
 }
 
-/// Tells `forge` what was left of them when that was written down.
+/// Tells `forge` what was left of its limits when they were last stored.
 pub(crate) fn remember_budgets(
     name: &str,
     catalog: &Catalog,
@@ -116,12 +117,12 @@ pub(crate) fn remember_budgets(
     Ok(())
 }
 
-/// Where a listing has been: one that leads in a circle has no end.
+/// The positions that a listing has visited. A listing that leads in a circle has no end.
 #[derive(Default)]
 pub(crate) struct Places(HashSet<u64>, RandomState);
 
 impl Places {
-    /// Notes that it is at `position`.
+    /// Records that the listing is at `position`. Fails if it was there before.
     pub(crate) fn visit(&mut self, name: &str, position: &str) -> Result<(), Error> {
         if self.0.insert(self.1.hash_one(position)) {
             return Ok(());
@@ -133,26 +134,26 @@ impl Places {
     }
 }
 
-/// How far pages were turned.
+/// The progress of a listing, with the pages that are skipped.
 struct Turned {
     listing: Listing,
-    /// Pages that cannot be had, and have nothing behind them yet.
+    /// Skipped pages; no later page has been fetched yet.
     pending: Vec<Skipped>,
     progress: CrawlProgress,
 }
 
 /// Where a listing goes on.
 enum After {
-    /// With the page there.
+    /// At this page.
     Page(String),
-    /// With those it did not name: this was the last page.
+    /// With the repositories that the listing did not name: this was the last page.
     Unseen,
-    /// Nowhere: as many were taken as are wanted.
+    /// Nowhere: the limit of wanted repositories is reached.
     Enough,
 }
 
 impl Crawl<'_> {
-    /// Goes on with the listing of `forge` until it ends, or `observe` says no.
+    /// Continues the listing of `forge` until it ends or `observe` returns false.
     ///
     /// # Errors
     /// If the forge or the catalog fails. What was taken stays taken.
@@ -203,19 +204,19 @@ impl Crawl<'_> {
         }
     }
 
-    /// Returns what is known of the page at `place`, if that holds for what is wanted today.
+    /// Returns what the catalog knows of the page at `place`, if it was stored with the same `wanted`.
     fn kept_page(&self, catalog: &Catalog, place: &str) -> Result<Option<KeptPage>, CrawlError> {
-        // With a limit it matters how many came before.
+        // With a limit, the result depends on how many repositories came before.
         let known = if self.limit == 0 { catalog.kept_page(self.name, place)? } else { None };
         let known = known.filter(|known| known.wanted == self.wanted);
-        // What was gone and is there again is to be told anew.
+        // A repository that was gone and is there again must be reported again.
         Ok(match known {
             Some(known) if catalog.has_gone(self.name, &known.ids)? => None,
             known => known,
         })
     }
 
-    /// Takes a page that is as it was.
+    /// Takes a page that has not changed.
     fn take_unchanged(
         &self,
         catalog: &mut Catalog,
@@ -233,7 +234,8 @@ impl Crawl<'_> {
         Ok(known.next.clone().map_or(After::Unseen, After::Page))
     }
 
-    /// Takes a page, or notes that it cannot be had; `is_first` says whether it is that of a new listing.
+    /// Takes a page, or records that it could not be fetched. `is_first` says whether it is the first page of
+    /// a new listing.
     fn take(
         &self,
         catalog: &mut Catalog,
@@ -256,7 +258,7 @@ impl Crawl<'_> {
                     format!("{SKIPPED_IN_TURN_MAX} pages in a row failed, from {position} on: {error}");
                 return Err(Error::Unavailable { url: self.name.to_owned(), detail }.into());
             }
-            // What was skipped counts as passed once something behind it is there.
+            // Skipped pages count as passed once a later page has been fetched.
             if let Some(next) = page.next {
                 return Ok(After::Page(next));
             }
@@ -265,7 +267,7 @@ impl Crawl<'_> {
         let lists_nothing =
             turned.progress.listed == 0 && is_first && page.repositories.is_empty() && page.next.is_none();
         if lists_nothing && catalog.forge_counts(self.name)?.0 > 0 {
-            // One that has lost its access, say: what it had is not gone.
+            // The forge may have lost its access, for example. Its repositories are not gone.
             let detail = "it no longer lists any repository; none are marked as gone".to_owned();
             return Err(Error::Unexpected { url: self.name.to_owned(), detail }.into());
         }
@@ -282,9 +284,9 @@ impl Crawl<'_> {
         let Turned { listing, progress, .. } = turned;
         let unknown_before = progress.unknown;
         let mut wanted = self.wanted(&page.repositories, progress);
-        // More may be known of them the next time.
+        // The next crawl may learn more about them.
         let has_unknown = progress.unknown > unknown_before;
-        // Of this listing, however many crawls it takes.
+        // The limit is for the whole listing, however many crawls it takes.
         let room = if self.limit == 0 { u64::MAX } else { self.limit.saturating_sub(listing.listed as u64) };
         let is_enough = wanted.len() as u64 >= room;
         while wanted.len() as u64 > room {
@@ -292,10 +294,10 @@ impl Crawl<'_> {
             progress.wanted -= 1;
         }
         let next = page.next.filter(|_| !is_enough);
-        // Those that are not wanted too: the forge has them, and need not be asked.
+        // Includes the unwanted ones: the forge has them, so they need not be requested by themselves.
         let named: Vec<&str> = page.repositories.iter().map(|l| l.forge_id.as_str()).collect();
         catalog.mark_seen(listing, &named)?;
-        // The listing has ended only when those it did not name were asked for.
+        // The listing ends only after the repositories that it did not name were requested.
         let kept = next.clone().or_else(|| (!is_enough).then(|| CrawlPosition::Unseen(0).text()));
         progress.taken += catalog.take_page(listing, &wanted, kept.as_deref(), (self.now)())?;
         if let (Some(etag), 0, false) = (page.etag, self.limit, has_unknown) {
@@ -344,7 +346,7 @@ impl Crawl<'_> {
         wanted
     }
 
-    /// Writes down pages that could not be had, once something behind them came.
+    /// Records the pending skipped pages, once a later page was fetched.
     fn write_skipped(&self, catalog: &mut Catalog, turned: &mut Turned) -> Result<(), CrawlError> {
         for Skipped { position, error } in turned.pending.drain(..) {
             catalog.skip_page(self.name, &position, &error, (self.now)())?;
@@ -353,7 +355,7 @@ impl Crawl<'_> {
         Ok(())
     }
 
-    /// Tries the pages again that could not be had before.
+    /// Tries pages again that an earlier crawl could not fetch.
     fn recover(
         &self,
         catalog: &mut Catalog,
@@ -363,7 +365,7 @@ impl Crawl<'_> {
     ) -> Result<(), CrawlError> {
         let mut in_turn = 0;
         for weir_catalog::SkippedPage { position, tries, .. } in catalog.skipped_pages(self.name)? {
-            // A forge that is down is told by its listing.
+            // If the forge is down, the listing itself will report it.
             if tries >= SKIPPED_TRIES_MAX || in_turn >= SKIPPED_IN_TURN_MAX {
                 continue;
             }
@@ -390,9 +392,9 @@ impl Crawl<'_> {
         Ok(())
     }
 
-    /// Asks for each repository by itself, from number `after` on, that the listing did not name: it may have
-    /// moved while pages were turned. Only what the forge says it does not have is gone. False if it was
-    /// stopped.
+    /// Requests each repository that the listing did not name by itself, from id `after` on: it may have
+    /// moved while pages were fetched. Only a repository that the forge reports as missing is gone. Returns
+    /// false if it was stopped.
     fn look_for_unseen(
         &self,
         catalog: &mut Catalog,
@@ -418,14 +420,15 @@ impl Crawl<'_> {
                 };
                 match found {
                     Ok(None) => gone.push(one.id),
-                    // What is there is kept, whether it would be taken today or not.
+                    // A repository that exists is kept, even if it would not be wanted today.
                     Ok(Some(listed)) => there.push((
                         (self.name_of)(&listed).ok().flatten().unwrap_or_else(|| one.name.clone()),
                         listed,
                     )),
-                    // It says nothing of this one, nor will it of the others.
+                    // The error holds for every repository, not only for this one.
                     Err(e) if e.is_of_all() => return Err(e.into()),
-                    // One that is blocked, say: nobody knows about it, and the others are asked for.
+                    // The repository may be blocked, for example: whether it exists is unknown. Go on with
+                    // the others.
                     Err(e) => {
                         tracing::warn!(forge = self.name, repository = %one.name,
                             "cannot tell whether it still exists: {e}");
@@ -457,7 +460,7 @@ impl Crawl<'_> {
 mod tests {
     use super::*;
 
-    /// Its pages lead from one to the other and back.
+    /// A forge whose pages lead from one to the other and back.
     struct Circle(u64);
 
     impl Forge for Circle {

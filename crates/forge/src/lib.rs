@@ -1,8 +1,8 @@
-//! Repositories as forges list them: one page after the other, from a position that can be kept.
+//! Lists the repositories of forges page by page, from a position that can be stored.
 //!
-//! This crate knows no SQL and no git. A [`Forge`] gives pages; a [`Crawl`] keeps the position after each in
-//! the catalog, so that a listing goes on where it ended, whatever ended it. Waiting for a rate limit happens
-//! inside a request: nothing is restarted. An [`Import`] reads dumps that others have made of a forge.
+//! This crate contains no SQL and no git. A [`Forge`] returns pages. A [`Crawl`] stores the position after
+//! each page in the catalog, so that an interrupted listing continues there. A request waits for a rate limit
+//! by itself: nothing is restarted. An [`Import`] reads dumps that others have made of a forge.
 
 use weir_ground::Timestamp;
 
@@ -53,71 +53,73 @@ pub use sourcehut::Sourcehut;
 pub use webindex::{WebIndex, WebIndexKind};
 pub use weir_catalog::{Account, AccountKind, Listed, RequestBudget};
 
-/// Why a forge gives no page.
+/// Why a forge returned no page.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It does not take the credentials, or wants some.
+    /// The forge rejects the credentials, or requires some.
     #[error("{url}: {status}: {detail}; look at the tokens of this forge")]
     Forbidden {
-        /// What was asked for.
+        /// The request.
         url: String,
-        /// HTTP status.
+        /// The HTTP status.
         status: u16,
-        /// What it said.
+        /// The forge's explanation.
         detail: String,
     },
-    /// There is nothing (any more): 404, 410 and 451.
+    /// There is no such thing, or no longer: 404, 410 and 451.
     #[error("{0}: not found")]
     NotFound(String),
-    /// It cannot answer now: the network, or a server's error, several times in turn.
+    /// The forge cannot answer now: the network or its server failed several times in a row.
     #[error("{url}: {detail}")]
     Unavailable {
-        /// What was asked for.
+        /// The request.
         url: String,
-        /// What went wrong the last time.
+        /// The last failure.
         detail: String,
     },
-    /// It understands what is asked, and does not answer that: 422.
+    /// The forge understands the request, and refuses it: 422.
     #[error("{url}: request rejected: {detail}")]
     Refused {
-        /// What was asked for.
+        /// The request.
         url: String,
-        /// Why.
+        /// The reason.
         detail: String,
     },
-    /// The answer is not what the documentation says.
+    /// The answer differs from the forge's documentation.
     #[error("{url}: unexpected answer: {detail}")]
     Unexpected {
-        /// What was asked for.
+        /// The request.
         url: String,
         /// What is wrong with it.
         detail: String,
     },
-    /// The wait for a rate limit was ended by the caller.
+    /// The caller ended the wait for a rate limit.
     #[error("stopped while waiting for a rate limit")]
     Stopped,
     /// A folder cannot be read.
     #[error("{path}: {source}")]
     Io {
-        /// Which.
+        /// Its path.
         path: String,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
 }
 
 impl Error {
-    /// Whether it says nothing of other pages: a forge that gives one badly may give the next.
+    /// Returns whether the error is about one page only: the forge may still return the next one.
     pub(crate) fn is_of_page(&self) -> bool {
         matches!(self, Error::Unavailable { .. } | Error::Unexpected { .. } | Error::Refused { .. })
     }
 
-    /// Whether whatever is asked for next ends so: it takes none of the tokens, or the caller wants no more.
+    /// Returns whether every further request would fail in the same way: the forge accepts none of the
+    /// tokens, or the caller has stopped.
     pub(crate) fn is_of_all(&self) -> bool {
         matches!(self, Error::Stopped | Error::Forbidden { status: 401 | 407, .. })
     }
 
-    /// Whether it says nothing of other owners: there is none of that name, or it is not for us.
+    /// Returns whether the error is about one owner only: there is no owner of that name, or access is
+    /// forbidden.
     pub(crate) fn is_of_owner(&self) -> bool {
         matches!(self, Error::NotFound(_) | Error::Forbidden { status: 403, .. })
     }
@@ -126,18 +128,18 @@ impl Error {
 /// A result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// A place that lists repositories.
+/// A server or folder that lists repositories.
 pub trait Forge {
-    /// The position of the first page.
+    /// Returns the position of the first page.
     fn start(&self) -> &'static str;
 
-    /// The page at `position`: [`Forge::start`], or what an earlier page gave.
+    /// Returns the page at `position`, which is [`Forge::start`] or comes from an earlier page.
     ///
-    /// A page that the forge cannot give is skipped where the next one can be named: [`Page::skipped`] says
-    /// so.
+    /// A page that the forge cannot return is skipped if the next one is known: then [`Page::skipped`] is
+    /// set.
     ///
     /// # Errors
-    /// If it cannot be had, after several tries.
+    /// If the page cannot be fetched after several tries.
     fn page(&mut self, position: &str) -> Result<Page>;
 
     /// Returns the page at `position`, or says that it has not changed since the forge gave it the tag
@@ -150,18 +152,18 @@ pub trait Forge {
         self.page(position)
     }
 
-    /// The repository with that id as it is now; `None` if it is gone.
+    /// Returns the repository with that id as it is now, or `None` if it is gone.
     ///
     /// # Errors
-    /// If that cannot be found out.
+    /// If the forge does not say.
     fn one(&mut self, forge_id: &str) -> Result<Option<Listed>>;
 
-    /// The position of the first page of its accounts; `None` if it tells of none.
+    /// Returns the position of the first page of accounts, or `None` if the forge lists none.
     fn accounts_start(&self) -> Option<&'static str> {
         None
     }
 
-    /// The page of accounts at `position`.
+    /// Returns the page of accounts at `position`.
     ///
     /// # Errors
     /// As [`Forge::page`].
@@ -170,17 +172,18 @@ pub trait Forge {
         Ok(AccountsPage::default())
     }
 
-    /// The streams of what it says around a repository, as far as that is `wanted`: issues, pull requests,
+    /// Returns the streams of metadata of a repository, for the `wanted` kinds: issues, pull requests,
     /// releases.
     fn metadata_streams(&self, wanted: &[MetadataKind]) -> Vec<&'static str> {
         let _ = wanted;
         Vec::new()
     }
 
-    /// More of such a stream, after `cursor`; from its beginning without one. `now` is in seconds since 1970.
+    /// Returns the next part of a metadata stream after `cursor`, or its first part without one. `now` is in
+    /// seconds since 1970.
     ///
     /// # Errors
-    /// If it cannot be had, after several tries.
+    /// If it cannot be fetched after several tries.
     fn metadata(
         &mut self,
         forge_id: &str,
@@ -192,15 +195,15 @@ pub trait Forge {
         Ok(MetadataPage { is_last: true, ..MetadataPage::default() })
     }
 
-    /// Requests made so far.
+    /// Returns the requests made so far.
     fn usage(&self) -> Usage;
 
-    /// What is left of the limits of its API, as far as it has said so.
+    /// Returns what is left of the limits of its API, as far as the forge has reported it.
     fn budgets(&self) -> Vec<RequestBudget> {
         Vec::new()
     }
 
-    /// What is known of that from before: what is used up is not asked for.
+    /// Takes what was known of these limits before: no request is made with a limit that is used up.
     fn remember(&mut self, budgets: &[RequestBudget]) {
         let _ = budgets;
     }

@@ -1,4 +1,4 @@
-//! Archives in the store that the catalog does not know.
+//! Registers archives in the store that the catalog does not know.
 
 use std::collections::HashSet;
 use std::io;
@@ -15,14 +15,14 @@ use crate::find::get;
 use crate::names::check_name;
 use crate::store::Store;
 
-/// Archives that are registered at a time.
+/// Archives registered at a time.
 const BATCH_MAX: usize = 1000;
 
 /// The archives in a store that the catalog does not know.
 pub struct FoundArchives {
-    /// Those that can be registered.
+    /// Archives that can be registered.
     pub found: Vec<Adopted>,
-    /// Those that cannot.
+    /// Archives that cannot.
     pub left_out: Vec<LeftOut>,
     /// Folders that cannot be read.
     pub unread: Vec<(PathBuf, io::Error)>,
@@ -36,7 +36,7 @@ pub struct LeftOut {
     pub why: String,
 }
 
-/// Finds the archives in `store` that the catalog does not know, in order of their paths.
+/// Finds the archives in `store` that the catalog does not know, sorted by path.
 ///
 /// # Errors
 /// If the catalog or the store cannot be read.
@@ -67,13 +67,13 @@ pub fn find_archives(catalog: &Catalog, store: &Store) -> Result<FoundArchives> 
 /// Registers `archives`. Returns how many are new.
 ///
 /// # Errors
-/// If the catalog fails, or an archive cannot be read any more. Those registered until then stay.
+/// If the catalog fails, or an archive cannot be read any more. Archives registered before that stay.
 pub fn adopt(catalog: &mut Catalog, store: &Store, archives: &[Adopted]) -> Result<usize> {
     let mut added = 0;
     for batch in archives.chunks(BATCH_MAX) {
         added += catalog.adopt(batch, now())?;
     }
-    // Bases can be named once all are known.
+    // Bases can be recorded once all archives are registered.
     for archive in archives {
         let repository = get(catalog, &archive.name)?;
         store.note_base(catalog, &repository)?;
@@ -81,7 +81,7 @@ pub fn adopt(catalog: &mut Catalog, store: &Store, archives: &[Adopted]) -> Resu
     Ok(added)
 }
 
-/// Reads what the catalog keeps of the archive at `path`, which is `below` the store.
+/// Reads what the catalog stores about the archive at `path`. Its path below the store is `below`.
 fn read_archive(path: &Path, below: &str) -> std::result::Result<Adopted, String> {
     if below.contains(char::REPLACEMENT_CHARACTER) && path.to_str().is_none() {
         return Err("its name is not UTF-8: rename the file".to_owned());
@@ -105,7 +105,7 @@ fn read_archive(path: &Path, below: &str) -> std::result::Result<Adopted, String
         ref_count: number(repo.refs().list().len() as u64)?,
         epoch: weir_repo::epoch_of(path).map_err(|e| e.to_string())?,
         forge,
-        // As 'weir restore' left it.
+        // `weir restore` has set it back.
         is_pinned: StateKind::of(archive) == StateKind::Restored,
     })
 }

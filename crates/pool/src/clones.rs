@@ -1,4 +1,4 @@
-//! Repositories that others have cloned, taken over: their upstreams send only what came since.
+//! Takes over repositories that others have cloned. Their upstreams then send only what is new.
 
 use std::fs::{self, File};
 use std::path::{Component, Path, PathBuf};
@@ -15,25 +15,25 @@ use crate::find::get;
 use crate::store::Store;
 use crate::upstream::entry;
 
-/// Longest time that the import of one clone keeps its lease, in seconds.
+/// The longest time that the import of one clone keeps its lease, in seconds.
 const IMPORT_LEASE_S: i64 = 6 * 3600;
-/// Depth of folders that are looked through.
+/// The greatest depth of folders that are searched.
 const DEPTH_MAX: usize = 32;
-/// Bytes of a clone's configuration that are read.
+/// The largest configuration of a clone that is read, in bytes.
 const CONFIG_BYTES_MAX: u64 = 4 << 20;
 
-/// What came of one clone.
+/// The result of importing one clone.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ImportedClone {
-    /// An archive was made of it, of so many bytes.
+    /// An archive of this many bytes was made of it.
     New(u64),
-    /// There is an archive of that name.
+    /// An archive of that name exists.
     There,
     /// An archive would be made of it: this was a dry run.
     Would,
 }
 
-/// Takes clones over.
+/// Imports clones.
 pub struct CloneImport<'a> {
     /// Where repositories are registered.
     pub catalog: &'a mut Catalog,
@@ -41,19 +41,19 @@ pub struct CloneImport<'a> {
     pub store: &'a Store,
     /// The name of this process, for leases.
     pub owner: &'a str,
-    /// How a clone is read: its `transport.local` serves a clone as if it were its upstream.
+    /// How clones are read. Its `transport.local` serves a clone as if it were its upstream.
     pub options: &'a VisitOptions,
     /// Whether to change nothing.
     pub dry_run: bool,
 }
 
-/// Returns the clones at and below `root`: git directories, work trees and tars, in order of their names.
-/// Calls `unread` with the error of each folder that cannot be read.
+/// Returns the clones at and below `root`: git directories, work trees and tars, sorted by name. Calls
+/// `unread` with the error of each folder that cannot be read.
 ///
 /// # Errors
 /// If `root` itself cannot be read.
 pub fn find_clones(root: &Path, unread: &mut dyn FnMut(&Error)) -> Result<Vec<PathBuf>> {
-    // Whole, whatever is in its name.
+    // An absolute path, whatever characters its name contains.
     let root = std::path::absolute(root)?;
     let mut found = Vec::new();
     if root.is_file() {
@@ -68,7 +68,7 @@ fn is_git_dir(folder: &Path) -> bool {
     folder.join("objects").is_dir() && folder.join("HEAD").is_file()
 }
 
-/// Returns the git directory at `folder`, or of the work tree there.
+/// Returns the git directory at `folder`, or the one of the work tree there.
 fn git_dir_at(folder: &Path) -> Option<PathBuf> {
     [folder.to_owned(), folder.join(".git")].into_iter().find(|path| is_git_dir(path))
 }
@@ -89,11 +89,11 @@ fn find_below(
         fs::read_dir(folder).map_err(fail)?.collect::<std::io::Result<Vec<_>>>().map_err(fail)?;
     entries.sort_by_key(fs::DirEntry::file_name);
     for entry in entries {
-        // Links may lead in circles.
+        // Symbolic links are not followed: they may lead in circles.
         let kind = entry.file_type().map_err(fail)?;
         let path = entry.path();
         if kind.is_dir() && depth < DEPTH_MAX {
-            // One that cannot be read does not hide the others.
+            // A folder that cannot be read does not hide the others.
             if let Err(e) = find_below(&path, depth + 1, found, unread) {
                 unread(&e);
             }
@@ -105,11 +105,11 @@ fn find_below(
 }
 
 impl CloneImport<'_> {
-    /// Registers the upstream of the clone at `path`, a folder or a tar, and makes its archive of the clone.
-    /// Returns its name, too.
+    /// Registers the upstream of the clone at `path`, a folder or a tar, and makes its archive from the
+    /// clone. Returns the name of the repository and the result.
     ///
     /// # Errors
-    /// If it is not a whole clone of an upstream that can be named.
+    /// If it is not a complete clone of an upstream that can be named.
     pub fn import(&mut self, path: &Path) -> Result<(String, ImportedClone)> {
         if path.is_dir() {
             return self.import_git_dir(path);
@@ -118,7 +118,7 @@ impl CloneImport<'_> {
         let git_dir = extract(path, &folder.path().join("tar"))?;
         let is_local = |url: &str| Url::parse(url).is_ok_and(|url| url.scheme == Scheme::Local);
         if config_at(&git_dir)?.get("remote.origin.url").is_some_and(is_local) {
-            // It may be anybody's, and name what is not theirs.
+            // The tar may come from anyone, and name a path that its author may not read.
             return Err(Error::Refused(
                 "its upstream is a local path, which is not accepted from a tar; register it with 'weir add'"
                     .to_owned(),
@@ -141,7 +141,7 @@ impl CloneImport<'_> {
         if archive.exists() {
             return Ok((name, ImportedClone::There));
         }
-        // Nobody else clones it meanwhile.
+        // No other process clones it meanwhile.
         let ids = [repository.id];
         let which = Which { ids: Some(&ids), ..Which::default() };
         if self.catalog.lease(self.owner, now(), now() + IMPORT_LEASE_S, &which, 1)?.is_empty() {
@@ -154,7 +154,7 @@ impl CloneImport<'_> {
     }
 }
 
-/// Checks that the clone at `git_dir` is whole. Returns the URL of its upstream.
+/// Checks that the clone at `git_dir` is complete. Returns the URL of its upstream.
 fn check_clone(git_dir: &Path) -> Result<String> {
     let Some(url) = config_at(git_dir)?.get("remote.origin.url").map(str::to_owned) else {
         let error = "its configuration has no remote.origin.url; register its upstream with 'weir add', then \
@@ -178,7 +178,7 @@ fn check_clone(git_dir: &Path) -> Result<String> {
     Ok(url)
 }
 
-/// Reads the configuration of a clone, without the files that it includes: those are not of the clone.
+/// Reads the configuration of a clone, without the files that it includes: those are not part of the clone.
 fn config_at(git_dir: &Path) -> Result<GitConfig> {
     let path = git_dir.join("config");
     let text = read_at_most(&path, CONFIG_BYTES_MAX).map_err(FileError::on("read", &path))?;
@@ -188,7 +188,7 @@ fn config_at(git_dir: &Path) -> Result<GitConfig> {
 /// Makes the archive of a clone of `repository`. Returns its length in bytes.
 fn make(git_dir: &Path, repository: &Repository, archive: &Path, options: &VisitOptions) -> Result<u64> {
     let from = git_dir.to_str().ok_or_else(|| Error::Refused("its path is not UTF-8".to_owned()))?;
-    // As later visits have it from the catalog.
+    // Record the URL that later visits get from the catalog.
     let upstream = Url::parse(&repository.url)?;
     let known = Known { upstream: Some(&upstream), forge: repository.forge.as_deref(), ..Known::default() };
     visit(&Url::parse(from)?, archive, &known, now(), options)
@@ -213,15 +213,15 @@ fn extract(path: &Path, folder: &Path) -> Result<PathBuf> {
     for entry in tar::Archive::new(File::open(path).map_err(fail)?).entries().map_err(fail)? {
         let mut entry = entry.map_err(fail)?;
         let (kind, inside) = (entry.header().entry_type(), entry.path().map_err(fail)?.into_owned());
-        // What a work tree holds is in the objects. Nothing that leads elsewhere: no links, no places of
-        // others' objects.
+        // Skip the files of the work tree: their content is in the objects. Also skip what leads elsewhere:
+        // links, and files that name places of other objects.
         let leads_elsewhere =
             ["commondir", "info/alternates", "info/http-alternates"].iter().any(|end| inside.ends_with(end));
         let is_inside = inside.components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir));
         if (has_work_tree && !is_of_git(&inside)) || leads_elsewhere || !is_inside {
             continue;
         }
-        // With modes of our own: it is to be read, and deleted.
+        // The modes of the tar do not count: this process must be able to read and delete the files.
         let target = folder.join(&inside);
         let write = FileError::on("write", &target);
         if kind.is_dir() {
@@ -233,7 +233,7 @@ fn extract(path: &Path, folder: &Path) -> Result<PathBuf> {
         }
     }
     let mut found = Vec::new();
-    // It was extracted a moment ago, by this process.
+    // This process extracted the files a moment ago.
     find_below(folder, 0, &mut found, &mut |e| tracing::warn!("{e}"))?;
     let mut found = found.into_iter().filter(|path| path.is_dir());
     let git_dir = found.next();

@@ -7,28 +7,28 @@ use weir_ground::FileError;
 /// Why something cannot be done with a repository of a pool.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The system, without a better name.
+    /// A failure of the system without a better name.
     #[error(transparent)]
     Io(#[from] std::io::Error),
-    /// One file.
+    /// A failure with one file.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The store is not there.
+    /// The store is missing.
     #[error("the store of this pool is missing: '{}' does not exist; mount the store, or, if its archives \
         are gone for good, write '{id}' into that file to clone all again", .id_file.display())]
     NoStore {
         /// The file that identifies the store.
         id_file: PathBuf,
-        /// What it must say.
+        /// The id that it must contain.
         id: String,
     },
     /// No repository matches the pattern.
     #[error("no repository matches '{0}'; run 'weir ls' to list all")]
     NoMatch(String),
-    /// A folder or a pattern where one repository is wanted.
+    /// A folder or a pattern was given where one repository is wanted.
     #[error("'{name}' is not a repository, but matches {count}; run 'weir ls {name}' to list them")]
     NotOne {
-        /// What was asked for.
+        /// The given name.
         name: String,
         /// The number of repositories that match.
         count: usize,
@@ -36,7 +36,7 @@ pub enum Error {
     /// The repository has no archive yet.
     #[error("'{0}' has not been mirrored yet; run 'weir mirror {0}'")]
     NotMirrored(String),
-    /// The repository's archive was there once.
+    /// The repository's archive is missing.
     #[error("the archive of '{name}' is missing ('{}'); run 'weir mirror {name}' to clone it again",
     .path.display())]
     ArchiveMissing {
@@ -45,21 +45,21 @@ pub enum Error {
         /// Where its archive was.
         path: PathBuf,
     },
-    /// The catalog.
+    /// The catalog failed.
     #[error(transparent)]
     Catalog(#[from] weir_catalog::Error),
-    /// A URL.
+    /// A URL is invalid.
     #[error(transparent)]
     Url(#[from] weir_transport::UrlError),
-    /// An archive or a clone.
+    /// An archive or a clone cannot be read.
     #[error("cannot read '{name}': {source}")]
     Repo {
         /// The repository.
         name: String,
-        /// Why that fails.
+        /// The reason.
         source: weir_repo::Error,
     },
-    /// What was asked for is refused, for the reason given, with the remedy.
+    /// The operation is refused. The text gives the reason, with the remedy.
     #[error("{0}")]
     Refused(String),
 }
@@ -69,17 +69,17 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// Names the repository that an error is about.
 pub trait InRepo<T> {
-    /// Makes an error one about the repository called `name`.
+    /// Turns an error into one about the repository called `name`.
     ///
     /// # Errors
-    /// If `self` is one.
+    /// If `self` is an error.
     fn in_repo(self, name: &str) -> Result<T>;
 }
 
 impl<T> InRepo<T> for weir_repo::Result<T> {
     fn in_repo(self, name: &str) -> Result<T> {
         self.map_err(|source| match source {
-            // It names what was looked for.
+            // The text names what was not found.
             weir_repo::Error::NotFound(text) => Error::Refused(text),
             source => Error::Repo { name: name.to_owned(), source },
         })

@@ -4,11 +4,11 @@ use std::fs::{self, FileType};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The end of the names of archives.
+/// The suffix of the names of archives.
 pub const SUFFIX: &str = ".tar";
 
-/// Calls `each` with every file and folder below `folder`, but for hidden ones: those are weir's own
-/// temporary files. Returns the folders below that cannot be read (`lost+found`, for one), and why.
+/// Calls `each` with every file and folder below `folder`, except hidden ones: those are weir's own temporary
+/// files. Returns the folders below that cannot be read (`lost+found`, for one), and why.
 ///
 /// # Errors
 /// If `folder` itself cannot be read.
@@ -38,7 +38,7 @@ pub fn walk(folder: &Path, each: &mut dyn FnMut(&Path, FileType)) -> io::Result<
     Ok(unread)
 }
 
-/// Returns whether the file at `path` is named as an archive is.
+/// Returns whether the file at `path` has the name of an archive.
 pub fn is_archive(path: &Path) -> bool {
     path.as_os_str().as_encoded_bytes().ends_with(SUFFIX.as_bytes())
 }

@@ -1,15 +1,15 @@
-//! Repositories by name and by pattern.
+//! Finds repositories by name and by pattern.
 
 use weir_catalog::{Catalog, Repository};
 
 use crate::error::{Error, Result};
 
-/// Returns the repositories whose name matches `pattern`, all without one, by name.
+/// Returns the repositories whose name matches `pattern`, or all without one, sorted by name.
 ///
 /// # Errors
 /// If there is a pattern and it matches nothing.
 pub fn matching(catalog: &Catalog, pattern: Option<&str>) -> Result<Vec<Repository>> {
-    // Of millions only those that can match are read.
+    // There may be millions: only those that can match are read.
     let literal = pattern.map_or("", |p| p.trim_matches('/').split(['*', '?']).next().unwrap_or_default());
     let mut list = catalog.list_from(literal)?;
     if let Some(pattern) = pattern {
@@ -21,7 +21,7 @@ pub fn matching(catalog: &Catalog, pattern: Option<&str>) -> Result<Vec<Reposito
     Ok(list)
 }
 
-/// Returns the repositories that any of `patterns` names, each once, by name.
+/// Returns the repositories that any of `patterns` names, each once, sorted by name.
 ///
 /// # Errors
 /// If one of them names nothing.
@@ -29,7 +29,7 @@ pub fn matching_any(catalog: &Catalog, patterns: &[String]) -> Result<Vec<Reposi
     let mut list = Vec::new();
     for pattern in patterns {
         match matching(catalog, Some(pattern)) {
-            // Perhaps with `.git`.
+            // The name may end with `.git`.
             Err(Error::NoMatch(_)) => list.push(get(catalog, pattern)?),
             found => list.extend(found?),
         }

@@ -1,4 +1,4 @@
-//! Archives checked against their hashes and against what the catalog knows, and replaced.
+//! Checks archives against their hashes and the catalog, and replaces damaged ones.
 
 use std::path::Path;
 
@@ -10,18 +10,18 @@ use weir_mirror::{Mirror, Visited};
 use crate::error::{InRepo, Result};
 use crate::store::Store;
 
-/// What a check found of a repository.
+/// The result of checking a repository.
 #[derive(Debug, Default)]
 pub struct Checked {
-    /// Whether its archive is there.
+    /// Whether its archive exists.
     pub is_there: bool,
-    /// Objects that were read.
+    /// The number of objects read.
     pub objects: u64,
     /// What is damaged or missing.
     pub problems: Vec<String>,
     /// What could not be checked.
     pub unchecked: Vec<String>,
-    /// What is behind the last commit, and normal after a kill.
+    /// Data after the last commit, which is normal after a kill.
     pub unfinished: Option<String>,
 }
 
@@ -36,7 +36,7 @@ pub enum Repair {
 /// Checks the archive of `r`. Returns `None` if it has not been mirrored yet.
 ///
 /// # Errors
-/// If the store cannot be read. Damage is no error.
+/// If the store cannot be read. Damage is not an error.
 pub fn check(store: &Store, r: &Repository) -> Result<Option<Checked>> {
     let path = store.archive_path(r);
     let is_there = path.try_exists().map_err(FileError::on("look at", &path))?;
@@ -55,7 +55,7 @@ pub fn check(store: &Store, r: &Repository) -> Result<Option<Checked>> {
             checked.problems = report.problems;
             checked.unchecked = report.unchecked;
             match report.unfinished {
-                // If the catalog knows of nothing, it may be a commit all the same.
+                // If the catalog knows no commit, the data may be one after all.
                 Some(line) if known.is_some_and(|known| ends_at(&path).is_some_and(|seq| known <= seq)) => {
                     checked.unfinished = Some(line);
                 }
@@ -64,7 +64,7 @@ pub fn check(store: &Store, r: &Repository) -> Result<Option<Checked>> {
         }
         Err(e) => checked.problems.push(e.to_string()),
     }
-    // Commits that the catalog was told of may be gone, though nothing that is there shows it.
+    // Commits that the catalog knows of may be gone, though the archive itself does not show it.
     if checked.problems.is_empty()
         && let (Some(known), Some(seq)) = (known, ends_at(&path))
         && known > seq
@@ -79,7 +79,7 @@ fn ends_at(path: &Path) -> Option<u64> {
     weir_repo::check_end(path).ok()
 }
 
-/// Tells the catalog of the problems that were found, so that a visit replaces the archive.
+/// Records the problems in the catalog, so that a visit replaces the archive.
 ///
 /// # Errors
 /// If the catalog fails.

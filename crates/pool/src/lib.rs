@@ -1,9 +1,9 @@
-//! What can be done with the archives of a pool, beside visits to their upstreams.
+//! Operations on the archives of a pool, besides visits to their upstreams.
 //!
 //! A pool is a [`Store`], the folder of archives, and a [`weir_catalog::Catalog`] that knows what they are.
-//! Each function here keeps the two in step: the catalog is told before anything depends on it, and an
-//! archive is deleted only once the catalog has forgotten it. Functions take the catalog and the store,
-//! return what they did, and print nothing: `weir`'s commands and its API stand on the same functions.
+//! Each function here keeps the two in step: it updates the catalog before anything depends on the change,
+//! and deletes an archive only once the catalog has forgotten it. Functions take the catalog and the store,
+//! return what they did, and print nothing. `weir`'s commands and its API use the same functions.
 
 mod adopt;
 mod clones;

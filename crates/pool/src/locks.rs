@@ -1,4 +1,4 @@
-//! A store that several machines write to: each must see the locks of the others.
+//! Checks that machines that share a store see each other's locks.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -12,10 +12,10 @@ use crate::error::{Error, Result};
 /// Refuses a store whose locks only this machine would see: two machines could write to one archive.
 ///
 /// # Errors
-/// If its file system is mounted so.
+/// If its file system is mounted in such a way.
 pub fn check_locks(store: &Path) -> Result<()> {
     let device = fs::metadata(store).map_err(FileError::on("look at", store))?.dev();
-    // Without that list, the file system is trusted.
+    // Without the list of mounts, the file system is trusted.
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     match local_locks(&mounts, &format!("{}:{}", major(device), minor(device))) {
         None => Ok(()),
@@ -28,14 +28,14 @@ pub fn check_locks(store: &Path) -> Result<()> {
     }
 }
 
-/// The file system of `device` ("MAJOR:MINOR") and the option by which its locks stay on one machine, from
-/// /proc/self/mountinfo (proc_pid_mountinfo(5), nfs(5), mount.cifs(8)).
+/// Returns the file system of `device` ("MAJOR:MINOR") and the option that keeps its locks on one machine,
+/// from /proc/self/mountinfo (proc_pid_mountinfo(5), nfs(5), mount.cifs(8)).
 fn local_locks(mounts: &str, device: &str) -> Option<String> {
     let line = mounts.lines().find(|line| line.split(' ').nth(2) == Some(device))?;
     let mut rest = line.split_once(" - ")?.1.split(' ');
     let (kind, options) = (rest.next()?, rest.nth(1).unwrap_or_default());
     let is_local = |option: &&str| match kind {
-        // POSIX locks alone are not what weir takes.
+        // `local_lock=posix` is about POSIX locks, which weir does not take.
         "nfs" | "nfs4" => matches!(*option, "nolock" | "local_lock=all" | "local_lock=flock"),
         "cifs" | "smb3" => *option == "nobrl",
         _ => false,

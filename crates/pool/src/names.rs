@@ -2,15 +2,15 @@
 
 use crate::error::{Error, Result};
 
-/// Bytes of a name.
+/// The longest name, in bytes.
 const NAME_BYTES_MAX: usize = 1000;
-/// Bytes between two of its slashes: archives are files of that name.
+/// The longest part of a name between slashes, in bytes: archives are files of that name.
 const PART_BYTES_MAX: usize = 200;
 
 /// Checks a repository's name: it becomes a path below the store and part of URLs.
 ///
 /// # Errors
-/// If it cannot.
+/// If it cannot be one.
 pub fn check_name(name: &str) -> Result<()> {
     if is_name(name) {
         return Ok(());
@@ -21,12 +21,12 @@ pub fn check_name(name: &str) -> Result<()> {
     )))
 }
 
-/// Checks that `pattern` can match a name. A rule of access that never matches hides nothing, for one.
+/// Checks that `pattern` can match a name. An access rule that never matches hides nothing, for one.
 ///
 /// # Errors
-/// If it cannot; says so.
+/// If it cannot. The error says so.
 pub fn check_pattern(pattern: &str) -> std::result::Result<(), String> {
-    // Names that forges give may have parts that start with a dot.
+    // Parts of names from forges may start with a dot.
     let trimmed = pattern.trim_matches('/');
     let sample: Vec<&str> = trimmed.split('/').map(|part| part.strip_prefix('.').unwrap_or(part)).collect();
     if is_name(&sample.join("/").replace(['*', '?'], "x")) {

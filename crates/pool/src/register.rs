@@ -1,4 +1,4 @@
-//! Upstreams that are to be registered, each checked against the catalog, the store and the others.
+//! Checks upstreams to register against the catalog, the store and each other.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ use crate::upstream::{check_url, entry};
 /// Upstreams that can be registered together.
 #[derive(Default)]
 pub struct SoundEntries {
-    /// What the catalog is to add.
+    /// The entries that the catalog is to add.
     pub entries: Vec<NewRepository>,
     /// Names that the catalog does not have yet.
     pub new: Vec<String>,
@@ -24,11 +24,11 @@ pub struct SoundEntries {
 }
 
 impl SoundEntries {
-    /// Takes the upstream at `url`, under `name` or a name that its URL gives. With `force` the URL may look
+    /// Adds the upstream at `url`, under `name` or a name that its URL gives. With `force`, the URL may look
     /// like a mistake.
     ///
     /// # Errors
-    /// If it cannot be registered, or not beside those taken before.
+    /// If it cannot be registered, or not together with those added before.
     pub fn take(
         &mut self,
         catalog: &Catalog,
@@ -65,10 +65,10 @@ impl SoundEntries {
     }
 }
 
-/// Refuses a new repository whose archive is there and is of another upstream: it would be served under that
-/// name.
+/// Refuses a new repository whose archive exists and belongs to another upstream: it would be served under
+/// that name.
 fn check_archive(catalog: &Catalog, store: &Store, new: &NewRepository) -> Result<()> {
-    // That of one which had the name before: the new one gets another file.
+    // The archive belongs to a repository that had the name before. The new one gets another file.
     if catalog.has_archive_at(&new.path)? {
         return Ok(());
     }

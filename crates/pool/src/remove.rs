@@ -1,4 +1,4 @@
-//! Repositories that go, and with them their archives.
+//! Removes repositories and their archives.
 
 use std::collections::HashSet;
 use std::fs;
@@ -12,11 +12,11 @@ use weir_ground::{FileError, Timestamp, name_matches};
 use crate::error::{Error, Result};
 use crate::store::Store;
 
-/// Orders `repositories` so that forks stand before what they build on, and checks that all of them can go:
-/// none is the base of one that stays, and an archive that stays keeps its base.
+/// Orders `repositories` so that forks come before their bases, and checks that all of them can be removed:
+/// none is the base of a repository that stays, and an archive that stays keeps its base.
 ///
 /// # Errors
-/// If one of them cannot go.
+/// If one of them cannot be removed.
 pub fn check_removal(
     catalog: &Catalog,
     store: &Store,
@@ -64,7 +64,7 @@ pub fn forget(catalog: &mut Catalog, store: &Store, r: &Repository, deletes: boo
 }
 
 /// Returns the repositories that match `pattern` and have been gone upstream since `before`, with their
-/// forges. Forks stand before what they build on.
+/// forges. Forks come before their bases.
 ///
 /// # Errors
 /// If the catalog fails.
@@ -80,8 +80,8 @@ pub fn gone_since(
     Ok(gone)
 }
 
-/// Checks that `gone` is at most `percent` of what each forge has: a forge that was listed in part, or
-/// another one under its name, must not cost the copies.
+/// Checks that `gone` is at most `percent` of the repositories of each forge. A forge that was listed in
+/// part, or another one under its name, must not cost the copies.
 ///
 /// # Errors
 /// If more are gone.
@@ -100,19 +100,19 @@ pub fn check_purge(catalog: &Catalog, gone: &[(Repository, Option<String>)], per
     Ok(())
 }
 
-/// What came of purging one repository.
+/// The result of purging one repository.
 #[derive(Debug, PartialEq, Eq)]
 pub enum PurgeOutcome {
-    /// It is gone, with an archive of so many bytes; or would be.
+    /// It was deleted with an archive of this many bytes, or would be in a dry run.
     Purged(u64),
-    /// So many archives that stay build on it.
+    /// This many archives that stay build on it.
     Needed(usize),
     /// It is there again.
     Back,
 }
 
 /// Deletes `r` and its archive, if it is still gone since `before` and no archive that stays needs it. A dry
-/// run deletes nothing, and takes those in `going` for deleted.
+/// run deletes nothing, and counts the repositories in `going` as deleted.
 ///
 /// # Errors
 /// If the catalog fails, or the archive cannot be deleted.
@@ -131,7 +131,7 @@ pub fn purge_one(
     }
     let bytes = fs::metadata(&path).map_or(0, |m| m.len());
     if going.is_none() {
-        // Waits for a visit that writes to it, and that may have found that it is there again.
+        // Waits for a visit that writes to the archive, and that may have found the repository again.
         let lock = lock(&path)?;
         if !catalog.remove_gone(r.id, before)? {
             return Ok(PurgeOutcome::Back);
@@ -142,7 +142,7 @@ pub fn purge_one(
     Ok(PurgeOutcome::Purged(bytes))
 }
 
-/// Locks the archive at `path`, if there is one, against writers. Readers go on.
+/// Locks the archive at `path`, if there is one, against writers. Readers are not blocked.
 fn lock(path: &Path) -> Result<Option<LockedFile>> {
     if !path.try_exists().map_err(FileError::on("look at", path))? {
         return Ok(None);
@@ -151,7 +151,7 @@ fn lock(path: &Path) -> Result<Option<LockedFile>> {
     Ok(Some(locked.map_err(|e| Error::Refused(format!("cannot lock '{}': {e}", path.display())))?))
 }
 
-/// Deletes the archive at `path`, and what was kept of it as damaged.
+/// Deletes the archive at `path`, and the damaged parts that were kept of it.
 fn delete_archives(path: &Path) -> Result<()> {
     for path in std::iter::once(path.to_owned())
         .chain(weir_mirror::places_aside(path))

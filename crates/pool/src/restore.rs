@@ -1,4 +1,4 @@
-//! A repository set back to a state that it had.
+//! Sets a repository back to an earlier state.
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -25,12 +25,12 @@ pub struct Restored {
     pub seq: u64,
 }
 
-/// Sets `r` back to the refs of its state `seq`, or makes a copy called `name` of that state. It is not
-/// visited from then on until the user says so.
+/// Sets `r` back to the refs of its state `seq`, or makes a copy of that state called `name`. The result is
+/// not visited until the user says so.
 ///
 /// # Errors
-/// If there is no such state, or its objects are not all there any more, or the name is taken. Then nothing
-/// is changed, but a copy may be left in the store.
+/// If there is no such state, its objects are not all there any more, or the name is taken. Then nothing is
+/// changed, but a copy may be left in the store.
 pub fn restore(
     catalog: &mut Catalog,
     store: &Store,
@@ -55,7 +55,7 @@ pub fn restore(
                 return Err(Error::Refused(format!("a repository named '{name}' already exists")));
             }
             match repo.base() {
-                // It could not be got again: it had better be whole.
+                // An old state cannot be fetched again, so the copy must not depend on a base.
                 Some(_) => drop(
                     store
                         .rewrite(Sharing::Whole, |how| write_anew(&repo, &target, Takes::FreePlace, how))
@@ -92,7 +92,7 @@ pub fn restore(
     Ok(Restored { name: shown.to_owned(), seq: report.seq })
 }
 
-/// Refuses to restore a state that is not all in the archive any more: a new clone may have taken its place.
+/// Refuses to restore a state that the archive no longer holds completely: a new clone may have replaced it.
 fn check_all_there(r: &Repository, here: Option<&Repo>, seq: u64, refs: &Refs) -> Result<()> {
     if let Some(missing) = refs.list().iter().find(|at| !here.is_some_and(|here| here.contains(&at.oid))) {
         let name = printable(&String::from_utf8_lossy(&missing.name));
@@ -108,7 +108,7 @@ fn check_all_there(r: &Repository, here: Option<&Repo>, seq: u64, refs: &Refs) -
     })
 }
 
-/// Returns the commits where history ends, without those whose parents have come since.
+/// Returns the commits where history ends, except those whose parents have been fetched since.
 fn cut_still(here: &Repo) -> weir_repo::Result<Vec<Oid>> {
     let mut kept = Vec::new();
     for oid in here.history().shallow() {

@@ -1,4 +1,4 @@
-//! Archives that are written again, smaller.
+//! Rewrites archives to make them smaller.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Archives that build on others.
+//! Lets archives build on others.
 
 use std::collections::HashMap;
 use std::fs;
@@ -12,29 +12,29 @@ use crate::error::{Error, InRepo, Result};
 use crate::rewrite::Rewritten;
 use crate::store::{Store, end_of};
 
-/// Below this many per cent of its objects in common, an archive stays whole.
+/// The least percentage of objects in common. With fewer, an archive stays whole.
 const COMMON_PERCENT_MIN: u64 = 10;
 
-/// What came of sharing one archive.
+/// The result of sharing one archive.
 #[derive(Debug)]
 pub enum ShareOutcome {
-    /// It builds on the other now.
+    /// It builds on the base now.
     Done(Rewritten),
-    /// It would: this was a dry run.
+    /// It would build on the base: this was a dry run.
     Would {
-        /// Objects that are in the other, too.
+        /// Objects that the base has, too.
         common: u64,
-        /// Objects in all.
+        /// All objects.
         objects: u64,
     },
-    /// It did before.
+    /// It built on the base before.
     Already,
-    /// It is not mirrored yet: its first clone will build on the other.
+    /// It is not mirrored yet: its first clone will build on the base.
     Later,
 }
 
-/// Returns what each of `repositories` should build on, by its number: `reference` if there is one, else what
-/// the user said, else the root of its fork network.
+/// Returns the base that each of `repositories` should build on, by the repository's id: `reference` if there
+/// is one, else the base that the user has set, else the root of its fork network.
 ///
 /// # Errors
 /// If the catalog fails.
@@ -60,16 +60,16 @@ pub struct Sharer<'a> {
 }
 
 impl<'a> Sharer<'a> {
-    /// Returns one for the archives in `store`, which changes nothing in a dry run.
+    /// Returns a sharer for the archives in `store`. In a dry run, it changes nothing.
     pub fn new(catalog: &'a mut Catalog, store: &'a Store, dry_run: bool) -> Sharer<'a> {
         Sharer { catalog, store, dry_run, open: None }
     }
 
-    /// Lets the archive of `r` build on that of `base`.
+    /// Lets the archive of `r` build on the archive of `base`.
     ///
     /// # Errors
-    /// If it builds on another, they have too little in common, or one of them cannot be read. Then the
-    /// archive is unchanged.
+    /// If the archive builds on another, the two have too little in common, or one of them cannot be read.
+    /// Then the archive is unchanged.
     pub fn share(&mut self, r: &Repository, base: &Base) -> Result<ShareOutcome> {
         let path = std::path::absolute(self.store.path.join(&base.path))?;
         if !self.store.archive_path(r).exists() {
@@ -131,18 +131,18 @@ impl<'a> Sharer<'a> {
         Ok(on)
     }
 
-    /// Rewrites the archive of `r` without what is in `on`.
+    /// Rewrites the archive of `r` without the objects in `on`.
     fn build_on(&mut self, r: &Repository, base: &Base, on: &Arc<Repo>) -> Result<ShareOutcome> {
-        // First: from now on nobody deletes the base.
+        // The catalog comes first: from now on, no process deletes the base.
         self.catalog.set_base(r.id, base.base)?;
         let archive = self.store.archive_path(r);
         let bytes_before = fs::metadata(&archive)?.len();
         let rewritten = self.store.rewrite(Sharing::On(on), |how| weir_repo::compact(&archive, how));
         if rewritten.is_err() {
-            // Another archive may be in its place by now.
+            // Another archive may have replaced the base by now.
             self.open = None;
         }
-        // A visit that began before may have found it whole.
+        // A visit that began before may have recorded the archive as whole.
         self.store.note_base(self.catalog, r)?;
         let report = rewritten.map_err(|e| Error::Refused(e.to_string()))?;
         self.catalog.set_archive(r.id, end_of(&report))?;
@@ -150,7 +150,7 @@ impl<'a> Sharer<'a> {
     }
 }
 
-/// Counts the objects in the packs of `repo` that are in `on`, and all of them.
+/// Counts the objects in the packs of `repo` that are also in `on`, and all of them.
 fn in_common(repo: &Repo, on: &Repo) -> (u64, u64) {
     let (mut common, mut all) = (0, 0);
     for pack in repo.own_packs() {
@@ -161,10 +161,11 @@ fn in_common(repo: &Repo, on: &Repo) -> (u64, u64) {
     (common, all)
 }
 
-/// Makes the archive of `r` whole. Returns `None` if it was, or there is none.
+/// Makes the archive of `r` independent of its base. Returns `None` if it has no base, or there is no
+/// archive.
 ///
 /// # Errors
-/// If it or its base cannot be read, or there is no room. Then the archive is unchanged.
+/// If the archive or its base cannot be read, or there is no room. Then the archive is unchanged.
 pub fn dissociate(catalog: &mut Catalog, store: &Store, r: &Repository) -> Result<Option<Rewritten>> {
     let archive = store.archive_path(r);
     let mut rewritten = None;
@@ -175,7 +176,7 @@ pub fn dissociate(catalog: &mut Catalog, store: &Store, r: &Repository) -> Resul
         catalog.set_archive(r.id, end_of(&report))?;
         rewritten = Some(Rewritten { bytes_before, bytes_after: report.archive_bytes });
     }
-    // Only now: until here it needed the other.
+    // Only now: until here, the archive needed its base.
     store.note_base(catalog, r)?;
     Ok(rewritten)
 }

@@ -11,24 +11,24 @@ use weir_repo::{Repo, Rewrite, Sharing, UpdateReport};
 
 use crate::error::{Error, InRepo, Result};
 
-/// Returns the end of the archive that `report` tells of, as the catalog keeps it.
+/// Returns the end of the archive that `report` describes, as the catalog stores it.
 pub fn end_of(report: &UpdateReport) -> ArchiveEnd {
     ArchiveEnd { seq: Seq(report.seq), bytes: report.archive_bytes }
 }
 
-/// The folder of archives, and what rewriting one of them takes.
+/// The folder of archives, and what is needed to rewrite one of them.
 #[derive(Clone)]
 pub struct Store {
     /// The folder.
     pub path: PathBuf,
     /// Where packs lie while they are written.
     pub scratch: Scratch,
-    /// Threads for one archive.
+    /// The number of threads for one archive.
     pub threads: usize,
 }
 
 impl Store {
-    /// Returns the path of the archive of `repository`, whether it is there or not.
+    /// Returns the path of the archive of `repository`, whether it exists or not.
     pub fn archive_path(&self, repository: &Repository) -> PathBuf {
         self.path.join(&repository.path)
     }
@@ -50,13 +50,13 @@ impl Store {
         Repo::open_archive(&path).in_repo(&repository.name)
     }
 
-    /// Calls `write` with how archives are rewritten in this store.
+    /// Calls `write` with the settings for rewriting archives in this store.
     pub fn rewrite<T>(&self, sharing: Sharing<'_>, write: impl FnOnce(&Rewrite<'_>) -> T) -> T {
         let spill = |bytes| self.scratch.place(bytes, &self.path);
         write(&Rewrite { sharing, time: now(), threads: self.threads, spill: &spill })
     }
 
-    /// Records what the archive of `repository` builds on, if there is one.
+    /// Records the base of the archive of `repository`, or that it has none.
     pub(crate) fn note_base(&self, catalog: &mut Catalog, repository: &Repository) -> Result<()> {
         let path = std::path::absolute(self.archive_path(repository))?;
         if !path.exists() {

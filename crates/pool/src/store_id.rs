@@ -1,4 +1,4 @@
-//! The id of a store, in a file of it: a catalog knows by it that the store is the one with its archives.
+//! The id of a store, in a file in it. By the id, a catalog knows that the store holds its archives.
 
 use std::fs::Permissions;
 use std::hash::{BuildHasher, RandomState};
@@ -11,14 +11,14 @@ use weir_ground::FileError;
 
 use crate::error::{Error, Result};
 
-/// The file that identifies a store, below it.
+/// The file in a store that identifies it.
 pub const STORE_ID_NAME: &str = ".store-id";
 
-/// Returns `catalog` if `store` is the one that it knows. A store that is not mounted has no id: nothing is
+/// Returns `catalog` if `store` is the store that it knows. A store that is not mounted has no id: nothing is
 /// cloned into the empty folder in its place.
 ///
 /// # Errors
-/// If the catalog knows another store, or knows one and there is none.
+/// If the catalog knows another store, or the store that it knows is missing.
 pub fn claim(mut catalog: Catalog, store: &Path) -> Result<Catalog> {
     match catalog.store()? {
         Some(known) if read(store)?.is_none() => {
@@ -31,7 +31,7 @@ pub fn claim(mut catalog: Catalog, store: &Path) -> Result<Catalog> {
     }
 }
 
-/// Returns the id of `store`, which is made if it has none.
+/// Returns the id of `store`. Makes one if it has none.
 ///
 /// # Errors
 /// If the file cannot be read or written.
@@ -42,11 +42,11 @@ pub fn read_or_make(store: &Path) -> Result<String> {
     let path = store.join(STORE_ID_NAME);
     let fail = FileError::on("write", &path);
     let id = format!("{:016x}{:016x}", RandomState::new().hash_one(0), RandomState::new().hash_one(1));
-    // No secret: all who may read the pool need it.
+    // The id is not a secret: every process that reads the pool needs it.
     let readable = Permissions::from_mode(0o644);
     let mut new = tempfile::Builder::new().permissions(readable).tempfile_in(store).map_err(fail)?;
     writeln!(new, "{id}").and_then(|()| new.as_file().sync_all()).map_err(fail)?;
-    // Whole or not at all, and the first of two stays.
+    // The file is written completely or not at all, and the first of two processes wins.
     match new.persist_noclobber(&path) {
         Ok(_) => Ok(id),
         Err(e) if e.error.kind() == io::ErrorKind::AlreadyExists => read_or_make(store),

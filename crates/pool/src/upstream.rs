@@ -1,4 +1,4 @@
-//! URLs that can be registered, and the names that repositories get by them.
+//! Checks URLs to register, and gives repositories names by them.
 
 use std::path::{Component, Path};
 
@@ -9,13 +9,13 @@ use crate::error::{Error, Result};
 use crate::files::SUFFIX;
 use crate::names::check_name;
 
-/// Forges where a repository is an owner and a name, and nothing else.
+/// Forges where the path of a repository is always an owner and a name.
 const OWNER_AND_NAME: [&str; 3] = ["github.com", "codeberg.org", "bitbucket.org"];
 
-/// Refuses a URL that cannot be a repository's, though it has the form of one: an owner, or a page.
+/// Refuses a URL that looks like a repository's but cannot be one: it names an owner, or a page.
 ///
 /// # Errors
-/// If it is one of those, or no URL.
+/// If it is such a URL, or not a URL at all.
 pub fn check_url(text: &str) -> Result<()> {
     let url = Url::parse(text)?;
     let refuse = |why: String| Err(Error::Refused(why));
@@ -65,16 +65,16 @@ pub fn check_url(text: &str) -> Result<()> {
     }
 }
 
-/// Returns what the catalog adds for the upstream at `url`, under `name` or a name that the URL gives.
+/// Returns the entry that the catalog adds for the upstream at `url`, under `name` or the URL's default name.
 ///
 /// # Errors
-/// If one of them is invalid.
+/// If the URL or the name is invalid.
 pub fn entry(url: &str, name: Option<&str>) -> Result<NewRepository> {
     let parsed = Url::parse(url)?;
     let mut kept = url.to_owned();
     let mut default = parsed.default_name();
     if parsed.scheme == Scheme::Local {
-        // Relative to where the command was run; the mirror runs elsewhere.
+        // The path is relative to where the command was run. The mirror runs elsewhere.
         let mut absolute = std::path::absolute(parsed.local_path())?;
         if absolute.components().any(|part| part == Component::ParentDir)
             && let Ok(found) = absolute.canonicalize()

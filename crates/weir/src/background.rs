@@ -1,4 +1,4 @@
-//! What runs beside serving: visits, crawls, and what forges say around repositories.
+//! The work beside serving: visits, crawls, and looks at metadata.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,12 +21,12 @@ use crate::visit_lines::{GOES_ON, log_line, pause_line};
 
 /// How long a mirror loop waits for a catalog that failed.
 pub(crate) const CATALOG_RETRY: Duration = Duration::from_secs(30);
-/// Time between looks for what a wrong clock has written.
+/// Time between checks for times that a wrong clock has written.
 pub(crate) const MEND_TIMES_EVERY: Duration = Duration::from_secs(3600);
-/// Longest sleep between looks at the catalog while watching.
+/// The longest sleep between checks of the catalog while watching.
 const WATCH_SLEEP_MAX: Duration = Duration::from_secs(5);
 
-/// What runs beside serving: visits, and crawls if there are forges.
+/// Starts the work beside serving: visits, and crawls and looks if there are forges.
 pub(crate) fn start_mirror(
     pool: &Pool,
     counters: &Arc<Counters>,
@@ -42,7 +42,7 @@ pub(crate) fn start_mirror(
     let (counters, stopped) = (counters.clone(), stop.clone());
     let metadata_owner = guard.metadata_owner();
     let mut threads = vec![spawn("mirror", move || {
-        // Both whole: a closure takes but the fields it names, and the lock would be let go.
+        // Both as a whole: a closure captures only the fields that it names, and would release the lock.
         let (_hooks, guard) = (hooks, guard);
         again("the mirror loop", &stopped, || {
             mirror_for_ever(&mirror, &mut catalog, &guard.owner, &counters, notifier.as_ref(), &stopped)
@@ -53,7 +53,7 @@ pub(crate) fn start_mirror(
         let stop = stop.clone();
         threads.push(spawn("crawls", move || again("crawls", &stop, || crawl_for_ever(&mut pool, &stop)))?);
     }
-    // Each has limits of its own to wait for.
+    // Each forge has limits of its own to wait for.
     for forge in with_metadata(pool) {
         let mut pool = pool.again()?;
         let stop = stop.clone();
@@ -65,7 +65,7 @@ pub(crate) fn start_mirror(
     Ok(threads)
 }
 
-/// Does `work` until it ends well; what fails is tried again after a while.
+/// Does `work` until it succeeds. After a failure it waits a while.
 fn again(what: &str, stop: &Stop, mut work: impl FnMut() -> Result<()>) {
     while let Err(e) = work() {
         if stop.is_stopped() {
@@ -133,7 +133,7 @@ fn crawl_for_ever(pool: &mut Pool, stop: &Stop) -> Result<()> {
     Ok(())
 }
 
-/// Looks at what is due of a forge until told to stop.
+/// Makes the looks that are due at a forge until told to stop.
 fn look_for_ever(pool: &mut Pool, owner: &str, forge: &ForgeConfig, stop: &Stop) -> Result<()> {
     let report = |name: &str, brought: &LookOutcome| {
         tracing::info!("{}", brought.line(name));
@@ -142,12 +142,13 @@ fn look_for_ever(pool: &mut Pool, owner: &str, forge: &ForgeConfig, stop: &Stop)
     look_at_metadata(pool, owner, forge, None, true, stop, &report).map(|_| ())
 }
 
-/// Forges that tell of such things.
+/// Returns the forges that have metadata.
 pub(crate) fn with_metadata(pool: &Pool) -> Vec<ForgeConfig> {
     pool.config.forge.iter().filter(|forge| forge.has_metadata()).cloned().collect()
 }
 
-/// Looks at what is due of a forge, or at `ids`, once or for ever; says whether a look failed.
+/// Makes the looks that are due at a forge, or those at `ids`, once or for ever. Returns whether a look
+/// failed.
 pub(crate) fn look_at_metadata(
     pool: &mut Pool,
     owner: &str,

@@ -1,4 +1,4 @@
-//! Says in a pool's `weir.toml` where its catalog is, and leaves the rest of the file as it is.
+//! Sets the URL of the catalog in a pool's `weir.toml`, and leaves the rest of the file as it is.
 
 use std::io::Write;
 use std::path::Path;
@@ -8,12 +8,12 @@ use weir_ground::FileError;
 use crate::config::{self, TEMPLATE};
 use crate::error::Result;
 
-/// What a new pool's file says.
+/// Returns the text of a new pool's file.
 pub(crate) fn template(url: Option<&str>) -> String {
     url.and_then(|url| with_url(TEMPLATE, Some(url))).unwrap_or_else(|| TEMPLATE.to_owned())
 }
 
-/// Sets `catalog.url` in `file`, or unsets it; says whether that could be done.
+/// Sets or unsets `catalog.url` in `file`. Returns whether that could be done.
 pub(crate) fn set(file: &Path, url: Option<&str>) -> Result<bool> {
     let failed = |action| FileError::on(action, file);
     let text = match std::fs::read_to_string(file) {
@@ -23,7 +23,7 @@ pub(crate) fn set(file: &Path, url: Option<&str>) -> Result<bool> {
     let Some(changed) = with_url(&text, url) else { return Ok(false) };
     let folder = file.parent().unwrap_or(Path::new("."));
     let mut new = tempfile::NamedTempFile::new_in(folder).map_err(failed("write"))?;
-    // What is made is for its owner only, as a URL with a password must be.
+    // A new file is for its owner only, as a URL with a password requires.
     if let Ok(metadata) = file.metadata()
         && !url.is_some_and(has_password)
     {
@@ -34,7 +34,7 @@ pub(crate) fn set(file: &Path, url: Option<&str>) -> Result<bool> {
     Ok(true)
 }
 
-/// `text` with that URL, if it can be put there by changing one line.
+/// Returns `text` with that URL, if it can be set by changing one line.
 fn with_url(text: &str, url: Option<&str>) -> Option<String> {
     let is_key = |line: &str| {
         line.trim_start_matches('#')
@@ -59,7 +59,7 @@ fn with_url(text: &str, url: Option<&str>) -> Option<String> {
                 None => lines.insert(section + 1, new_line),
             }
         }
-        // Before any other section, as what stands at the top belongs to none.
+        // Before the first section: keys above it belong to no section.
         None => {
             let first =
                 lines.iter().position(|line| line.trim_start().starts_with('[')).unwrap_or(lines.len());
@@ -67,12 +67,12 @@ fn with_url(text: &str, url: Option<&str>) -> Option<String> {
         }
     }
     let changed = lines.join("\n") + "\n";
-    // It is believed only if it reads back as what was meant.
+    // The change counts only if it reads back as intended.
     let is_so = config::parse(&changed, "").is_ok_and(|config| config.catalog.url.as_deref() == url);
     is_so.then_some(changed)
 }
 
-/// Whether a URL holds what not everybody may read.
+/// Returns whether a URL contains a password.
 pub(crate) fn has_password(url: &str) -> bool {
     weir_catalog::redacted(url) != url
 }

@@ -7,7 +7,7 @@ use clap::{Command, CommandFactory};
 
 use crate::cli::Cli;
 
-/// Each command is in one of them.
+/// The groups. Each command is in one of them.
 const GROUPS: [(&str, &[&str]); 7] = [
     ("Set up a pool", &["init", "add", "crawl", "import", "config", "migrate"]),
     ("Keep it up to date", &["mirror", "hint", "set", "pause", "resume", "metadata"]),

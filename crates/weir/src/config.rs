@@ -1,4 +1,4 @@
-//! The configuration file: one TOML, every key optional and documented in `docs/weir.toml`.
+//! The configuration file: one TOML file. Every key is optional and documented in `docs/weir.toml`.
 
 use std::path::{Path, PathBuf};
 
@@ -14,12 +14,12 @@ pub(crate) use crate::config_values::{
 use crate::error::{Error, Result};
 use crate::forges::ForgeConfig;
 
-/// The name of the file in a pool.
+/// The name of the configuration file in a pool.
 pub(crate) const FILE_NAME: &str = "weir.toml";
-/// Bytes of one.
+/// The largest configuration file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// What a new pool's file says.
+/// The text of the file in a new pool.
 pub(crate) const TEMPLATE: &str = include_str!("../../../docs/weir.toml");
 
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -41,7 +41,7 @@ pub(crate) struct Config {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct CatalogConfig {
-    /// Without its password where it is shown.
+    /// The URL of the catalog. It is shown without its password.
     #[serde(serialize_with = "without_password")]
     pub(crate) url: Option<String>,
 }
@@ -245,7 +245,7 @@ pub(crate) struct ServeConfig {
     pub(crate) push_hint: bool,
     pub(crate) trusted_proxies: Vec<String>,
     pub(crate) proxy_protocol: bool,
-    /// What URLs mean: without rules, the name of a repository.
+    /// Rules that map URLs to names of repositories. Without rules, the path of a URL is the name.
     pub(crate) map: Vec<MapConfig>,
 }
 
@@ -306,7 +306,7 @@ pub(crate) struct TokenConfig {
 }
 
 impl AccessConfig {
-    /// The rules in force.
+    /// Returns the access rules in force.
     pub(crate) fn rules(&self) -> std::result::Result<Access, String> {
         let token = |t: &TokenConfig| {
             let nibble = |c: u8| (c as char).to_digit(16).map(|d| d as u8);
@@ -383,7 +383,7 @@ impl Default for ServeConfig {
     }
 }
 
-/// Reads and checks the file at `path`; one that is not there says nothing.
+/// Reads and checks the file at `path`. A missing file stands for an empty one.
 pub(crate) fn load(path: &Path) -> Result<Config> {
     let failed = FileError::on("read", path);
     let Some(text) = weir_repo::read_if_there(path, FILE_BYTES_MAX).map_err(failed)? else {
@@ -399,7 +399,7 @@ pub(crate) fn load(path: &Path) -> Result<Config> {
     Ok(config)
 }
 
-/// Parses and checks `text`; errors name the line.
+/// Parses and checks `text`. Errors name the line.
 pub(crate) fn parse(text: &str, file: &str) -> Result<Config> {
     let mut config: Config = toml::from_str(text).map_err(|e| {
         let place = e.span().map_or(String::new(), |span| {
@@ -420,11 +420,11 @@ pub(crate) fn parse(text: &str, file: &str) -> Result<Config> {
     Ok(config)
 }
 
-/// Something that is wrong with a configuration.
+/// An error in a configuration.
 struct Wrong {
     /// The setting, or the table.
     key: &'static str,
-    /// Which of the tables of that name, from 0 on.
+    /// The index of the table, from 0, among those with the same name.
     table: usize,
     why: String,
 }
@@ -435,8 +435,8 @@ impl From<(&'static str, String)> for Wrong {
     }
 }
 
-/// The line on which `key` is set, or where the table of that name begins: number `table`, from 0 on, if
-/// there are several.
+/// Returns the line on which `key` is set, or where the table of that name begins. If there are several such
+/// tables, `table` is the index of one, from 0.
 fn line_of(text: &str, key: &str, table: usize) -> Option<usize> {
     let header_of =
         |line: &str| line.starts_with('[').then(|| line.trim_matches(['[', ']']).trim().to_owned());
@@ -522,7 +522,7 @@ impl Config {
         Ok(())
     }
 
-    /// Checks what is there any number of times: rules, maps, forges.
+    /// Checks the settings that may occur any number of times: rules, maps, forges.
     fn check_tables(&self) -> std::result::Result<(), Wrong> {
         for (n, rule) in self.mirror.rules.iter().enumerate() {
             rule.check().map_err(|e| Wrong {
@@ -561,7 +561,7 @@ mod tests {
             .collect();
         let mut from_template = parse(&uncommented, "template").unwrap();
         let mut default = Config::default();
-        // These depend on the machine.
+        // These settings depend on the machine.
         (from_template.mirror.threads, default.mirror.threads) = (1, 1);
         for config in [&mut from_template, &mut default] {
             config.serve.computed_max = 1;

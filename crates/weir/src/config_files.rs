@@ -1,4 +1,4 @@
-//! Programs and files that the configuration names, tried as they would be used.
+//! Tries the programs and files that the configuration names, in the way they would be used.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -9,13 +9,13 @@ use weir_serve::Tls;
 
 use crate::config::Config;
 
-/// A key of the configuration, and why what it names cannot be used.
+/// A key of the configuration that names something unusable, and why it cannot be used.
 pub(crate) struct Unusable {
     pub(crate) key: String,
     pub(crate) why: String,
 }
 
-/// All that cannot be used. Hooks run in `store`.
+/// Returns everything that cannot be used. Hooks run in `store`.
 pub(crate) fn unusable(config: &Config, store: &Path) -> Vec<Unusable> {
     let mut found = Vec::new();
     let mut try_out = |key: &str, outcome: Result<(), String>| {
@@ -54,14 +54,14 @@ pub(crate) fn unusable(config: &Config, store: &Path) -> Vec<Unusable> {
     found
 }
 
-/// Files that hold secrets, among those that the configuration names.
+/// Returns the files with secrets that the configuration names.
 pub(crate) fn secret_files(config: &Config) -> Vec<PathBuf> {
     let named = config.serve.tls_key.iter().chain(&config.transport.netrc);
     let of_forges = config.forge.iter().flat_map(|forge| forge.secret_files());
     named.cloned().chain(of_forges.cloned()).collect()
 }
 
-/// Whether everybody on this machine may read the file at `path`, as far as its own mode says.
+/// Returns whether every user of this machine may read the file at `path`, by its own mode.
 pub(crate) fn is_for_everybody(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|m| m.permissions().mode() & 0o004 != 0)
 }
@@ -84,7 +84,7 @@ fn find_program(program: &str, folder: &Path) -> Result<(), String> {
     }
 }
 
-/// The program that a line for the shell starts with; none, if only a shell could tell.
+/// Returns the program that a shell command starts with, or `None` if only a shell could tell.
 fn program_of_line(line: &str) -> Option<&str> {
     let word = line.split_ascii_whitespace().find(|word| !word.contains('='))?;
     (!word.contains(['"', '\'', '\\', '$', '`', '(', '~', '*', '?', '['])).then_some(word)

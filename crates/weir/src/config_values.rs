@@ -1,4 +1,4 @@
-//! Values of the configuration file: sizes, times, patterns of refs, and what holds for some repositories.
+//! Values of the configuration file: sizes, times, patterns of refs, and settings for some repositories.
 
 use std::fmt;
 use std::time::Duration;
@@ -23,7 +23,7 @@ impl Span {
     }
 }
 
-/// Time between visits: one for all, or by how often an upstream changes.
+/// The time between visits: one for all repositories, or chosen by how often an upstream changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IntervalSetting {
     Auto,
@@ -31,7 +31,7 @@ pub(crate) enum IntervalSetting {
 }
 
 impl IntervalSetting {
-    /// In seconds, if it is one for all.
+    /// Returns the interval in seconds, if it is one for all.
     pub(crate) fn fixed_s(self) -> Option<u64> {
         match self {
             IntervalSetting::Auto => None,
@@ -39,7 +39,7 @@ impl IntervalSetting {
         }
     }
 
-    /// As settings of some repositories have it.
+    /// Returns the interval as the settings of a repository hold it.
     pub(crate) fn own(self) -> Interval {
         self.fixed_s().map_or(Interval::Auto, |seconds| Interval::Seconds(seconds.max(1)))
     }
@@ -114,7 +114,7 @@ fn parse_span(text: &str) -> Option<u64> {
     n.checked_mul(factor)
 }
 
-/// A time on the command line, as in the file.
+/// Parses a time on a command line, written as in the file.
 pub(crate) fn span_argument(text: &str) -> std::result::Result<Duration, String> {
     parse_span(text).map(Duration::from_secs).ok_or_else(|| "not a time such as 30s, 5m, 1h or 2d".to_owned())
 }
@@ -181,7 +181,7 @@ impl RefsConfig {
         RefsWanted::parse(&self.0).expect("looked at when it was read")
     }
 
-    /// As settings have them.
+    /// Returns the patterns as the settings of a repository hold them.
     pub(crate) fn patterns(&self) -> Vec<String> {
         self.0.clone()
     }
@@ -210,7 +210,7 @@ impl<'de> Deserialize<'de> for RefsConfig {
     }
 }
 
-/// Secrets, as they are shown.
+/// Writes `***` in place of each secret.
 pub(crate) fn hidden<S: Serializer>(
     secrets: &[String],
     serializer: S,
@@ -218,7 +218,7 @@ pub(crate) fn hidden<S: Serializer>(
     serializer.collect_seq(secrets.iter().map(|_| "***"))
 }
 
-/// What holds for some repositories.
+/// Settings for some repositories.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MirrorRule {
@@ -229,7 +229,7 @@ pub(crate) struct MirrorRule {
 }
 
 impl MirrorRule {
-    /// Says what is wrong, if the rule holds for no repository or says nothing of any.
+    /// Checks that the rule names repositories and sets something. An error says what is wrong.
     pub(crate) fn check(&self) -> std::result::Result<(), String> {
         if self.repositories.is_empty() {
             return Err("it needs at least one pattern of names in 'repositories'".to_owned());

@@ -1,4 +1,4 @@
-//! Listings of forges as people see them: a bar, a line at the end.
+//! Shows listings of forges to people: a bar, and a line at the end.
 
 use std::time::{Duration, Instant};
 
@@ -38,7 +38,7 @@ pub(crate) fn list_forges(
     })
 }
 
-/// How far the listing of a forge has come, on a terminal.
+/// The progress of a forge's listing, on a terminal.
 struct ListingBar {
     bar: ProgressBar,
     began: Instant,

@@ -1,11 +1,11 @@
-//! What the environment says of how upstreams and forges are reached, as curl and git read it.
+//! How to reach upstreams and forges according to the environment, which is read as curl and git read it.
 
 use std::path::{Path, PathBuf};
 
 use weir_transport::{Proxies, RootCerts, SshCommand, roots_in, system_roots};
 
-/// Proxies, as curl finds them: `HTTP_PROXY` in capitals is what a web server sets for a CGI program from a
-/// header of its client's.
+/// Returns the proxies, as curl finds them. `HTTP_PROXY` in capitals does not count: a web server sets it for
+/// a CGI program from a header of the client.
 pub(crate) fn proxies() -> Proxies {
     let named = |names: &[&str]| {
         names.iter().find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
@@ -17,8 +17,8 @@ pub(crate) fn proxies() -> Proxies {
     }
 }
 
-/// Certificate authorities that are believed: those in `ca_file`, those that git's environment names, those
-/// of the system. None, where a file that is named cannot be read.
+/// Returns the trusted certificate authorities: those in `ca_file`, else those that git's environment names,
+/// else those of the system. If a named file cannot be read, none are trusted.
 pub(crate) fn roots(ca_file: Option<&Path>) -> RootCerts {
     let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     match ca_file.map(Path::to_owned).or_else(|| named("GIT_SSL_CAINFO")) {
@@ -33,7 +33,7 @@ pub(crate) fn roots(ca_file: Option<&Path>) -> RootCerts {
     }
 }
 
-/// How ssh is started: as configured, or as git has it.
+/// Returns how to start ssh: as configured, or else as git would start it.
 pub(crate) fn ssh_command(configured: Option<&str>) -> SshCommand {
     let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let line = configured

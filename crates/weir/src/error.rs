@@ -5,7 +5,7 @@ use std::path::PathBuf;
 /// A failure of a command.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// Writing to the terminal, or anything of the system without a better name.
+    /// Writing to the terminal failed, or another system call without a better name.
     #[error(transparent)]
     Io(#[from] std::io::Error),
     /// Something about one file.
@@ -14,28 +14,28 @@ pub(crate) enum Error {
     /// There is no pool.
     #[error("there is no pool at '{}'; make one with 'weir init', or name another with --pool", .0.display())]
     NoPool(PathBuf),
-    /// The configuration.
+    /// The configuration is wrong.
     #[error("{0}")]
     Config(String),
-    /// The catalog.
+    /// The catalog failed.
     #[error(transparent)]
     Catalog(#[from] weir_catalog::Error),
-    /// `weir clone`.
+    /// `weir clone` failed.
     #[error(transparent)]
     Clone(#[from] weir_clone::Error),
-    /// The pool's archives.
+    /// An operation on the pool's archives failed.
     #[error(transparent)]
     Pool(#[from] weir_pool::Error),
-    /// Visits.
+    /// The mirror loop failed.
     #[error(transparent)]
     Mirror(#[from] weir_mirror::RunError),
-    /// Metadata of forges.
+    /// Mirroring metadata failed.
     #[error(transparent)]
     Metadata(#[from] weir_metadata::Error),
-    /// A URL.
+    /// A URL is invalid.
     #[error(transparent)]
     Url(#[from] weir_transport::UrlError),
-    /// Anything with a message of its own.
+    /// Any failure with a message of its own.
     #[error("{0}")]
     Message(String),
 }

@@ -1,4 +1,4 @@
-//! Tokens of forges for clones from them.
+//! Tokens of forges as credentials of clones.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use weir_transport::{CredentialSource, Credentials, Url};
 use crate::error::Result;
 use crate::forges::ForgeConfig;
 
-/// Of one forge.
+/// The credentials of one forge.
 struct OfForge {
     config: ForgeConfig,
     user: &'static str,
     app: Option<AppTokens>,
 }
 
-/// Of all that are configured. Each goes to the host of its forge, and nowhere else.
+/// The credentials of all configured forges. Each is sent to the host of its forge, and nowhere else.
 pub(crate) struct ForgeCredentials(Vec<OfForge>);
 
 impl ForgeCredentials {
@@ -31,7 +31,7 @@ impl ForgeCredentials {
     }
 }
 
-/// Tokens of the App of a forge, if it has one.
+/// Returns the tokens of a forge's App, if it has one.
 fn app_of(config: &ForgeConfig) -> Result<Option<AppTokens>> {
     let Some(app) = config.app()? else { return Ok(None) };
     Ok(Some(AppTokens::new(Api::new(ApiOptions {
@@ -67,7 +67,7 @@ impl CredentialSource for ForgeCredentials {
     }
 }
 
-/// Whether `url` lies below `base`.
+/// Returns whether `url` lies below `base`.
 fn is_below(url: &str, base: &str) -> bool {
     let base = base.trim_end_matches('/');
     let is_start = url.get(..base.len()).is_some_and(|start| start.eq_ignore_ascii_case(base));

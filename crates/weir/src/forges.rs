@@ -1,4 +1,4 @@
-//! Forges as the configuration names them (`[[forge]]`).
+//! Forges as the configuration describes them (`[[forge]]`).
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -32,48 +32,49 @@ pub(crate) enum ForgeKind {
     Folder,
 }
 
-/// What repositories a forge lists, and which of them are mirrored.
+/// Which repositories a forge lists, and which of them are mirrored.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ForgeConfig {
     #[serde(rename = "type")]
     pub(crate) kind: ForgeKind,
-    /// Of the web site; of a manifest; a path, for a folder.
+    /// The URL of the web site or of the manifest; for a folder, its path.
     pub(crate) url: String,
     name: Option<String>,
-    /// Where the paths of a manifest lie, if not at its URL's host.
+    /// The base of the paths in a manifest, if it is not the host of the manifest's URL.
     site: Option<String>,
     /// Further hosts that clone URLs may lead to.
     #[serde(default)]
     clone_from: Vec<String>,
     #[serde(default)]
     owners: Vec<String>,
-    /// As one asks GitHub's search; instead of owners.
+    /// Search terms of GitHub's repository search, instead of owners.
     #[serde(default)]
     search: Vec<String>,
     #[serde(default)]
     wikis: bool,
     #[serde(default)]
     pub(crate) accounts: bool,
-    /// What is taken of what is said around repositories.
+    /// Which kinds of metadata are mirrored.
     #[serde(default)]
     metadata: Vec<MetadataKind>,
     /// Which refs of its repositories are mirrored.
     pub(crate) refs: Option<RefsConfig>,
-    /// As `transport.ca_file` says.
+    /// The value of `transport.ca_file`.
     #[serde(skip)]
     pub(crate) ca_file: Option<PathBuf>,
-    /// Hidden where the configuration is shown.
+    /// Replaced by `***` where the configuration is shown.
     #[serde(default, serialize_with = "hidden")]
     tokens: Vec<String>,
     #[serde(default)]
     token_files: Vec<PathBuf>,
-    /// A GitHub App: its client id or number, its private key, and installations (all, if none are named).
+    /// A GitHub App: its client id or number, its private key, and its installations (all, if none are
+    /// given).
     app: Option<String>,
     app_key_file: Option<PathBuf>,
     #[serde(default)]
     app_installations: Vec<u64>,
-    /// Whether clones from its host may use them.
+    /// Whether clones from its host may use its tokens.
     #[serde(default = "yes")]
     clone_with_tokens: bool,
     #[serde(default)]
@@ -119,8 +120,8 @@ fn a_day() -> Span {
 }
 
 impl ForgeConfig {
-    /// How GitHub is configured, under the name `name` if it is given; as it is without a configuration if
-    /// there is none in `all`. Other forges of that type have other repositories.
+    /// Returns the configuration of GitHub in `all`, under the name `name` if it is given. If none is
+    /// configured, returns the default one. Other forges of that type have other repositories.
     pub(crate) fn github_of(
         all: &[ForgeConfig],
         name: Option<&str>,
@@ -145,13 +146,13 @@ impl ForgeConfig {
         }
     }
 
-    /// Whether it belongs to one of the owners that are listed, if only some are.
+    /// Returns whether a repository belongs to one of the configured owners, or no owners are configured.
     pub(crate) fn is_of_owners(&self, listed: &Listed) -> bool {
         let owner = listed.full_name.split('/').next().unwrap_or_default();
         self.owners.is_empty() || self.owners.iter().any(|o| o.eq_ignore_ascii_case(owner))
     }
 
-    /// What is wrong with it, if something is.
+    /// Checks the settings. An error says what is wrong.
     pub(crate) fn check(&self) -> std::result::Result<(), String> {
         check_name(&self.name()).map_err(|e| format!("{e}; set 'name'"))?;
         self.include.iter().chain(&self.exclude).try_for_each(|pattern| check_pattern(pattern))?;
@@ -193,18 +194,19 @@ impl ForgeConfig {
         }
     }
 
-    /// Whether it tells of issues, pull requests and releases at all.
+    /// Returns whether the forge has issues, pull requests and releases that weir can read.
     pub(crate) fn has_metadata(&self) -> bool {
         matches!(self.kind, ForgeKind::Github | ForgeKind::Gitea | ForgeKind::Gitlab)
     }
 
-    /// Whether metadata is taken of all repositories of which nothing else is said, and what of it.
+    /// Returns whether metadata is mirrored of all repositories without a setting of their own, and which
+    /// kinds.
     pub(crate) fn metadata(&self) -> (bool, Vec<MetadataKind>) {
         let all = vec![MetadataKind::Issues, MetadataKind::Pulls, MetadataKind::Releases];
         if self.metadata.is_empty() { (false, all) } else { (true, self.metadata.clone()) }
     }
 
-    /// What a clone from it shows as a user's name beside a token; `None` if none is shown.
+    /// Returns the user name that a clone sends with a token; `None` if clones send no token.
     pub(crate) fn clone_user(&self) -> Option<&'static str> {
         self.clone_with_tokens.then_some(())?;
         match self.kind {
@@ -215,8 +217,8 @@ impl ForgeConfig {
         }
     }
 
-    /// A forge says what to clone, not what to open: no file of this machine, and no other host, for which
-    /// there may be a password.
+    /// Checks that a clone URL from the forge leads to an allowed host. It must not name a file of this
+    /// machine, nor another host, for which there may be a password.
     fn check_clone_url(&self, clone_url: &str) -> std::result::Result<(), String> {
         if self.kind == ForgeKind::Folder {
             return Ok(());
@@ -236,7 +238,7 @@ impl ForgeConfig {
         ))
     }
 
-    /// Its tokens, those in files too.
+    /// Returns its tokens, including those in files.
     pub(crate) fn tokens(&self) -> Result<Vec<String>> {
         let mut tokens = self.tokens.clone();
         for file in &self.token_files {
@@ -251,14 +253,14 @@ impl ForgeConfig {
         Ok(tokens)
     }
 
-    /// How its API is connected to: as upstreams are.
+    /// Returns how to connect to its API: with the proxies and certificates used for upstreams.
     pub(crate) fn connect(&self) -> Result<Connect> {
         let proxy = proxies().of_http(self.url.starts_with("https://")).map_err(Error::Message)?;
         let roots = roots(self.ca_file.as_deref());
         Ok(Box::new(move |config| http_client(config, proxy.clone(), roots.clone())))
     }
 
-    /// Its App, with the URL of its API.
+    /// Returns its App, with the URL of its API.
     pub(crate) fn app(&self) -> Result<Option<(GitHubApp, String)>> {
         let (Some(app), Some(file)) = (&self.app, &self.app_key_file) else { return Ok(None) };
         let pem = std::fs::read(file).map_err(FileError::on("read", file))?;
@@ -267,12 +269,12 @@ impl ForgeConfig {
         Ok(Some((app, GitHub::rest(&self.url))))
     }
 
-    /// Files that hold its tokens and keys.
+    /// Returns the files that hold its tokens and keys.
     pub(crate) fn secret_files(&self) -> impl Iterator<Item = &PathBuf> {
         self.token_files.iter().chain(&self.app_key_file)
     }
 
-    /// The forge itself, asked once and not waited for.
+    /// Opens the forge with one try for each request, and without waiting for rate limits.
     pub(crate) fn open_once(&self) -> Result<Box<dyn Forge>> {
         self.open_with(1, Box::new(|time: Duration| time.is_zero()))
     }
@@ -292,7 +294,7 @@ impl ForgeConfig {
         let owners = self.owners.clone();
         let scheme = self.url.split("://").next().unwrap_or("https");
         let host = format!("{scheme}://{}", host_of(&self.url));
-        // Where paths of repositories lie: cgit and Gerrit serve them themselves.
+        // The base of the paths of repositories. cgit and Gerrit serve the repositories themselves.
         let site = self.site.clone().unwrap_or_else(|| match self.kind {
             ForgeKind::Cgit | ForgeKind::Gerrit => self.url.clone(),
             _ => host,
@@ -318,7 +320,7 @@ impl CrawlSource for ForgeConfig {
             ForgeKind::Folder => {
                 Path::new(&self.url).file_name().map_or("folder".into(), |n| n.to_string_lossy().into_owned())
             }
-            // As repositories of such a host are called.
+            // Repositories of this host get the same prefix when they are added by URL.
             _ => host_of(&self.url).replace(':', "_"),
         })
     }
@@ -348,7 +350,7 @@ impl CrawlSource for ForgeConfig {
             return Ok(None);
         }
         let name = format!("{}/{}", self.name(), listed.full_name);
-        // Names like .github are common there; the archive's path has no dot.
+        // Names like .github are common there. The archive's path omits the dot.
         let undotted: Vec<&str> =
             name.split('/').map(|part| part.strip_prefix('.').unwrap_or(part)).collect();
         if name.split('/').any(|part| part == ".git") {
@@ -394,7 +396,7 @@ impl CrawlSource for ForgeConfig {
     }
 }
 
-/// Whether `text` begins with a date as forges write them (RFC 3339).
+/// Returns whether `text` begins with a date as forges write it (RFC 3339).
 fn is_date(text: &str) -> bool {
     let is_digits = |text: &str, len| text.len() == len && text.bytes().all(|c| c.is_ascii_digit());
     let day = text.split('T').next().unwrap_or(text);

@@ -1,8 +1,8 @@
 //! Hooks: a fixed number of long-lived programs that read updates as lines of JSON, and answer each with a
 //! line.
 //!
-//! Updates wait in the catalog, where they were put in the transaction that wrote their visits down, until
-//! they are answered: a hook hears of each at least once, whatever is killed.
+//! Updates wait in the catalog until they are answered. They are stored in the transaction that records their
+//! visits, so a hook receives each at least once, even if processes are killed.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -23,20 +23,21 @@ use crate::config::HooksConfig;
 use crate::error::Result;
 use crate::pool::Pool;
 
-/// How often an update is given to a program that ends or says nothing, before it is given up.
+/// How often an update is sent to a program that ends or does not answer, before it is given up.
 const TRIES: u32 = 3;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Updates that are read at a time.
+/// Updates read from the catalog at a time.
 const BATCH: usize = 100;
-/// Bytes of an answer.
+/// The longest answer, in bytes.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
-/// What a program may take to end when there is nothing more to read.
+/// How long a program may take to end after its input is closed.
 pub(crate) const GOODBYE: Duration = Duration::from_secs(5);
 
-/// Programs that are told of updates.
+/// The programs that receive updates.
 pub(crate) struct Hooks {
     machine: String,
-    /// Whether this process tells. Another may: what is recorded here waits for it in the catalog.
+    /// Whether this process passes updates on. If another one does, updates recorded here wait for it in the
+    /// catalog.
     tells: bool,
     /// Set while the program cannot be started.
     is_missing: Arc<AtomicBool>,
@@ -45,8 +46,8 @@ pub(crate) struct Hooks {
 }
 
 impl Hooks {
-    /// Starts what the configuration says, for updates recorded by `machine`; nothing if it says nothing. One
-    /// process of a pool tells; another takes its place when it ends.
+    /// Starts the configured programs for updates recorded by `machine`. Returns `None` if none are
+    /// configured. Only one process of a pool passes updates on; another takes its place when it ends.
     pub(crate) fn start(pool: &Pool, machine: &str) -> Result<Option<Hooks>> {
         let config = &pool.config.hooks;
         if config.post_update.is_empty() {
@@ -86,8 +87,8 @@ impl Hooks {
         Ok(Some(Hooks { machine: machine.to_owned(), tells, is_missing, stop, workers }))
     }
 
-    /// Waits until all is told, unless `is_stopped` says to leave the rest for the next time, or there is
-    /// nobody to tell.
+    /// Waits until all updates are passed on. Returns early if `is_stopped` returns true or the programs are
+    /// gone; the rest waits for the next time.
     pub(crate) fn finish(self, catalog: &Catalog, is_stopped: impl Fn() -> bool) -> Result<()> {
         let is_told =
             || self.workers.iter().all(JoinHandle::is_finished) || self.is_missing.load(Ordering::Relaxed);
@@ -148,10 +149,10 @@ impl HookWorker {
         Ok(count)
     }
 
-    /// Tells a program of an update; false if it is to be told later.
+    /// Sends an update to a program. Returns false if it must be sent later.
     fn tell(&mut self, update: &Update) -> bool {
         let archive = self.store.join(&update.path);
-        // A program, and the log, need no password of an upstream.
+        // Neither a program nor the log needs the password of an upstream.
         let url = Url::parse(&update.url).map_or_else(|_| update.url.clone(), |url| url.without_userinfo());
         let line = serde_json::json!({ "event": "update", "id": update.id, "name": update.name, "url": url,
             "archive": archive,
@@ -178,7 +179,7 @@ impl HookWorker {
                         Err(why) => why,
                     }
                 }
-                // Without its program no update can be told: they wait.
+                // Without the program, updates wait.
                 Err(e) => {
                     tracing::error!(
                         "cannot start the hook '{}': {e}; updates wait for it",
@@ -200,12 +201,12 @@ impl HookWorker {
     }
 }
 
-/// What a program says went wrong: `{"error": "..."}`.
+/// Returns the error that a program reports: `{"error": "..."}`.
 pub(crate) fn error_of(answer: &str) -> Option<String> {
     Some(serde_json::from_str::<serde_json::Value>(answer).ok()?.get("error")?.to_string())
 }
 
-/// A program that runs.
+/// A running program.
 pub(crate) struct Program {
     child: Child,
     input: Option<ChildStdin>,
@@ -215,7 +216,8 @@ pub(crate) struct Program {
 impl Program {
     pub(crate) fn start(words: &[String], folder: &Path) -> std::io::Result<Program> {
         let mut command = Command::new(&words[0]);
-        // A group of its own: an interrupt from the terminal is for weir, which ends it when it has answered.
+        // A process group of its own: an interrupt from the terminal is for weir, which ends the program
+        // after its answer.
         command
             .args(&words[1..])
             .current_dir(folder)
@@ -224,7 +226,7 @@ impl Program {
             .stdout(Stdio::piped());
         let mut child = command.spawn()?;
         let (input, output) = (child.stdin.take(), child.stdout.take().expect("piped above"));
-        // A program that says more than it is asked waits for somebody to listen.
+        // A program that writes more than its answers blocks until they are read.
         let (sender, answers) = sync_channel(1);
         let listening = spawn("hook output", move || {
             let mut output = BufReader::new(output);
@@ -246,14 +248,14 @@ impl Program {
         Ok(Program { child, input, answers })
     }
 
-    /// The answer to `line`.
+    /// Sends `line`, and returns the answer.
     pub(crate) fn ask(
         &mut self,
         line: &str,
         timeout: Duration,
         is_stopped: impl Fn() -> bool,
     ) -> std::result::Result<String, String> {
-        // A line that nobody asked for would be taken for the answer.
+        // A line that was not requested would be taken for the answer.
         if let Ok(unasked) = self.answers.try_recv() {
             return Err(format!(
                 "said '{}' unasked: it answers each line with one",
@@ -263,7 +265,7 @@ impl Program {
         let input = self.input.as_mut().expect("open until the end");
         writeln!(input, "{line}").and_then(|()| input.flush()).map_err(|e| format!("does not read: {e}"))?;
         let until = Instant::now() + timeout;
-        // When weir ends, what was begun is waited for a little.
+        // When weir ends, it waits a little for the current answer.
         let mut stopped_since = None;
         loop {
             match self.answers.recv_timeout(LOOK_EVERY / 5) {
@@ -282,7 +284,7 @@ impl Program {
         }
     }
 
-    /// Ends it: it has nothing more to read.
+    /// Closes the program's input, and waits a while for its end.
     pub(crate) fn end(mut self) {
         self.input = None;
         let until = Instant::now() + GOODBYE;
@@ -294,7 +296,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // What it has started, too.
+        // Kills the processes that it has started, too.
         if let (Ok(None), Ok(group)) = (self.child.try_wait(), i32::try_from(self.child.id())) {
             let _ = nix::sys::signal::killpg(
                 nix::unistd::Pid::from_raw(group),

@@ -1,9 +1,9 @@
-//! States that lists show, and what lists are sorted by.
+//! The states that lists show, and the keys that lists are sorted by.
 
 use clap::ValueEnum;
 use weir_catalog::Repository;
 
-/// What one has to know of a repository first.
+/// The most important state of a repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RepositoryState {
     /// The last visit succeeded
@@ -35,7 +35,7 @@ impl RepositoryState {
             (Some(_), None) => RepositoryState::Failed,
             (None, Some(_)) if r.lfs_missing > 0 => RepositoryState::Incomplete,
             (None, Some(_)) => RepositoryState::Ok,
-            // One that was adopted.
+            // The repository was adopted.
             (None, None) if r.seq.is_some() => RepositoryState::Ok,
             (None, None) => RepositoryState::New,
         }
@@ -46,7 +46,7 @@ impl RepositoryState {
     }
 }
 
-/// What `ls` sorts by.
+/// The keys that `ls` sorts by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SortKey {
     /// Name, in byte order

@@ -12,7 +12,7 @@ use weir_serve::serve_blocking;
 use weir_transport::{LocalServer, LocalStream};
 use weir_upload::{UploadOptions, UploadPack, Version};
 
-/// Serves what a local path names.
+/// Serves the repository at a local path.
 pub(crate) struct LocalUpstreams;
 
 impl LocalServer for LocalUpstreams {
@@ -30,7 +30,7 @@ impl LocalServer for LocalUpstreams {
     }
 }
 
-/// Serves clones as if they were what they were cloned from.
+/// Serves clones as if they were their upstreams.
 pub(crate) struct LocalClones;
 
 impl LocalServer for LocalClones {
@@ -49,7 +49,7 @@ fn serve(repo: Repo) -> Result<LocalStream, String> {
     spawn("local upstream", move || {
         let mut machine = UploadPack::new(repo, Version::V2, UploadOptions::default());
         let (mut input, mut output) = (&theirs, &theirs);
-        // If the other end hangs up, that is its own affair.
+        // If the other end hangs up, that is no error here.
         let _ = serve_blocking(&mut machine, &mut input, &mut output, &AtomicBool::new(false), &|_| {});
     })
     .map_err(fail)?;

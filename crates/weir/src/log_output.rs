@@ -1,4 +1,4 @@
-//! Lines as git-daemon writes them, to where they are asked for.
+//! Writes lines in git-daemon's format to the chosen place.
 
 use std::ffi::CString;
 
@@ -34,11 +34,11 @@ impl Log {
     }
 }
 
-/// A writer for `tracing` that goes the same way. What others have named is in it: each event stays one line,
-/// and steers no terminal.
+/// A writer for `tracing` that writes to the same place. Events contain text from outside: each stays one
+/// line, and cannot control a terminal.
 pub(crate) struct LogWriter {
     pub(crate) log: Log,
-    /// Whether events come with colours.
+    /// Whether events contain colours.
     pub(crate) is_coloured: bool,
 }
 
@@ -60,7 +60,8 @@ impl std::io::Write for LogWriter {
     }
 }
 
-/// `line` with nothing that steers a terminal but colours (ECMA-48, SGR), which a log line has of its own.
+/// Returns `line` without anything that controls a terminal, except colours (ECMA-48, SGR), which log lines
+/// use.
 fn but_for_colours(line: &str) -> String {
     let mut shown = String::with_capacity(line.len());
     let mut rest = line;

@@ -1,9 +1,9 @@
 //! weir: mirrors git repositories into one-file archives and serves them.
 //!
-//! The only crate that reads flags, environment and configuration, and prints to a terminal. Each subcommand
-//! is a module in `commands`; what it does is done by the libraries below.
+//! This is the only crate that reads flags, environment and configuration, and that prints to a terminal.
+//! Each subcommand is a module in `commands`. The libraries below do its work.
 
-/// Writes a line to standard error, as well as it can: that it cannot is no reason to end.
+/// Writes a line to standard error. A failure is ignored: it is no reason to end.
 macro_rules! warn_line {
     ($($text:tt)*) => {{
         use std::io::Write as _;
@@ -53,7 +53,7 @@ use crate::commands::log_destination;
 use crate::error::Error;
 use crate::log_output::{Log, LogWriter};
 
-/// The command line. Called by the name of one of git's programs, weir is that program.
+/// Returns the command line. Called by the name of one of git's programs, weir acts as that program.
 fn arguments() -> Vec<std::ffi::OsString> {
     let mut words: Vec<_> = std::env::args_os().collect();
     let name =
@@ -64,8 +64,8 @@ fn arguments() -> Vec<std::ffi::OsString> {
     words
 }
 
-/// Lets threads share what the allocator keeps for the next work. glibc has eight arenas for each processor,
-/// and each keeps what its largest work took: a server of long lists of refs held a GiB of nothing.
+/// Lets threads share the memory that the allocator keeps. By default, glibc has eight arenas for each
+/// processor, and each keeps what its largest work took: a server of long lists of refs held an unused GiB.
 fn share_arenas() {
     #[cfg(target_env = "gnu")]
     {
@@ -95,7 +95,7 @@ fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::try_from_env("WEIR_LOG").unwrap_or_else(|_| level.into());
     let log = match &cli.command {
         Command::Daemon(args) => log_destination(args),
-        // Standard error is the client's terminal, or the web server's log.
+        // Standard error leads to the client's terminal, or to the web server's log.
         _ => Log::Stderr,
     };
     let ansi = color && log == Log::Stderr;
@@ -108,7 +108,7 @@ fn main() -> ExitCode {
         .init();
     match commands::run(cli) {
         Ok(code) => code,
-        // The reader went away (`weir ls | head`): nothing to complain about.
+        // The reader went away (`weir ls | head`): that is not an error.
         Err(Error::Io(e)) if e.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(e) => {
             let red = if color { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };

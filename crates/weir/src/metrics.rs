@@ -1,4 +1,4 @@
-//! Numbers for monitors, in Prometheus's text format (prometheus.io/docs/instrumenting/exposition_formats).
+//! Metrics in Prometheus's text format (prometheus.io/docs/instrumenting/exposition_formats).
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,10 +11,10 @@ use weir_mirror::{Event, Failure, Visited};
 use crate::error::Result;
 use crate::pool::{Pool, now, space};
 
-/// The catalog is asked no more often: of millions of repositories that takes seconds.
+/// The least time between queries of the catalog: with millions of repositories they take seconds.
 const AGE_MAX: Duration = Duration::from_secs(60);
 
-/// What the mirror loop of this process has done.
+/// The results of the mirror loop of this process.
 #[derive(Default)]
 pub(crate) struct Counters {
     unchanged: AtomicU64,
@@ -24,7 +24,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// Counts what happens during a run.
+    /// Counts the result of a visit.
     pub(crate) fn count(&self, event: &Event<'_>) {
         let Event::Ended(_, result, _) = event else { return };
         let result: &std::result::Result<Visited, Failure> = result;
@@ -40,7 +40,7 @@ impl Counters {
     }
 }
 
-/// Makes the text.
+/// Writes the metrics.
 pub(crate) struct Metrics {
     catalog: Mutex<(Catalog, Option<(Instant, String)>)>,
     store: std::path::PathBuf,
@@ -90,7 +90,7 @@ impl Metrics {
                 *last = Some((Instant::now(), text.clone()));
                 text
             }
-            // What it said last would be taken for what is.
+            // The last answer would pass for the current state.
             Err(e) => {
                 tracing::error!("metrics: {e}");
                 let mut text = String::new();

@@ -1,4 +1,4 @@
-//! Taking part in mirroring a pool: whoever is first cleans up after those that were killed.
+//! Takes part in mirroring a pool. The first process cleans up after those that were killed.
 
 use std::path::Path;
 
@@ -10,7 +10,8 @@ use crate::error::Result;
 use crate::hooks::Hooks;
 use crate::pool::{MIRROR_LOCK_NAME, Pool, now};
 
-/// What this machine's processes call themselves in `catalog`: machines of a fleet know only of their own.
+/// Returns the prefix of the names of this machine's processes in `catalog`. Machines of a fleet know only
+/// their own processes.
 pub(crate) fn machine_of(catalog: &Catalog) -> Result<String> {
     Ok(match catalog.is_remote() {
         true => format!("{}/", nix::unistd::gethostname().map_err(std::io::Error::from)?.display()),
@@ -18,16 +19,17 @@ pub(crate) fn machine_of(catalog: &Catalog) -> Result<String> {
     })
 }
 
-/// A process that mirrors: what it leases is known by a name of its own.
+/// A process that mirrors. It leases under a name of its own.
 pub(crate) struct MirrorGuard {
     pub(crate) owner: String,
-    /// What the owners of this machine begin with: nothing, if there is one machine only.
+    /// The prefix of the owners of this machine; empty if there is only one machine.
     pub(crate) machine: String,
     _lock: std::fs::File,
 }
 
 impl MirrorGuard {
-    /// Takes part. If nobody else does, leases that are still there belonged to a process that was killed.
+    /// Takes part. If no other process mirrors, leases that still exist belonged to a process that was
+    /// killed.
     pub(crate) fn take(pool: &Pool) -> Result<MirrorGuard> {
         if pool.catalog.is_remote() {
             check_locks(&pool.store.path)?;
@@ -40,7 +42,7 @@ impl MirrorGuard {
             let mut catalog = pool.another_catalog()?;
             catalog.release_all(&machine)?;
             mend_times(&mut catalog)?;
-            // Nothing waits for it: the store may be large.
+            // In a thread that nothing waits for: the store may be large.
             let store = pool.store.path.clone();
             std::thread::Builder::new().name("stale".to_owned()).spawn(move || remove_stale(&store))?;
         }
@@ -48,19 +50,19 @@ impl MirrorGuard {
         Ok(MirrorGuard { owner: format!("{machine}{}-{}", std::process::id(), now()), machine, _lock: lock })
     }
 
-    /// Returns the name under which this process leases looks at what forges say: visits give back all that
-    /// the other name has leased.
+    /// Returns the name under which this process leases looks. It is a name of its own, because visits
+    /// release everything that is leased under theirs.
     pub(crate) fn metadata_owner(&self) -> String {
         format!("{}-metadata", self.owner)
     }
 
-    /// The hooks that are told of what is mirrored.
+    /// Starts the hooks that receive the updates of this machine.
     pub(crate) fn hooks(&self, pool: &Pool) -> Result<Option<Hooks>> {
         Hooks::start(pool, &self.machine)
     }
 }
 
-/// Removes what processes that were killed left half-written below `store`.
+/// Removes the half-written files that killed processes left below `store`.
 fn remove_stale(store: &Path) {
     match weir_archive::remove_stale(store) {
         Ok((removed, unread)) => {
@@ -79,7 +81,7 @@ fn remove_stale(store: &Path) {
     }
 }
 
-/// What a clock that was ahead has put off is due again.
+/// Makes due again what a clock that was ahead has put off.
 pub(crate) fn mend_times(catalog: &mut Catalog) -> Result<()> {
     let mended = catalog.mend_times(now())?;
     if mended > 0 {

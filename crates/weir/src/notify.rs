@@ -1,6 +1,5 @@
-//! Notifications: a long-lived program is told what its keeper wants to hear of: failures that are new and
-//! what is well again, pauses, damage. Unlike updates they are told once, by whoever finds them, and not
-//! kept.
+//! Notifications: a long-lived program receives new failures, recoveries, pauses and damage. Unlike updates,
+//! they are sent once, by the process that finds them, and are not stored.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -16,12 +15,12 @@ use crate::hooks::{GOODBYE, Program, error_of};
 use crate::output;
 use crate::pool::{Pool, now};
 
-/// Notifications that wait for the program; more are counted, and left out.
+/// The number of notifications that wait for the program. Further ones are dropped, with a warning.
 const WAITING_MAX: usize = 1000;
 /// Time before a program that ended is started again.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// Tells a program what happens.
+/// Sends notifications to a program.
 pub(crate) struct Notifier {
     sender: Option<SyncSender<Value>>,
     stop: Stop,
@@ -29,7 +28,8 @@ pub(crate) struct Notifier {
 }
 
 impl Notifier {
-    /// Starts what `hooks.notify` names, with the first notification; nothing, if it names nothing.
+    /// Returns a notifier for the program that `hooks.notify` names, or `None` if it names none. The program
+    /// starts with the first notification.
     pub(crate) fn of(pool: &Pool) -> Option<Notifier> {
         let hooks = &pool.config.hooks;
         if hooks.notify.is_empty() {
@@ -49,7 +49,7 @@ impl Notifier {
         Some(Notifier { sender: Some(sender), stop, worker: Some(worker) })
     }
 
-    /// Tells of `event`, if it is worth it.
+    /// Sends a notification of `event`, if it is worth one.
     pub(crate) fn tell(&self, event: &Event<'_>) {
         let (Some(line), Some(sender)) = (line_of(event), &self.sender) else { return };
         if let Err(TrySendError::Full(line)) = sender.try_send(line) {
@@ -60,7 +60,7 @@ impl Notifier {
 
 impl Drop for Notifier {
     fn drop(&mut self) {
-        // What waits is told, as long as the program takes what it is given.
+        // Waiting notifications are still sent, as long as the program takes them.
         self.sender = None;
         self.stop.stop();
         if let Some(worker) = self.worker.take() {
@@ -69,7 +69,7 @@ impl Drop for Notifier {
     }
 }
 
-/// What is said of `event`: nothing of what is as it was.
+/// Returns the notification of `event`, or `None` if nothing has changed.
 fn line_of(event: &Event<'_>) -> Option<Value> {
     let time = now();
     match event {
@@ -142,7 +142,7 @@ impl Teller {
                 }
                 Err(why) => {
                     tracing::error!("'{}' of hooks.notify {why}; dropped: {line}", self.words[0]);
-                    // Whoever waits for the end does not wait for each of the others, too.
+                    // This process is about to end: it does not wait for each of the others, too.
                     if is_stopped() {
                         return;
                     }

@@ -11,7 +11,7 @@ use weir_pool::Rewritten;
 
 use crate::error::Result;
 
-/// `1.5 MiB`.
+/// Formats a number of bytes: `1.5 MiB`.
 pub(crate) fn bytes(n: u64) -> String {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut value = n as f64;
@@ -23,18 +23,18 @@ pub(crate) fn bytes(n: u64) -> String {
     if unit == 0 { format!("{n} B") } else { format!("{value:.1} {}", UNITS[unit]) }
 }
 
-/// `1.5 MiB -> 1.2 MiB`.
+/// Formats the lengths of a rewritten archive: `1.5 MiB -> 1.2 MiB`.
 pub(crate) fn lengths(rewritten: &Rewritten) -> String {
     format!("{} -> {}", bytes(rewritten.bytes_before), bytes(rewritten.bytes_after))
 }
 
-/// The lengths of the archive of the repository called `name`.
+/// Returns the lengths of the rewritten archive of the repository called `name` as JSON.
 pub(crate) fn lengths_json(name: &str, rewritten: &Rewritten) -> serde_json::Value {
     let Rewritten { bytes_before, bytes_after } = rewritten;
     serde_json::json!({ "name": name, "bytes_before": bytes_before, "bytes_after": bytes_after })
 }
 
-/// `2026-11-21 22:59:10` (UTC).
+/// Formats a time: `2026-11-21 22:59:10` (UTC).
 pub(crate) fn time(at: Timestamp) -> String {
     let Timestamp(seconds) = at;
     let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
@@ -51,7 +51,7 @@ pub(crate) fn time(at: Timestamp) -> String {
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", rest / 3600, rest / 60 % 60, rest % 60)
 }
 
-/// A time in its largest two units: `3 d 4 h`, `12 min`, `7 s`.
+/// Formats a duration in its largest two units: `3 d 4 h`, `12 min`, `7 s`.
 pub(crate) fn span(seconds: i64) -> String {
     match seconds {
         s if s >= 86_400 => format!("{} d {} h", s / 86_400, s % 86_400 / 3600),
@@ -69,7 +69,7 @@ pub(crate) fn json(value: &impl Serialize) -> Result<()> {
     Ok(())
 }
 
-/// The lines of a file, or of standard input if that is called `-`, each by itself: one that is no UTF-8 is
+/// Reads the lines of a file, or of standard input if its path is `-`. A line that is not UTF-8 becomes
 /// `None`.
 pub(crate) fn read_lines(path: &Path) -> Result<Vec<Option<String>>> {
     let bytes = match path.as_os_str() == "-" {
@@ -85,7 +85,7 @@ pub(crate) fn read_lines(path: &Path) -> Result<Vec<Option<String>>> {
     Ok(bytes.split(|&c| c == b'\n').map(|line| String::from_utf8(line.to_vec()).ok()).collect())
 }
 
-/// Prints values as an array, each as it comes.
+/// Prints values as a JSON array, one after the other.
 pub(crate) fn json_array(values: impl Iterator<Item = impl Serialize>) -> Result<()> {
     let mut out = io::BufWriter::new(io::stdout().lock());
     let mut separator = "[\n";
@@ -132,24 +132,24 @@ pub(crate) fn table(rows: &[Vec<String>], right_aligned: &[usize]) -> Result<()>
     Ok(())
 }
 
-/// Text from outside, fit for a terminal.
+/// Returns text from outside in a form that is safe for a terminal.
 pub(crate) fn printable(text: &[u8]) -> String {
     weir_ground::printable(&String::from_utf8_lossy(text))
 }
 
-/// Standard output for people: what names, errors and messages of others hold steers no terminal and forges
-/// no line.
+/// Returns standard output for people. Names, errors and messages from outside cannot control the terminal or
+/// forge a line.
 pub(crate) fn stdout() -> Screen<io::StdoutLock<'static>> {
     Screen(io::stdout().lock())
 }
 
-/// The same of standard error.
+/// Returns standard error for people, with the protection of [`stdout`].
 pub(crate) fn stderr() -> Screen<io::StderrLock<'static>> {
     Screen(io::stderr().lock())
 }
 
-/// Writes texts with [`printable`] characters alone. A line ends where a piece that is written ends, and
-/// nowhere within: so does what `writeln!` writes, and a value within it forges none.
+/// Writes only [`printable`] characters. A newline ends a line only at the end of a written piece, as
+/// `writeln!` writes it. A newline inside a value cannot forge a line.
 pub(crate) struct Screen<W>(pub(crate) W);
 
 impl<W: Write> Write for Screen<W> {
@@ -169,14 +169,14 @@ impl<W: Write> Write for Screen<W> {
     }
 }
 
-/// Commits that are lost, as JSON.
+/// Returns lost commits as JSON.
 pub(crate) fn lost_json(lost: &LostCommits) -> serde_json::Value {
     let LostCommits { commits, refs } = lost;
     serde_json::json!({ "first": commits.first, "last": commits.last, "certain": commits.is_certain,
         "kept": commits.kept, "refs": refs })
 }
 
-/// Refs that are named in a line.
+/// The number of lost refs that a line names.
 const LOST_REFS_SHOWN: usize = 5;
 
 pub(crate) fn lost_line(repository: &Repository, lost: &LostCommits) -> String {
@@ -190,7 +190,7 @@ pub(crate) fn lost_line(repository: &Repository, lost: &LostCommits) -> String {
     line
 }
 
-/// Settings as programs read them: what is not said is null.
+/// Returns settings as JSON. A setting that is not set is null.
 pub(crate) fn settings_json(settings: &weir_catalog::Settings) -> serde_json::Value {
     let weir_catalog::Settings { interval, refs, lfs, metadata, .. } = settings;
     serde_json::json!({ "interval_s": interval, "refs": refs, "lfs": lfs, "metadata": metadata })

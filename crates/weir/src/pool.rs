@@ -29,9 +29,10 @@ use crate::local::LocalUpstreams;
 
 pub(crate) const CATALOG_NAME: &str = "catalog.db";
 pub(crate) const STORE_NAME: &str = "store";
-/// Held by all who mirror, together; by one alone who must know that nobody does.
+/// A lock that processes share while they mirror. A process that needs to know that no mirror runs takes it
+/// exclusively.
 pub(crate) const MIRROR_LOCK_NAME: &str = "mirror.lock";
-/// Where a ramdisk is on Linux.
+/// Where Linux has a RAM disk.
 const RAMDISK: &str = "/dev/shm";
 
 /// An open pool.
@@ -44,10 +45,10 @@ pub(crate) struct Pool {
     store_id: String,
 }
 
-/// A clock that is wrong by more is told of.
+/// A clock that is off by more seconds is reported.
 pub(crate) const CLOCK_SKEW_TOLD_S: i64 = 30;
 
-/// The pool that the flags, the environment or custom name.
+/// Returns the path of the pool: from the flags, the environment, or the default place.
 pub(crate) fn path_of(global: &Global) -> Result<PathBuf> {
     if let Some(path) = &global.pool {
         return Ok(path.clone());
@@ -70,7 +71,7 @@ pub(crate) fn open_catalog(path: &Path, config: &Config) -> Result<Catalog> {
     Ok(weir_pool::claim(catalog, &path.join(STORE_NAME))?)
 }
 
-/// Says which part of a pool `init` made.
+/// The part of a pool that `init` made.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Made {
     Pool,
@@ -80,14 +81,14 @@ pub(crate) enum Made {
 }
 
 impl Pool {
-    /// Makes a pool at `path`, with its catalog at the URL `catalog` if one is given; one that is there
-    /// already is left as it is, but for a catalog where it has none.
+    /// Makes a pool at `path`. Its catalog is at the URL `catalog`, if one is given. An existing pool is left
+    /// as it is, except that a missing catalog is made.
     pub(crate) fn init(path: &Path, catalog: Option<&str>) -> Result<Made> {
         let store = path.join(STORE_NAME);
         if let Some(parent) = path.parent() {
             std::fs::create_dir_all(parent).map_err(FileError::on("make", parent))?;
         }
-        // Whoever else should read archives is let in by the keeper.
+        // The owner of the pool lets in other users who should read archives.
         match DirBuilder::new().mode(0o700).create(path) {
             Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => {
                 return Err(FileError::on("make", path)(e).into());
@@ -98,10 +99,10 @@ impl Pool {
         let is_new = !config.exists();
         if is_new {
             if let Some(url) = catalog {
-                // Nothing is written that could not be used.
+                // Check the catalog first: no configuration is written that could not be used.
                 Catalog::connect(url)?.claim_store(&read_or_make(&store)?)?;
             }
-            // It may hold tokens, and the catalog's password.
+            // The file may hold tokens, and the catalog's password.
             let new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&config);
             new.and_then(|mut new| new.write_all(catalog_url::template(catalog).as_bytes()))
                 .map_err(FileError::on("write", &config))?;
@@ -116,7 +117,7 @@ impl Pool {
         })
     }
 
-    /// Says so if others on this machine may read secrets in the pool's files.
+    /// Warns if other users of this machine may read secrets in the pool's files.
     pub(crate) fn warn_of_readable_secrets(&self) {
         for path in self.readable_secrets() {
             tracing::warn!(
@@ -126,7 +127,7 @@ impl Pool {
         }
     }
 
-    /// The pool's files with secrets that everybody on this machine may read.
+    /// Returns the pool's files with secrets that every user of this machine may read.
     pub(crate) fn readable_secrets(&self) -> Vec<PathBuf> {
         let others_come_in = std::fs::metadata(&self.path).is_ok_and(|m| m.permissions().mode() & 0o005 != 0);
         let files = [config::FILE_NAME, CATALOG_NAME].map(|name| self.path.join(name));
@@ -154,19 +155,19 @@ impl Pool {
         Ok(Pool { path, config, catalog, store, store_id })
     }
 
-    /// The same pool, for another thread.
+    /// Opens the pool once more, for another thread.
     pub(crate) fn again(&self) -> Result<Pool> {
         let (path, config) = (self.path.clone(), self.config.clone());
         let (store, store_id) = (self.store.clone(), self.store_id.clone());
         Ok(Pool { path, config, catalog: self.another_catalog()?, store, store_id })
     }
 
-    /// A second connection to the catalog, for another thread.
+    /// Opens a second connection to the catalog, for another thread.
     pub(crate) fn another_catalog(&self) -> Result<Catalog> {
         open_catalog(&self.path, &self.config)
     }
 
-    /// Returns the path of the archive of `repository`, whether it is there or not.
+    /// Returns the path of the archive of `repository`, whether it exists or not.
     pub(crate) fn archive_path(&self, repository: &Repository) -> PathBuf {
         self.store.archive_path(repository)
     }
@@ -176,12 +177,12 @@ impl Pool {
         Ok(self.store.open(repository)?)
     }
 
-    /// Returns the repositories whose name matches `pattern`, all without one.
+    /// Returns the repositories whose name matches `pattern`; all, without a pattern.
     pub(crate) fn matching(&self, pattern: Option<&str>) -> Result<Vec<Repository>> {
         Ok(weir_pool::matching(&self.catalog, pattern)?)
     }
 
-    /// Returns the repositories that any of `patterns` names.
+    /// Returns the repositories that match any of `patterns`.
     pub(crate) fn matching_any(&self, patterns: &[String]) -> Result<Vec<Repository>> {
         Ok(weir_pool::matching_any(&self.catalog, patterns)?)
     }
@@ -191,7 +192,7 @@ impl Pool {
         Ok(weir_pool::get(&self.catalog, name)?)
     }
 
-    /// The room that archives have.
+    /// Returns the limits on the room for archives.
     pub(crate) fn space(&self) -> Space {
         Space::new(
             self.store.path.clone(),
@@ -200,7 +201,7 @@ impl Pool {
         )
     }
 
-    /// The mirror loop as configured.
+    /// Returns the mirror loop, as configured.
     pub(crate) fn mirror(&self, jobs: Option<u16>) -> Mirror {
         let c = &self.config;
         let space = Arc::new(self.space());
@@ -240,7 +241,7 @@ impl Pool {
                 jobs_per_host: c.mirror.jobs_per_host.into(),
                 shares_forks: c.store.share_forks,
                 rules: c.mirror.rules.iter().map(config::MirrorRule::rule).collect(),
-                // What a forge makes and remakes by itself is no change of a repository.
+                // Refs that a forge itself makes and remakes are no change of a repository.
                 forge_refs: ForgeRefs {
                     named: c
                         .forge
@@ -274,13 +275,13 @@ impl Pool {
     }
 }
 
-/// Which refs of what a forge lists are mirrored, unless something else is said: as Software Heritage's
-/// loader has it, none that a forge makes itself of a pull request and what it would be merged into, of a
-/// pipeline, or of each version of a change.
+/// The refs of repositories on forges that are mirrored by default. Like Software Heritage's loader, they
+/// exclude the refs that a forge itself makes: for the test merge of a pull request, for a pipeline, and for
+/// each version of a change.
 const FORGE_REFS: [&str; 4] =
     ["^refs/pull/*/merge", "^refs/merge-requests/*/merge", "^refs/pipelines/*", "^refs/changes/*"];
 
-/// Where packs lie while they are verified, as configured.
+/// Returns where packs lie while they are verified, as configured.
 fn scratch(config: &Config) -> Scratch {
     let default = Some(PathBuf::from(RAMDISK)).filter(|p| p.is_dir());
     Scratch {
@@ -290,7 +291,7 @@ fn scratch(config: &Config) -> Scratch {
     }
 }
 
-/// How upstreams are talked to, as configured.
+/// Returns how to talk to upstreams, as configured.
 pub(crate) fn transport_options(c: &Config) -> TransportOptions {
     let home_netrc = std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".netrc"));
     TransportOptions {
@@ -310,7 +311,7 @@ pub(crate) fn transport_options(c: &Config) -> TransportOptions {
     }
 }
 
-/// Bytes that are free at `path` for us, and in all.
+/// Returns the bytes at `path` that are free for this user, and the bytes in total.
 pub(crate) fn space(path: &Path) -> Result<(u64, u64)> {
     let stat = nix::sys::statvfs::statvfs(path).map_err(std::io::Error::from)?;
     let unit = stat.fragment_size();

@@ -1,4 +1,4 @@
-//! How git directories are served: as the environment, and git's configuration that it leads to, say.
+//! How git directories are served, as the environment and git's configuration say.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,11 +7,11 @@ use weir_repo::GitConfig;
 use weir_serve::{Found, Opened, Presentation};
 use weir_upload::Features;
 
-/// The system's configuration, where distributions have it.
+/// The system's configuration, in its usual place.
 const SYSTEM_CONFIG: &str = "/etc/gitconfig";
 
-/// As the environment says, and the files of git configuration that it leads to (git-config, "Files",
-/// "Environment").
+/// Returns the presentation that the environment describes, with the files of git configuration that it leads
+/// to (git-config, "Files", "Environment").
 pub(crate) fn presentation() -> std::result::Result<Presentation, String> {
     let path = |name: &str| std::env::var_os(name).map(PathBuf::from);
     let mut files_before = Vec::new();
@@ -41,7 +41,7 @@ pub(crate) fn presentation() -> std::result::Result<Presentation, String> {
     })
 }
 
-/// What `GIT_CONFIG_COUNT` and `git -c` hand on.
+/// Reads the configuration in `GIT_CONFIG_COUNT`, and the one that `git -c` passes on.
 fn environment() -> weir_repo::Result<GitConfig> {
     let mut config = GitConfig::default();
     let unsupported = |what: String| weir_repo::Error::Unsupported(what);
@@ -64,8 +64,8 @@ fn environment() -> weir_repo::Result<GitConfig> {
     Ok(config)
 }
 
-/// `'key'='value' 'key'='value'`, quoted as for a shell; `'key=value'` in older gits, and `'key'=` or `'key'`
-/// for what has no value.
+/// Parses `'key'='value' 'key'='value'`, quoted as for a shell. Older gits write `'key=value'`. A key without
+/// a value is `'key'=` or `'key'`.
 fn quoted_pairs(text: &str) -> Option<Vec<(String, String)>> {
     let mut pairs = Vec::new();
     let mut rest = text.trim_start();
@@ -92,14 +92,14 @@ fn quoted_pairs(text: &str) -> Option<Vec<(String, String)>> {
     Some(pairs)
 }
 
-/// What the quoted word at the start of `text` means (git's `sq_dequote`), and what follows it.
+/// Unquotes the word at the start of `text` (git's `sq_dequote`). Returns it with the text that follows.
 fn unquoted(text: &str) -> Option<(String, &str)> {
     let mut word = String::new();
     let mut rest = text.strip_prefix('\'')?;
     loop {
         let (part, after) = rest.split_once('\'')?;
         word.push_str(part);
-        // A quote, or an exclamation mark, stands outside: '\''.
+        // A quote or an exclamation mark stands outside the quotes: '\''.
         let escaped =
             after.strip_prefix('\\').and_then(|a| a.chars().next().filter(|c| matches!(c, '\'' | '!')));
         match escaped.and_then(|c| Some((c, after[2..].strip_prefix('\'')?))) {
@@ -112,7 +112,7 @@ fn unquoted(text: &str) -> Option<(String, &str)> {
     }
 }
 
-/// Opens what was found.
+/// Opens the repository that was found.
 pub(crate) fn open(
     found: &Found,
     presentation: &Presentation,

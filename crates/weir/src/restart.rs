@@ -1,4 +1,4 @@
-//! A new program on the same sockets: whoever connects meanwhile waits a moment, and nobody is refused.
+//! Starts a new program on the same sockets. Clients that connect meanwhile wait a moment; none is refused.
 
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
@@ -11,9 +11,9 @@ use crate::error::{Error, Result};
 use crate::systemd;
 use weir_ground::thread::spawn;
 
-/// Where the new program says that it serves.
+/// The variable with the descriptor on which the new program reports that it serves.
 const READY: &str = "WEIR_READY_FD";
-/// How long it may take to.
+/// How long the new program may take to serve.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The first descriptor that is handed over (sd_listen_fds).
 const FIRST: RawFd = 3;
@@ -23,7 +23,7 @@ const DELETED: &str = " (deleted)";
 
 /// Returns the path that this program was started from. A new version may have been installed there.
 fn program() -> io::Result<PathBuf> {
-    // Looks up the name of the call as a shell does: a link may lead to a new version by now.
+    // Looks up the command name as a shell does: a link may lead to a new version by now.
     let called = std::env::args_os().next().map(PathBuf::from).unwrap_or_default();
     let found = match called.components().count() {
         1 => std::env::var_os("PATH").and_then(|path| {
@@ -41,11 +41,11 @@ fn program() -> io::Result<PathBuf> {
     }
 }
 
-/// Starts this program anew, with the same arguments, and hands `sockets` over: each with the protocol it
-/// speaks. Returns once it serves.
+/// Starts this program again with the same arguments, and hands it `sockets`, each with its protocol. Returns
+/// the new process's id once it serves.
 ///
 /// # Errors
-/// If it does not: the sockets are still ours then.
+/// If the new program does not serve. Then this process keeps the sockets.
 pub(crate) fn start_anew(sockets: &[(RawFd, &str)]) -> Result<u32> {
     let fail = |what: &str, e: io::Error| Error::Message(format!("cannot restart: {what}: {e}"));
     let mut arguments = std::env::args_os();
@@ -68,7 +68,8 @@ pub(crate) fn start_anew(sockets: &[(RawFd, &str)]) -> Result<u32> {
     // nothing is allocated.
     unsafe {
         command.pre_exec(move || {
-            // First out of the way, so that none is overwritten before it is moved to its place.
+            // Move all descriptors out of the way first, so that none is overwritten before it is in its
+            // place.
             let away = FIRST + handed.len() as RawFd;
             for fd in &mut handed {
                 *fd = libc::fcntl(*fd, libc::F_DUPFD, away);
@@ -100,8 +101,8 @@ pub(crate) fn start_anew(sockets: &[(RawFd, &str)]) -> Result<u32> {
     Err(Error::Message("cannot restart: the new process does not serve; see its messages above".to_owned()))
 }
 
-/// Tells whoever started us, if they wait for it, that we serve: the program before us, and the service
-/// manager.
+/// Reports that this process serves, to the processes that wait for it: the program that started it, and the
+/// service manager.
 pub(crate) fn tell_ready() {
     systemd::notify(&format!("MAINPID={}\nREADY=1", std::process::id()));
     let Some(fd) =
@@ -109,7 +110,7 @@ pub(crate) fn tell_ready() {
     else {
         return;
     };
-    // SAFETY: whoever set the variable says that this descriptor is open and ours; nobody else here has it.
+    // SAFETY: the process that set the variable left this descriptor open for us; nothing else here owns it.
     let mut pipe = unsafe { std::fs::File::from_raw_fd(fd) };
     let _ = io::Write::write_all(&mut pipe, b"1");
 }

@@ -1,9 +1,9 @@
-//! Options that say something of a repository alone, or take it back.
+//! Parses options that set or reset a setting of a single repository.
 
 use weir_catalog::PRIORITY_MAX;
 use weir_mirror::RefsWanted;
 
-/// What is said of a repository alone, or that nothing is.
+/// A setting of a single repository, or the default in its place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Setting<T> {
     Default,
@@ -19,26 +19,26 @@ impl<T> Setting<T> {
     }
 }
 
-/// What parses an option, or its taking back.
+/// Returns a parser of an option's value, which also takes `default`.
 pub(crate) fn or_default<T: Clone + Send + Sync + 'static>(
     parse: fn(&str) -> std::result::Result<T, String>,
 ) -> impl Fn(&str) -> std::result::Result<Setting<T>, String> + Clone + Send + Sync + 'static {
     move |text| if text == "default" { Ok(Setting::Default) } else { parse(text).map(Setting::Own) }
 }
 
-/// How far ahead of others one goes.
+/// Parses a priority: how far ahead of others a repository goes.
 pub(crate) fn priority_argument(text: &str) -> std::result::Result<i64, String> {
     let number = text.parse().ok().filter(|n| (0..=PRIORITY_MAX).contains(n));
     number.ok_or_else(|| format!("either a number from 0 to {PRIORITY_MAX}, or default"))
 }
 
-/// Patterns of refs, between commas.
+/// Parses patterns of refs, separated by commas.
 pub(crate) fn refs_argument(text: &str) -> std::result::Result<Vec<String>, String> {
     let patterns: Vec<String> = text.split(',').map(str::to_owned).collect();
     RefsWanted::parse(&patterns).map(|_| patterns)
 }
 
-/// Yes or no.
+/// Parses true or false.
 pub(crate) fn bool_argument(text: &str) -> std::result::Result<bool, String> {
     text.parse().map_err(|_| "either true, false or default".to_owned())
 }

@@ -1,12 +1,12 @@
-//! What a signal asks for.
+//! Handles signals.
 
 use weir_ground::Stop;
 use weir_ground::thread::spawn;
 
 use crate::error::Result;
 
-/// Asks `stop` on SIGINT and SIGTERM; a second signal ends the process at once.
-/// What is returned becomes true then.
+/// Requests `stop` on SIGINT and SIGTERM. A second signal ends the process at once. The returned
+/// receiver becomes true at the first.
 pub(crate) fn stop_on_signal(stop: &Stop) -> Result<tokio::sync::watch::Receiver<bool>> {
     let stop = stop.clone();
     let (told, asked) = tokio::sync::watch::channel(false);

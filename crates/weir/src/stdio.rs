@@ -1,4 +1,4 @@
-//! One conversation over standard input and output: over ssh, for inetd, in git-upload-pack's place.
+//! Holds one conversation over standard input and output: over ssh, for inetd, in place of git-upload-pack.
 
 use std::io::{self, Read, StdinLock, StdoutLock, Write, stdin, stdout};
 use std::sync::Arc;
@@ -9,18 +9,18 @@ use weir_ground::thread::spawn;
 use weir_serve::serve_blocking;
 use weir_upload::UploadPack;
 
-/// git's own exit code for what it cannot go on with.
+/// git's exit code for a fatal error.
 pub(super) const FATAL: u8 = 128;
 
-/// Time between looks at whether the client is there.
+/// Time between checks for whether the client is still there.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// What the watcher knows of the conversation.
+/// What the watching thread knows of the conversation.
 struct Watched {
     start: Instant,
-    /// When something last came or went, in milliseconds since the start.
+    /// Time of the last read or write, in milliseconds since the start.
     last: AtomicU64,
-    /// An answer is being made: nobody waits for the client.
+    /// Whether an answer is being made: then the process does not wait for the client.
     is_working: AtomicBool,
     cancelled: Arc<AtomicBool>,
 }
@@ -35,8 +35,8 @@ impl Watched {
     }
 }
 
-/// Holds one conversation. Work for a client that reads no more is given up; one that says or takes nothing
-/// for `idle_timeout` ends the process, as git's alarm does.
+/// Holds one conversation. If the client no longer reads, the work for it is cancelled. If the client neither
+/// sends nor takes anything for `idle_timeout`, the process ends, as with git's alarm.
 ///
 /// # Errors
 /// If a system call fails.
@@ -60,7 +60,7 @@ pub(crate) fn converse(machine: &mut UploadPack, idle_timeout: Option<Duration>)
     serve_blocking(machine, &mut reader, &mut writer, &watched.cancelled, &is_working)
 }
 
-/// Looks after the client for as long as the process lives.
+/// Watches the client for as long as the process lives.
 fn watch(watched: &Watched, idle_timeout: Option<Duration>) {
     loop {
         std::thread::sleep(LOOK_EVERY);
@@ -94,7 +94,7 @@ struct StdioWriter(StdoutLock<'static>, Arc<Watched>);
 
 impl Write for StdioWriter {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        // Writing is the client's time, also where an answer is under way.
+        // Writing counts as the client's time, even while an answer is being made.
         let works = self.1.is_working.swap(false, Ordering::Relaxed);
         self.1.happens();
         let result = self.0.write(data);

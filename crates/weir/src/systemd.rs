@@ -1,11 +1,11 @@
-//! What a service manager wants to be told (sd_notify(3)).
+//! Notifies a service manager (sd_notify(3)).
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// Tells the service manager, if one has started this process, what `state` says: lines of `NAME=VALUE`. One
-/// that does not listen is none of ours.
+/// Sends `state`, which is lines of `NAME=VALUE`, to the service manager, if one has started this process.
+/// A failure is only logged.
 pub(crate) fn notify(state: &str) {
     let Some(name) = std::env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else { return };
     let address = match name.as_bytes().strip_prefix(b"@") {
@@ -18,7 +18,7 @@ pub(crate) fn notify(state: &str) {
     }
 }
 
-/// Microseconds of the clock that a service manager compares notices of a reload by.
+/// Returns the microseconds of the clock by which a service manager compares notices of a reload.
 pub(crate) fn monotonic_us() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` has room for the answer.

@@ -1,4 +1,4 @@
-//! Visits under way, shown on a terminal: a line each, and a bar for all.
+//! Shows running visits on a terminal: a line for each, and a bar for all.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,9 +12,9 @@ use weir_repo::{Phase, Progress};
 
 use crate::output;
 
-/// Time between drawings.
+/// Time between redraws.
 const TICK: Duration = Duration::from_millis(200);
-/// A rate is that of about so long.
+/// The approximate time over which a rate is averaged.
 const RATE_OVER: Duration = Duration::from_secs(2);
 
 pub(super) struct VisitBars {
@@ -59,7 +59,7 @@ impl VisitBars {
         self.bar.inc_length(more as u64);
     }
 
-    /// Prints a line above them.
+    /// Prints a line above the bars.
     pub(super) fn print(&self, text: &str) {
         let _ = self.all.println(output::printable(text.as_bytes()));
     }
@@ -69,14 +69,14 @@ impl VisitBars {
     }
 }
 
-/// How far a visit had come when it was last looked at.
+/// The progress of a visit when it was last read.
 #[derive(Clone)]
 struct Seen {
     progress: Arc<Progress>,
     phase: Phase,
     at: Instant,
     bytes: u64,
-    /// Bytes a second, of late.
+    /// The recent rate, in bytes a second.
     rate: f64,
 }
 
@@ -113,7 +113,7 @@ impl ProgressTracker for Seen {
     }
 }
 
-/// What is being done and how far it has come, in git's words where it has some.
+/// Describes what a visit is doing and its progress, in git's words where git has some.
 fn line(progress: &Progress, rate: f64) -> String {
     let (done, total) = progress.count();
     let counted = |what: &str| match (done * 100).checked_div(total) {

@@ -1,4 +1,4 @@
-//! Lines that tell of visits, on a terminal and in the log.
+//! Lines about visits, for a terminal and the log.
 
 use std::path::Path;
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub(crate) fn updated_line(repository: &Repository, visited: &Visited, took: Dur
     )
 }
 
-/// What came of LFS objects, if there is something to tell.
+/// Returns a line about the LFS objects of a visit, if there is something to report.
 pub(crate) fn lfs_line(repository: &Repository, visited: &Visited) -> Option<String> {
     let LfsReport { added, bytes, absent, is_incomplete, .. } = visited.lfs?;
     let absent = if absent > 0 { format!(", {absent} missing") } else { String::new() };

@@ -1,4 +1,4 @@
-//! `config`, `completions`, `man`: about weir itself.
+//! `config`, `completions`, `man`: commands about weir itself.
 
 use std::fmt;
 use std::io::Write;
@@ -59,7 +59,7 @@ pub(crate) fn config_check(global: &Global, urls: &[String]) -> Result<ExitCode>
     })
 }
 
-/// What a client's URL means here.
+/// What a client's URL means to this server.
 #[derive(Serialize)]
 struct Meaning {
     url: String,
@@ -75,7 +75,7 @@ impl Meaning {
             url if url.scheme == Scheme::Local => (None, url.path),
             url => (Some(url.host), url.path),
         };
-        // The paths of ssh's short form have no slash before them.
+        // Paths in ssh's short form have no leading slash.
         let path = if path.starts_with('/') { path } else { format!("/{path}") };
         let named = locator.name_of(host.as_deref(), &path);
         let (name, repository) = named.as_ref().map_or((String::new(), None), |name| locator.look_up(name));

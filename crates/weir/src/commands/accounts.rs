@@ -1,4 +1,4 @@
-//! `accounts`: who owns what, and belongs to which organisation, as forges tell.
+//! `accounts`: shows who owns what and belongs to which organisation, as forges list it.
 
 use crate::cli::Global;
 use crate::error::{Error, Result};

@@ -1,4 +1,4 @@
-//! `adopt`: archives in the store that the catalog does not know.
+//! `adopt`: registers archives in the store that the catalog does not know.
 
 use std::io::Write;
 use std::process::ExitCode;

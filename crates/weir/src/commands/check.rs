@@ -1,4 +1,4 @@
-//! `check`: what is wrong here, or soon will be, before a visit or a client meets it.
+//! `check`: finds what is wrong here, or soon will be, before a visit or a client meets it.
 
 mod hosts;
 mod machine;
@@ -22,7 +22,7 @@ pub(crate) fn check(global: &Global, offline: bool, max_count: usize) -> Result<
     machine::owner(&path, &mut report)?;
     let pool = match Pool::open(global) {
         Ok(pool) => pool,
-        // There is nothing to look at.
+        // There is nothing to check.
         Err(e @ Error::NoPool(_)) => return Err(e),
         Err(e) => {
             report.add(Level::Error, "pool", unopened(&e, &path))?;
@@ -42,7 +42,7 @@ pub(crate) fn check(global: &Global, offline: bool, max_count: usize) -> Result<
     report.end()
 }
 
-/// Why the pool at `path` cannot be opened, and what to do.
+/// Returns why the pool at `path` cannot be opened, and what to do.
 fn unopened(e: &Error, path: &Path) -> String {
     match e {
         Error::Catalog(weir_catalog::Error::Sqlite(_)) => {
@@ -57,7 +57,7 @@ fn unopened(e: &Error, path: &Path) -> String {
     }
 }
 
-/// What the configuration names, and who may read its secrets.
+/// Checks the programs and files that the configuration names, and who may read its secrets.
 fn configuration(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
     const CHECK: &str = "config";
     let unusable = unusable(&pool.config, &pool.store.path);

@@ -1,4 +1,4 @@
-//! `clone`: an ordinary git repository, from a weir with its index, or from an archive.
+//! `clone`: makes an ordinary git repository, from a weir server with its index, or from an archive.
 
 use std::io::{IsTerminal, Write};
 use std::os::unix::process::CommandExt;
@@ -58,7 +58,7 @@ pub(crate) fn clone(global: &Global, args: CloneArgs) -> Result<()> {
     Ok(())
 }
 
-/// Returns a bar that shows once it has a length, if somebody looks.
+/// Returns a bar that is shown once it has a length, if a user can see it.
 fn progress_bar(global: &Global) -> ProgressBar {
     if !std::io::stderr().is_terminal() || global.quiet || global.json {
         return ProgressBar::hidden();
@@ -68,7 +68,7 @@ fn progress_bar(global: &Global) -> ProgressBar {
     ProgressBar::no_length().with_style(style)
 }
 
-/// Runs `git clone`, for a server that is no weir, or not over HTTP.
+/// Runs `git clone`, for a server that is not weir, or not over HTTP.
 fn hand_over(global: &Global, args: &CloneArgs) -> Result<()> {
     if !global.quiet {
         warn_line!("{}: the server offers no whole clone; using git clone", args.repository);

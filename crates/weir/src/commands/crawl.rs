@@ -1,4 +1,4 @@
-//! `crawl`: what forges list, once or for ever.
+//! `crawl`: takes the listings of forges into the catalog, once or for ever.
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -29,7 +29,7 @@ pub(crate) fn crawl(mut pool: Pool, global: &Global, args: &CrawlArgs) -> Result
     Ok(if failed && !args.watch { ExitCode::from(SOME_FAILED) } else { ExitCode::SUCCESS })
 }
 
-/// The forges of these names; all, if there are none.
+/// Returns the forges called `names`; all, without names.
 fn chosen(pool: &Pool, names: &[String]) -> Result<Vec<ForgeConfig>> {
     let all = &pool.config.forge;
     if all.is_empty() {
@@ -66,7 +66,7 @@ fn report(name: &str, p: &CrawlProgress, global: &Global) -> Result<()> {
     Ok(())
 }
 
-/// Prints what would be added, and asks the catalog nothing.
+/// Prints what would be added, without using the catalog.
 fn dry_run(forges: &[ForgeConfig], global: &Global, stop: &Stop) -> Result<ExitCode> {
     for config in forges {
         let print = &mut |name: &str, listed: &Listed| {

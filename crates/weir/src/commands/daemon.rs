@@ -1,4 +1,5 @@
-//! `daemon`: git-daemon's options with git-daemon's meaning, on ordinary directories and on archives.
+//! `daemon`: serves ordinary directories and archives with git-daemon's options, which mean the same as
+//! there.
 
 use std::io::{Read, stdin, stdout};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -27,14 +28,14 @@ use crate::presentation::presentation;
 use crate::signals::stop_on_signal;
 use crate::stdio;
 
-/// Where clients look for us.
+/// The port of git://.
 const PORT: u16 = 9418;
-/// Bytes of a first line.
+/// The largest first line, in bytes.
 const FIRST_LINE_BYTES_MAX: usize = 8 << 10;
-/// Time a hook has.
+/// How long a hook may run.
 const HOOK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a file of mapping rules holds.
+/// The content of a file of mapping rules.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MapFile {
@@ -49,8 +50,8 @@ fn read_rules(path: &Path) -> Result<Vec<MapRule>> {
     file.map.iter().map(|m| m.rule().map_err(&fail)).collect()
 }
 
-/// Which services are asked for and stay off, whether upload-pack is on, and whether repositories may say
-/// otherwise.
+/// Returns the requested services that stay off, whether upload-pack is on, and whether repositories may
+/// override that.
 fn services(args: &DaemonArgs) -> Result<(Vec<&str>, bool, bool)> {
     let mut stay_off = Vec::new();
     for service in
@@ -112,7 +113,7 @@ fn addresses(args: &DaemonArgs) -> Result<Vec<Address>> {
     Ok(out)
 }
 
-/// Becomes `user` and `group`, for good.
+/// Switches to `user` and `group` permanently.
 fn drop_privileges(user: Option<&str>, group: Option<&str>) -> Result<()> {
     use nix::unistd::{Group, User, initgroups, setgid, setuid};
     let fail = |what: &str, e: nix::Error| Error::Message(format!("cannot {what}: {e}"));
@@ -143,7 +144,7 @@ fn drop_privileges(user: Option<&str>, group: Option<&str>) -> Result<()> {
         .map_err(|e| fail("drop privileges", e))
 }
 
-/// Refuses options that do not go together, in git-daemon's words.
+/// Refuses options that exclude each other, with git-daemon's messages.
 fn check_options(args: &DaemonArgs) -> Result<()> {
     if let Some(base) = args.base_path.as_ref().filter(|base| !base.is_dir()) {
         return Err(Error::Message(format!(
@@ -163,7 +164,7 @@ fn check_options(args: &DaemonArgs) -> Result<()> {
     Ok(())
 }
 
-/// What is listened on: what was handed over by whoever started this process, or else what `args` say.
+/// Returns the listening sockets: those that the parent process handed over, or else those that `args` name.
 fn listeners(args: &DaemonArgs) -> Result<Vec<Listener>> {
     // SAFETY: the program calls this once, and nothing else in it owns one of these descriptors.
     let handed_over: Vec<Listener> = unsafe { Listener::handed_over(|name| std::env::var(name).ok())? }
@@ -207,7 +208,7 @@ pub(crate) fn daemon(global: &Global, args: DaemonArgs) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let listeners = runtime.block_on(async { listeners(&args) })?;
     if args.detach {
-        // Before any thread is started: those are lost on the way.
+        // Before any thread starts: threads do not survive the fork.
         nix::unistd::daemon(false, false).map_err(|e| Error::Message(format!("cannot detach: {e}")))?;
     }
     if let Some(path) = &args.pid_file {
@@ -218,7 +219,7 @@ pub(crate) fn daemon(global: &Global, args: DaemonArgs) -> Result<()> {
     raise_descriptor_limit();
     let daemon =
         Arc::new(Daemon::new(Arc::new(locator), UploadOptions::default(), limits(&args), presentation)?);
-    // First of all: scripts wait for it.
+    // The first line of the log: scripts wait for it.
     log.line("Ready to rumble");
     for service in stay_off {
         log.line(&format!("{service} stays off: weir only serves"));
@@ -235,7 +236,7 @@ pub(crate) fn daemon(global: &Global, args: DaemonArgs) -> Result<()> {
             let _ = task.await;
         }
     });
-    // As git-daemon: whoever asked it to end sees that it did so for that.
+    // As git-daemon does: end by the signal, so that the parent process sees why.
     // SAFETY: restoring the default of a signal and sending it to oneself touch no memory of ours.
     unsafe {
         libc::signal(libc::SIGTERM, libc::SIG_DFL);
@@ -244,7 +245,8 @@ pub(crate) fn daemon(global: &Global, args: DaemonArgs) -> Result<()> {
     Ok(())
 }
 
-/// Where lines go: with `--inetd`, or when nobody sees them, to the system's log.
+/// Returns where log lines go: to the system's log with `--inetd`, `--detach` or `--syslog`, else to standard
+/// error.
 pub(crate) fn log_destination(args: &DaemonArgs) -> Log {
     args.log_destination.unwrap_or(if args.inetd || args.detach || args.syslog {
         Log::Syslog
@@ -253,7 +255,7 @@ pub(crate) fn log_destination(args: &DaemonArgs) -> Log {
     })
 }
 
-/// One conversation, on the connection that inetd has put in place of standard input and output.
+/// Serves one conversation, on the connection that inetd has passed as standard input and output.
 fn converse(locator: &PathLocator, limits: &DaemonLimits) -> Result<()> {
     let Some(request) = first_request(limits.init_timeout)? else { return Ok(()) };
     let refuse = |words: &str| -> Result<()> {
@@ -277,13 +279,13 @@ fn converse(locator: &PathLocator, limits: &DaemonLimits) -> Result<()> {
     };
     let options = UploadOptions { features, ..UploadOptions::default() };
     let mut machine = UploadPack::new(repo, Version::from_number(request.version), options);
-    // What is said to be for ever is the longest time there is.
+    // `Duration::MAX` stands for no timeout.
     let idle_timeout = Some(limits.idle_timeout).filter(|timeout| *timeout < Duration::MAX);
     Ok(stdio::converse(&mut machine, idle_timeout)?)
 }
 
-/// Reads the request that a conversation starts with: `None` if none comes, `Some(None)` if it is no request
-/// of git's.
+/// Reads the request that a conversation starts with. Returns `None` if none comes, and `Some(None)` if it is
+/// not a git request.
 fn first_request(timeout: Duration) -> Result<Option<Option<DaemonRequest>>> {
     let is_there = Arc::new(AtomicBool::new(false));
     if timeout < Duration::MAX {
@@ -304,7 +306,7 @@ fn first_request(timeout: Duration) -> Result<Option<Option<DaemonRequest>>> {
             Ok(None) if line.len() < FIRST_LINE_BYTES_MAX => {}
             _ => break None,
         }
-        // No more than the line: what follows is the conversation's.
+        // Read no more than the line: the rest belongs to the conversation.
         let mut byte = [0];
         if input.read(&mut byte)? == 0 {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! `export`: getting a repository out.
+//! `export`: writes a repository as a git directory, a bundle or an archive.
 
 use std::fs::File;
 use std::io::Write;
@@ -33,7 +33,7 @@ pub(crate) fn export(
     if matches!(format, ExportFormat::Tar) && target.exists() {
         return Err(Error::Message(format!("'{}' already exists; choose another file", target.display())));
     }
-    // What builds on another archive leaves with all it needs. A bundle is made of both anyway.
+    // An archive that builds on another is exported with all it needs. A bundle is made from both anyway.
     let whole = match (repo.base(), format) {
         (None, _) | (_, ExportFormat::Bundle) => None,
         (Some(_), _) => Some(WorkFolder::new(&pool.store.path)?),

@@ -1,4 +1,4 @@
-//! `http-backend`: a CGI program in git-http-backend's place.
+//! `http-backend`: a CGI program in place of git-http-backend.
 
 use std::collections::HashMap;
 use std::io::{BufWriter, Write, stdin, stdout};
@@ -21,15 +21,15 @@ pub(crate) fn http_backend() -> Result<ExitCode> {
     if root.is_none()
         && let Some(translated) = variables.get("PATH_TRANSLATED").cloned()
     {
-        // A path of this machine, which the web server has made: it may be written as such are.
+        // The web server has made this path of this machine. It may have empty parts.
         let parts: Vec<&str> = translated.split('/').filter(|part| !part.is_empty()).collect();
         variables.insert("PATH_INFO".to_owned(), format!("/{}", parts.join("/")));
     }
-    // Without either the client would name any path of this machine.
+    // Without either, the client could name any path of this machine.
     if root.is_none() && !variables.contains_key("PATH_TRANSLATED") {
         return refuse("No GIT_PROJECT_ROOT or PATH_TRANSLATED from server");
     }
-    // What the web server sets counts more than what the client says.
+    // What the web server sets overrides what the client sends.
     if let Some(protocol) = variables.get("GIT_PROTOCOL").cloned() {
         variables.insert("HTTP_GIT_PROTOCOL".to_owned(), protocol);
     }
@@ -51,8 +51,8 @@ pub(crate) fn http_backend() -> Result<ExitCode> {
         ..UploadLimits::default()
     };
     let options = UploadOptions { limits, ..UploadOptions::default() };
-    // Whoever may run this may read the files: as git-http-backend has it, a repository's http.getanyfile
-    // says no.
+    // A user who may run this program may read the files. As with git-http-backend, a repository's
+    // http.getanyfile can forbid that.
     let presentation = Presentation { files: true, ..presentation };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let daemon = Arc::new(Daemon::new(Arc::new(locator), options, DaemonLimits::default(), presentation)?);
@@ -63,7 +63,8 @@ pub(crate) fn http_backend() -> Result<ExitCode> {
         &mut BufWriter::new(stdout().lock()),
     )) {
         Ok(()) => Ok(ExitCode::SUCCESS),
-        // Web servers make an error of their own of a program that fails, though the client has been told.
+        // If the program fails, a web server makes an error of its own, though the client already has its
+        // answer.
         Err(e) => {
             warn_line!("fatal: {e}");
             Ok(ExitCode::SUCCESS)
@@ -71,8 +72,8 @@ pub(crate) fn http_backend() -> Result<ExitCode> {
     }
 }
 
-/// What git-http-backend does with a server that is set up wrongly: the client hears of it, and the server's
-/// log why.
+/// Does what git-http-backend does when the server is set up wrongly: the client gets an error, and the
+/// server's log the reason.
 fn refuse(why: &str) -> Result<ExitCode> {
     warn_line!("fatal: {why}");
     stdout()

@@ -1,4 +1,4 @@
-//! `import`: what dumps of others say a forge has.
+//! `import`: registers the repositories that dumps made by others list.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -23,7 +23,7 @@ use crate::output;
 use crate::pool::{Pool, now};
 use crate::signals::stop_on_signal;
 
-/// Bad rows that are told of one by one.
+/// The number of bad rows that are reported one by one.
 const BAD_ROWS_TOLD: u64 = 20;
 
 pub(crate) fn import(mut pool: Pool, global: &Global, args: &ImportArgs) -> Result<ExitCode> {
@@ -50,7 +50,7 @@ pub(crate) fn import(mut pool: Pool, global: &Global, args: &ImportArgs) -> Resu
     Ok(if failed || stop.is_stopped() { ExitCode::from(SOME_FAILED) } else { ExitCode::SUCCESS })
 }
 
-/// Opens the dump at `path`; returns it, and what the catalog knows it by.
+/// Opens the dump at `path`. Returns it with the name under which the catalog knows it.
 fn open_dump(args: &ImportArgs, forge: &ForgeConfig, path: &Path) -> Result<(Box<dyn Read>, String)> {
     let io = FileError::on("read", path);
     if let DumpFormat::Crawld = args.format {
@@ -67,7 +67,7 @@ fn open_dump(args: &ImportArgs, forge: &ForgeConfig, path: &Path) -> Result<(Box
         return Ok((Box::new(std::io::stdin()), "-".to_owned()));
     }
     let file = File::open(path).map_err(io)?;
-    // Another file of that name is another dump.
+    // A file of another length is another dump, even under the same name.
     let bytes = file.metadata().map_err(io)?.len();
     let path = std::fs::canonicalize(path).map_err(io)?;
     let source = format!("{} {} {bytes} {}", forge.name(), args.format.name(), path.display());
@@ -84,7 +84,7 @@ fn one(
 ) -> Result<Imported> {
     let is_stdin = path.as_os_str() == "-";
     let (input, source) = open_dump(args, forge, path)?;
-    // Nobody knows what standard input was the last time.
+    // Standard input may have been another dump the last time.
     if !args.dry_run && (args.again || is_stdin) {
         pool.catalog.forget_import(&source)?;
     }

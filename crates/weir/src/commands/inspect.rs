@@ -1,4 +1,4 @@
-//! `ls`, `show`, `log`, `du`, `cat`, `ls-tree`: looking.
+//! The commands that inspect repositories: `ls`, `show`, `log`, `du`, `cat`, `ls-tree`.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -190,7 +190,7 @@ pub(crate) fn show(pool: &Pool, global: &Global, name: &str) -> Result<()> {
     said.map_or(Ok(()), |said| show_forge_metadata(&mut out, &said))
 }
 
-/// What a forge says, as far as it does.
+/// Prints what the forge says about a repository, without the fields that it leaves out.
 fn show_forge_metadata(out: &mut impl Write, said: &ForgeMetadata) -> Result<()> {
     let words = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     let number = |n: Option<i64>| n.map(|n| n.to_string());
@@ -307,10 +307,10 @@ pub(crate) fn log(pool: &Pool, global: &Global, name: &str, max_count: Option<us
     Ok(())
 }
 
-/// Names that are shown of each state, unless all are asked for.
+/// The number of refs shown of each state, unless all are requested.
 const NAMES_SHOWN: usize = 10;
 
-/// A state of the refs as it is shown.
+/// A state of the refs, as `log` shows it.
 #[derive(Default)]
 struct LogEntry {
     seq: u64,
@@ -321,12 +321,13 @@ struct LogEntry {
     updated: usize,
     deleted: usize,
     head_changed: bool,
-    /// `+ name`, `~ name old..new`, `- name old`.
+    /// The changed refs: `+ name`, `~ name old..new`, `- name old`.
     names: Vec<String>,
 }
 
 impl LogEntry {
-    /// Counts what `change` does to the refs `before`, and names the first `names_max` of it.
+    /// Counts the changes that `change` makes to the refs `before`, and keeps lines for the first
+    /// `names_max`.
     fn add(&mut self, before: &FollowedRefs, change: &StateChange, names_max: usize) {
         for r in &change.set {
             let line = match before.get(&r.name) {
@@ -338,7 +339,7 @@ impl LogEntry {
                     self.updated += 1;
                     format!("~ {} {old}..{}", output::printable(&r.name), r.oid)
                 }
-                // What it is peeled to became known.
+                // The ref is the same; only the object that it peels to became known.
                 Some(_) => continue,
             };
             if self.names.len() < names_max {
@@ -382,7 +383,7 @@ pub(crate) fn cat(pool: &Pool, name: &str, object: &str) -> Result<()> {
         None => resolve_revision(&repo, object).in_repo(&r.name)?,
     };
     let found = repo.reader().require(&oid).in_repo(&r.name)?;
-    // As it is: whoever asks for a file wants its bytes.
+    // The bytes are written unchanged: they may go into a file.
     let mut out = std::io::stdout().lock();
     if found.kind == Kind::Tree {
         for e in TreeListing::list(&repo, &oid, false).in_repo(&r.name)? {
@@ -401,7 +402,8 @@ fn write_entry(out: &mut impl Write, e: &TreeListing) -> Result<()> {
     Ok(())
 }
 
-/// A path as git shows it (git-config, `core.quotePath`): in quotes, with escapes, if it holds anything odd.
+/// Returns a path as git shows it (git-config, `core.quotePath`): in quotes, with escapes, if it holds
+/// special characters.
 fn quoted(path: &[u8]) -> String {
     if path.iter().all(|&c| matches!(c, b' '..=b'~') && !matches!(c, b'"' | b'\\')) {
         return String::from_utf8_lossy(path).into_owned();

@@ -23,7 +23,7 @@ pub(crate) fn fsck(
     let mirror = repair.then(|| pool.mirror(None));
     let mut results = Vec::new();
     let mut repositories = pool.matching(pattern)?;
-    // Forks after what they build on: that may be all that is wrong with them.
+    // Forks come after their bases: a damaged base may be all that is wrong with them.
     let forks = pool.catalog.bases(&repositories.iter().map(|r| r.id).collect::<Vec<_>>())?;
     let forks: HashSet<i64> = forks.iter().map(|fork| fork.id).collect();
     repositories.sort_by_key(|r| forks.contains(&r.id));
@@ -95,7 +95,7 @@ pub(crate) fn compact(pool: &mut Pool, global: &Global, pattern: Option<&str>) -
             Ok(Some(done)) if global.json => output::json_line(&output::lengths_json(&r.name, &done))?,
             Ok(Some(_)) if global.quiet => {}
             Ok(Some(done)) => writeln!(output::stdout(), "{}: {}", r.name, output::lengths(&done))?,
-            // Of all the others, too.
+            // The other archives would fail, too.
             Err(weir_pool::Error::Catalog(e)) => return Err(e.into()),
             Err(e) => {
                 failed += 1;

@@ -1,4 +1,4 @@
-//! `manifest`: what is mirrored, for those who mirror it from here (grokmirror's `manifest.js`).
+//! `manifest`: lists what is mirrored, for mirrors of this mirror (grokmirror's `manifest.js`).
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -61,7 +61,7 @@ pub(crate) fn manifest(
         text = sirocco::compress(Format::Gzip, Level::DEFAULT, &text);
     }
     let fail = FileError::on("write", file);
-    // Readers see the old one or the new one.
+    // Readers see either the old file or the new one.
     let folder = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut new = tempfile::NamedTempFile::new_in(folder).map_err(fail)?;
     new.write_all(&text).and_then(|()| new.as_file().sync_all()).map_err(fail)?;
@@ -74,7 +74,7 @@ pub(crate) fn manifest(
     Ok(())
 }
 
-/// SHA-1 of what `git show-ref` prints, as grok-manifest has it.
+/// Returns the SHA-1 of the output of `git show-ref`, as grok-manifest computes it.
 fn fingerprint(repo: &Repo) -> String {
     let mut sum = plain_sha(HashKind::Sha1);
     for r in repo.refs().list() {

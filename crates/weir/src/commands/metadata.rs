@@ -1,5 +1,4 @@
-//! `metadata`: what forges say around repositories (issues, pull requests, releases), taken into their
-//! archives.
+//! `metadata`: stores issues, pull requests and releases from forges in the archives of their repositories.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -63,7 +62,7 @@ fn update(mut pool: Pool, global: &Global, args: &MetadataUpdateArgs) -> Result<
     Ok(if failed && !args.watch { ExitCode::from(SOME_FAILED) } else { ExitCode::SUCCESS })
 }
 
-/// Does `work` for each forge, all at once: each has limits of its own to wait for. Says whether anything
+/// Does `work` for all forges at once: each has limits of its own to wait for. Returns whether anything
 /// failed.
 fn on_all(
     pool: &Pool,

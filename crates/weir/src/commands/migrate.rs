@@ -1,4 +1,4 @@
-//! `migrate`: the catalog from SQLite to PostgreSQL, and back.
+//! `migrate`: moves the catalog from SQLite to PostgreSQL, or back.
 
 use std::io::Write;
 
@@ -14,7 +14,7 @@ use crate::output;
 use crate::pool::{CATALOG_NAME, MIRROR_LOCK_NAME, Pool};
 
 pub(crate) fn migrate(pool: &Pool, global: &Global, destination: &str) -> Result<()> {
-    // Nobody writes visits down meanwhile.
+    // No process records visits meanwhile.
     let path = pool.path.join(MIRROR_LOCK_NAME);
     let opened = std::fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path);
     let lock = opened.map_err(FileError::on("open", &path))?;
@@ -81,7 +81,7 @@ fn to_sqlite(pool: &Pool, observe: &mut dyn FnMut(&str, u64)) -> Result<()> {
             path.display()
         )));
     }
-    // It gets its name when it is whole.
+    // The file gets its name when it is complete.
     let new = pool.path.join("catalog.db.new");
     let _ = std::fs::remove_file(&new);
     let mut catalog = Catalog::open(&new)?;

@@ -1,4 +1,4 @@
-//! `mirror`: one pass, or for ever.
+//! `mirror`: makes one pass, or passes until stopped.
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -42,8 +42,8 @@ pub(crate) fn mirror(mut pool: Pool, global: &Global, args: &MirrorArgs) -> Resu
         }
         match pass(&mut pool, &mirror, &guard.owner, global, args, first, &stop, notifier.as_ref()) {
             Ok(summary) => failed += summary.failed,
-            // A catalog on another machine may be away for a while, and one on this machine's disk find it
-            // full.
+            // A catalog on another machine may be unavailable for a while, and one on this machine's disk may
+            // find it full.
             Err(Error::Catalog(e)) if args.watch => {
                 let wait = CATALOG_RETRY.min(pool.config.mirror.throttle_pause.0);
                 tracing::error!("the mirror loop: {e}; trying again in {} s", wait.as_secs());
@@ -63,7 +63,7 @@ pub(crate) fn mirror(mut pool: Pool, global: &Global, args: &MirrorArgs) -> Resu
     Ok(if failed > 0 && !args.watch { ExitCode::from(SOME_FAILED) } else { ExitCode::SUCCESS })
 }
 
-/// Visits what is due, and while watching waits for what will be.
+/// Visits what is due. While watching, then sleeps until something will be due.
 #[allow(clippy::too_many_arguments)]
 fn pass(
     pool: &mut Pool,
@@ -87,13 +87,13 @@ fn pass(
                 }
             }
         }
-        // Nothing else is leased, not even for a moment: another process may be about to visit it.
+        // Lease nothing else, not even for a moment: another process may be about to visit it.
         ids = Some(pool.matching(Some(pattern))?.iter().map(|r| r.id).collect::<Vec<_>>());
     }
     let ids_are_all = ids.is_none();
     let mut batches = Batches::due(&pool.catalog, owner, mirror.options.lease_s, &now).only(ids);
-    // What a pattern names is visited whether due or not, as is everything with `--all`; afterwards what is
-    // due.
+    // The repositories that a pattern names, or all of them with `--all`, are visited first, due or not. Then
+    // those that are due.
     if first && (args.all || args.pattern.is_some()) {
         batches = batches.all_first();
     }
@@ -123,7 +123,7 @@ fn pass(
     Ok(summary)
 }
 
-/// Says when something will be due, where nothing is.
+/// Says when the next repository will be due.
 fn tell_what_is_next(catalog: &Catalog) -> Result<()> {
     let next = catalog.next_ones(1)?;
     let text = match next.first() {
@@ -139,7 +139,7 @@ fn tell_what_is_next(catalog: &Catalog) -> Result<()> {
     Ok(writeln!(output::stdout(), "{text}")?)
 }
 
-/// Tells what happens: bars on a terminal, lines in a log, JSON for programs.
+/// Reports events: bars on a terminal, lines in a log, JSON for programs.
 struct Reporter {
     json: bool,
     quiet: bool,

@@ -33,7 +33,7 @@ use crate::cli::{Cli, Command, ConfigCommand};
 use crate::error::Result;
 use crate::pool::Pool;
 
-/// Runs what was asked for.
+/// Runs the subcommand.
 pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
     let global = &cli.global;
     let open = || Pool::open(global);

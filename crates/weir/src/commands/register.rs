@@ -1,4 +1,4 @@
-//! `init`, `add`, `rm`.
+//! `init`, `add`, `pause`, `resume`, `rename`, `rm`.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -72,7 +72,7 @@ pub(crate) fn add(pool: &mut Pool, global: &Global, args: AddArgs) -> Result<Exi
     if let Some(base) = base {
         for entry in &entries {
             let r = pool.get(&entry.name)?;
-            // What is mirrored already is shared by its own command.
+            // Repositories that are mirrored already are shared with `weir share`.
             if r.seq.is_none() {
                 pool.catalog.set_base(r.id, base.id)?;
             }
@@ -97,8 +97,8 @@ pub(crate) fn add(pool: &mut Pool, global: &Global, args: AddArgs) -> Result<Exi
     Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(SOME_FAILED) })
 }
 
-/// What is to be registered: the URLs of the command line, then those of its list. What is wrong with lines
-/// of the list goes to `problems`.
+/// Returns the upstreams to register: the URLs of the command line, then those of its list. Errors in lines
+/// of the list go to `problems`.
 fn wanted(args: &AddArgs, problems: &mut Vec<String>) -> Result<Vec<Wanted>> {
     let of_url = |url: &String| Wanted { url: url.clone(), name: args.name.clone(), at: String::new() };
     let mut wanted: Vec<Wanted> = args.urls.iter().map(of_url).collect();
@@ -114,18 +114,18 @@ fn wanted(args: &AddArgs, problems: &mut Vec<String>) -> Result<Vec<Wanted>> {
     Ok(wanted)
 }
 
-/// Lines of a list that are said to be wrong one by one.
+/// The number of bad lines of a list that are reported one by one.
 const PROBLEMS_SHOWN: usize = 20;
 
-/// An upstream that is to be registered.
+/// An upstream to register.
 struct Wanted {
     url: String,
     name: Option<String>,
-    /// Where that is said, before a message about it.
+    /// Its place in the list, as the prefix of messages.
     at: String,
 }
 
-/// URL and name of a line of a list; a word that begins with # begins a comment.
+/// Parses a line of a list into URL and name. A word that begins with # begins a comment.
 fn listed(line: &str) -> std::result::Result<Option<(String, Option<String>)>, String> {
     let mut words = line.split_ascii_whitespace().take_while(|word| !word.starts_with('#'));
     let Some(url) = words.next() else { return Ok(None) };
@@ -178,7 +178,7 @@ pub(crate) fn rename(pool: &mut Pool, global: &Global, name: &str, new: &str) ->
 pub(crate) fn rm(pool: &mut Pool, global: &Global, patterns: &[String], delete: bool) -> Result<()> {
     let mut repositories = Vec::new();
     for pattern in patterns {
-        // A folder's name alone does not mean all that is below it here.
+        // Here, the name of a folder alone does not stand for everything below it.
         match pattern.contains(['*', '?']) {
             true => repositories.extend(pool.matching(Some(pattern))?),
             false => repositories.push(pool.get(pattern)?),

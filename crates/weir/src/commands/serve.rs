@@ -42,7 +42,7 @@ fn limits(c: &ServeConfig, scratch: PathBuf) -> DaemonLimits {
     }
 }
 
-/// Where to listen, as flags or the configuration say.
+/// Returns the addresses to listen on: those of the flags, or else of the configuration.
 fn addresses(given: &[Address], configured: &[String]) -> Result<Vec<Address>> {
     if !given.is_empty() {
         return Ok(given.to_vec());
@@ -50,14 +50,15 @@ fn addresses(given: &[Address], configured: &[String]) -> Result<Vec<Address>> {
     configured.iter().map(|a| a.parse().map_err(Error::Config)).collect()
 }
 
-/// Where clients come in.
+/// The sockets for clients.
 type Doors = Vec<(Door, Listener)>;
 
-/// What a socket for monitors is called where one is handed over.
+/// The name of a handed-over socket for monitors.
 const METRICS: &str = "metrics";
 const METRICS_TYPE: &str = "text/plain; version=0.0.4";
 
-/// Doors for clients, and sockets for monitors.
+/// Returns the sockets for clients and those for monitors: the handed-over ones, or else those that flags or
+/// the configuration name.
 fn listen(c: &ServeConfig, args: &ServeArgs) -> Result<(Doors, Vec<Listener>)> {
     let tls = || {
         let file = |given: &Option<PathBuf>, configured: &Option<PathBuf>, flag: &str| {
@@ -157,7 +158,7 @@ pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> 
             let mut asked = asked_to_stop.clone();
             let stopped = async move {
                 if asked.wait_for(|&asked| asked).await.is_err() {
-                    // Nobody listens for signals: nobody will ask.
+                    // The signal handler is gone: nothing will ask for a stop.
                     std::future::pending::<()>().await;
                 }
             };
@@ -181,8 +182,7 @@ pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> 
     Ok(())
 }
 
-/// On SIGHUP and SIGUSR2 starts the program anew on the same sockets, and then asks this one to come to its
-/// end.
+/// On SIGHUP and SIGUSR2, starts the program again on the same sockets, then tells this process to stop.
 fn restart_on_signal(sockets: Vec<(i32, &'static str)>) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let (mut hang_up, mut user) = runtime.block_on(async {

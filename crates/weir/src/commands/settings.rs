@@ -1,4 +1,4 @@
-//! `set`, `hint`: what is said of some repositories alone.
+//! `set`, `hint`: settings and hints for single repositories.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -38,7 +38,8 @@ pub(crate) fn set(pool: &mut Pool, global: &Global, args: SetArgs) -> Result<()>
     }
     let repositories = pool.matching_any(&patterns)?;
     let ids: Vec<i64> = repositories.iter().map(|r| r.id).collect();
-    // They are looked at with what was said: an interval counts from there, and other refs are another state.
+    // They are visited with the new settings: an interval counts from that visit, and other refs make another
+    // state.
     let is_looked_at = interval.is_some() || refs.is_some() || lfs.is_some();
     pool.catalog.change_settings(
         &ids,
@@ -67,7 +68,7 @@ pub(crate) fn set(pool: &mut Pool, global: &Global, args: SetArgs) -> Result<()>
     Ok(())
 }
 
-/// Says where the one repository that is named is mirrored from.
+/// Sets the upstream URL of the one repository in `names`.
 fn set_url(pool: &mut Pool, names: &[String], url: &str) -> Result<()> {
     let [name] = names else {
         return Err(Error::Message("--url needs exactly one repository name".to_owned()));
@@ -78,7 +79,7 @@ fn set_url(pool: &mut Pool, names: &[String], url: &str) -> Result<()> {
     Ok(pool.catalog.set_url(&repository.name, &entry.url, now())?)
 }
 
-/// What was said, of those whose names match or of all.
+/// Lists the settings of repositories that match `patterns`, or of all that have settings.
 fn list(pool: &Pool, global: &Global, patterns: &[String]) -> Result<()> {
     let mut repositories = pool.catalog.with_settings()?;
     if !patterns.is_empty() {
@@ -128,7 +129,7 @@ pub(crate) fn hint(
 ) -> Result<ExitCode> {
     if let Some(from) = from {
         for line in output::read_lines(from)? {
-            // What is not UTF-8 names nothing here.
+            // A line that is not UTF-8 names no repository.
             let line = line.unwrap_or_else(|| char::REPLACEMENT_CHARACTER.to_string());
             let line = line.trim();
             if !line.is_empty() && !line.starts_with('#') {
@@ -138,14 +139,14 @@ pub(crate) fn hint(
     }
     let (mut ids, mut unknown) = (Vec::new(), Vec::new());
     for text in repos {
-        // Of what is not mirrored here nobody need know; a feed of a whole forge tells of it all the same.
+        // A feed of a whole forge also names repositories that are not mirrored here: they are only reported.
         match find(pool, &text)? {
             found if found.is_empty() => unknown.push(text),
             found => ids.extend(found),
         }
     }
     find_by_url(pool, &mut unknown, &mut ids)?;
-    // Without a password.
+    // URLs are reported without passwords.
     unknown
         .iter_mut()
         .for_each(|text| *text = Url::parse(text).map_or_else(|_| text.clone(), |url| url.to_string()));
@@ -164,8 +165,8 @@ pub(crate) fn hint(
     Ok(ExitCode::from(u8::from(ids.is_empty() && !unknown.is_empty())))
 }
 
-/// Numbers of what `text` means: a name, a pattern, or the URL that something is mirrored from under the name
-/// it gives.
+/// Returns the ids of the repositories that `text` means: a name, a pattern, or the URL of an upstream that
+/// is mirrored under the name that the URL gives.
 fn find(pool: &Pool, text: &str) -> Result<Vec<i64>> {
     if let Some(exact) = pool.catalog.get(text)? {
         return Ok(vec![exact.id]);
@@ -177,10 +178,10 @@ fn find(pool: &Pool, text: &str) -> Result<Vec<i64>> {
     Ok(pool.catalog.get(&url.default_name())?.map(|r| r.id).into_iter().collect())
 }
 
-/// Moves those of `unknown` that are URLs something is mirrored from, under whatever name, to `ids`. Reads
-/// every row, once.
+/// Moves entries of `unknown` that are URLs of mirrored upstreams, under whatever name, to `ids`. Reads every
+/// row once.
 fn find_by_url(pool: &Pool, unknown: &mut Vec<String>, ids: &mut Vec<i64>) -> Result<()> {
-    // By host and path: who tells of a change may know another scheme than the one that is mirrored by.
+    // Compares host and path: a hint may use another scheme than the mirror.
     let place = |url: &str| {
         let url = Url::parse(url).ok()?;
         match url.scheme {

@@ -1,4 +1,4 @@
-//! `share` and `dissociate`: archives that build on others.
+//! `share` and `dissociate`: let archives build on others, and make them whole again.
 
 use std::io::Write;
 use std::process::ExitCode;

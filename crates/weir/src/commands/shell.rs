@@ -1,4 +1,4 @@
-//! `shell`: what an ssh client asks for, out of a pool (git-shell's place).
+//! `shell`: serves the request of an ssh client from a pool, in place of git-shell.
 
 use std::io::{stdin, stdout};
 use std::process::ExitCode;
@@ -14,13 +14,13 @@ use crate::presentation::open;
 use crate::stdio;
 use crate::stdio::FATAL;
 
-/// What is asked for.
+/// The requested service.
 #[derive(Debug, PartialEq)]
 enum Ask {
     Git(Service),
     /// `git-lfs-transfer PATH OPERATION`.
     Lfs(String),
-    /// `git-lfs-authenticate PATH OPERATION`: where objects are to be had over HTTP.
+    /// `git-lfs-authenticate PATH OPERATION`: asks where objects are available over HTTP.
     LfsOverHttp(String),
 }
 
@@ -82,7 +82,8 @@ pub(crate) fn shell(global: &Global, command: Option<String>, known_as: Option<S
     }
 }
 
-/// `git-upload-pack 'PATH'`, with or without the hyphen and the quotes, or `git-lfs-transfer PATH OPERATION`.
+/// Parses `git-upload-pack 'PATH'`, with or without the hyphen and the quotes, or `git-lfs-transfer PATH
+/// OPERATION`.
 fn parse(command: &str) -> Option<(Ask, String)> {
     let rest = command.strip_prefix("git-").or_else(|| command.strip_prefix("git "))?;
     let mut words = words(rest)?.into_iter();
@@ -95,12 +96,12 @@ fn parse(command: &str) -> Option<(Ask, String)> {
         "lfs-authenticate" => Ask::LfsOverHttp(words.next()?),
         _ => return None,
     };
-    // ssh://host/~/x and the like: names start nowhere in particular.
+    // A path need not start with a slash (ssh://host/~/x, for one): it is looked up as a name.
     (words.next().is_none() && !path.is_empty() && !path.chars().any(char::is_control)).then_some((ask, path))
 }
 
-/// The words of a shell's command that does nothing but name things: single quotes, and backslashes, with
-/// which a quote is written.
+/// Splits a shell command that only names things into words. Knows single quotes, and backslashes, with which
+/// a quote is written.
 fn words(command: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
     let mut rest = command.trim();

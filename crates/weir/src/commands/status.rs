@@ -1,4 +1,4 @@
-//! `status`, `due`, `errors`: how the mirror is.
+//! `status`, `due`, `errors`: the state of the mirror.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -36,12 +36,12 @@ struct PoolStatus {
     forges: Vec<ForgeStatus>,
     accounts: Vec<(AccountCounts, Listing, String)>,
     budgets: Vec<(String, RequestBudget)>,
-    /// Bytes that are free, of bytes in all.
+    /// The free bytes and all bytes of the store's file system.
     space: (u64, u64),
     metadata: MetadataCounts,
 }
 
-/// What is known of a forge's repositories.
+/// What the catalog knows of a forge's repositories.
 #[derive(Serialize)]
 struct ForgeStatus {
     listing: Listing,
@@ -50,10 +50,10 @@ struct ForgeStatus {
     skipped_pages: usize,
 }
 
-/// A line of it: what it is about, and what is said.
+/// A line of the status: its label and its text.
 type StatusLine = (&'static str, String);
 
-/// ", N what", if there are any.
+/// Returns ", N what", or nothing if `n` is 0.
 fn some(n: i64, what: &str) -> String {
     if n > 0 { format!(", {n} {what}") } else { String::new() }
 }
@@ -255,7 +255,7 @@ pub(crate) fn errors(pool: &Pool, global: &Global, class: Option<&str>, max: usi
     Ok(())
 }
 
-/// What is no class of visits either: listings of forges that ended early, and pages that could not be had.
+/// The class of failures of listings: those that ended early, and pages that could not be fetched.
 const LISTING: &str = "listing";
 
 fn listing_errors(pool: &Pool, global: &Global, max: usize) -> Result<()> {
@@ -292,7 +292,7 @@ fn listing_errors(pool: &Pool, global: &Global, max: usize) -> Result<()> {
     Ok(())
 }
 
-/// What is no class of visits: looks at what forges say around repositories.
+/// The class of failures of looks.
 const METADATA: &str = "metadata";
 
 fn metadata_errors(pool: &Pool, global: &Global, max: usize) -> Result<()> {

@@ -1,4 +1,4 @@
-//! `upload-pack`: the other end of `git fetch`, over standard input and output, as git-upload-pack.
+//! `upload-pack`: serves `git fetch` over standard input and output, like git-upload-pack.
 
 use std::io::stdout;
 use std::process::ExitCode;
@@ -41,7 +41,7 @@ pub(crate) fn upload_pack(args: &UploadPackArgs) -> Result<ExitCode> {
         )?;
         return Ok(ExitCode::SUCCESS);
     }
-    // As git: 0 is for ever.
+    // As in git, 0 stands for no timeout.
     stdio::converse(&mut machine, args.timeout.filter(|&seconds| seconds > 0).map(Duration::from_secs))?;
     match machine.failure() {
         None => Ok(ExitCode::SUCCESS),
@@ -52,7 +52,7 @@ pub(crate) fn upload_pack(args: &UploadPackArgs) -> Result<ExitCode> {
     }
 }
 
-/// Opens an archive, or a git directory as git finds it: with `.git` behind or below, unless `--strict`.
+/// Opens an archive, or a git directory as git finds it: with `.git` appended or below, unless `--strict`.
 fn open(args: &UploadPackArgs) -> std::result::Result<(Arc<Repo>, Features), String> {
     let path = args.directory.as_path();
     let presented = |opened: Opened| (opened.repo, opened.features.unwrap_or_default());

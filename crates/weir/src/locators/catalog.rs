@@ -1,4 +1,5 @@
-//! Repositories of a pool by their name: a client's path is looked up, never joined to a folder.
+//! Finds repositories of a pool by name: a client's path is looked up in the catalog, never joined to a
+//! folder.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -13,23 +14,23 @@ use weir_upload::{DaemonRequest, Service};
 use crate::error::{Error, Result};
 use crate::pool::Pool;
 
-/// For so long an answer of a catalog on another machine is good, and so is its silence.
+/// How long an answer of a catalog on another machine stays valid. Its failure holds for `SILENCE_AGE_MAX`.
 const ANSWER_AGE_MAX: Duration = Duration::from_secs(1);
 const SILENCE_AGE_MAX: Duration = Duration::from_secs(5);
-/// One that takes longer to answer counts as silent: others do not wait for it.
+/// A catalog that takes longer to answer counts as silent: other requests do not wait for it.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Answers that are remembered: tens of megabytes.
+/// The number of answers that are remembered: tens of megabytes.
 const ANSWERS_MAX: usize = 100_000;
 
-/// Asks the catalog. What one on another machine said is remembered, so that what was served is served on
-/// while it is away.
+/// Looks up repositories in the catalog. Answers of a catalog on another machine are remembered, so that
+/// their repositories are served on while it is unavailable.
 struct Lookups {
     catalog: Mutex<Catalog>,
     is_remote: bool,
     memory: Mutex<Memory>,
 }
 
-/// A repository, and who may have it.
+/// A repository, with what access rules need to know.
 #[derive(Clone)]
 pub(crate) struct KnownRepository {
     pub(crate) repository: Repository,
@@ -46,12 +47,12 @@ fn ask(catalog: &Catalog, name: &str) -> weir_catalog::Result<Option<KnownReposi
 struct Memory {
     answers: HashMap<String, (Instant, KnownRepository)>,
     silent_since: Option<Instant>,
-    /// Since when somebody waits for an answer.
+    /// Since when a thread waits for an answer.
     asked_since: Option<Instant>,
 }
 
 impl Memory {
-    /// What is to be said without asking, if so.
+    /// Returns the remembered answer, if it can be given without asking the catalog.
     fn answer(&self, name: &str) -> Option<Option<KnownRepository>> {
         let is_silent = self.silent_since.is_some_and(|since| since.elapsed() < SILENCE_AGE_MAX)
             || self.asked_since.is_some_and(|since| since.elapsed() > PATIENCE);
@@ -81,7 +82,7 @@ impl Lookups {
                 None
             });
         }
-        // Whoever comes while another asks waits for that, but not for long.
+        // While one thread asks, the others wait for its answer, but not for long.
         let catalog = loop {
             if let Some(answer) = self.memory().answer(name) {
                 return answer;
@@ -119,7 +120,7 @@ impl Lookups {
     }
 }
 
-/// What rules are asked about a repository.
+/// Returns what access rules need to know about a repository.
 pub(crate) fn asked<'a>(repository: &'a Repository, exposure: &'a Exposure) -> AccessedName<'a> {
     AccessedName {
         name: &repository.name,
@@ -128,19 +129,19 @@ pub(crate) fn asked<'a>(repository: &'a Repository, exposure: &'a Exposure) -> A
     }
 }
 
-/// Finds repositories by their name in the catalog, as rules and access allow.
+/// Finds repositories by their name in the catalog, within mapping and access rules.
 pub(crate) struct CatalogLocator {
     lookups: Lookups,
     store: PathBuf,
     rules: Vec<MapRule>,
     access: Access,
     hook: Option<Hook>,
-    /// Whether those who push are told where to.
+    /// Whether clients that push are told where to push instead.
     push_hint: bool,
 }
 
 impl CatalogLocator {
-    /// As the pool's configuration says.
+    /// Returns a locator as the pool's configuration says.
     pub(crate) fn new(pool: &Pool) -> Result<CatalogLocator> {
         let (serve, access) = (&pool.config.serve, &pool.config.access);
         Ok(CatalogLocator {
@@ -153,10 +154,10 @@ impl CatalogLocator {
         })
     }
 
-    /// The name that a URL means, with or without `.git` at its end.
+    /// Returns the name that a URL means, with or without `.git` at its end.
     ///
     /// # Errors
-    /// If no rule is about it, or what comes of it is no name: why.
+    /// If no rule matches, or the result is not a name. The error says why.
     pub(crate) fn name_of(&self, host: Option<&str>, path: &str) -> std::result::Result<String, String> {
         if self.rules.is_empty() {
             return Ok(path.trim_matches('/').to_owned());
@@ -166,7 +167,8 @@ impl CatalogLocator {
             .map(|name| name.trim_matches('/').to_owned())
     }
 
-    /// The repository called `name`, or that without `.git`; and its name, as rules of access are about it.
+    /// Returns the repository called `name`, or else `name` without `.git`, with the name that access rules
+    /// apply to.
     pub(crate) fn look_up(&self, name: &str) -> (String, Option<KnownRepository>) {
         let bare = name.strip_suffix(".git").unwrap_or(name);
         match self.lookups.get(name) {
@@ -175,7 +177,7 @@ impl CatalogLocator {
         }
     }
 
-    /// Whether `client` may have what is called `name`, and is `known`.
+    /// Checks whether `client` may have the repository `name`. `known` is what the catalog knows about it.
     pub(crate) fn check(
         &self,
         name: &str,
@@ -194,7 +196,7 @@ impl Locator for CatalogLocator {
         let not_there = || self.access.not_there(&request.path, client);
         let name = self.name_of(request.host.as_deref(), &request.path).map_err(|_| not_there())?;
         let (name, known) = self.look_up(&name);
-        // What is hidden is refused as if it were not there, by the path that was asked for.
+        // A hidden repository is refused as if it did not exist, with the path that was requested.
         self.check(&name, known.as_ref(), client).map_err(|refusal| match refusal {
             Refusal::NotFound(_) => not_there(),
             refusal => refusal,
@@ -212,7 +214,7 @@ impl Locator for CatalogLocator {
             Service::ReceivePack => "this is a read-only mirror",
             Service::UploadArchive => "git archive is not served",
         };
-        // A local path of this machine means nothing to a client, and is nobody's business.
+        // A local path of this machine means nothing to a client, and must not be disclosed.
         let url =
             Url::parse(&repository.url).ok().filter(|url| self.push_hint && url.scheme != Scheme::Local);
         Err(Refusal::Off(

@@ -1,4 +1,4 @@
-//! Where repositories lie that clients name: by the catalog, or by their path on disk.
+//! Finds the repositories that clients name: through the catalog, or by their path on disk.
 
 pub(crate) mod catalog;
 pub(crate) mod paths;

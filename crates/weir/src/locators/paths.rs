@@ -1,4 +1,4 @@
-//! Repositories by their path on disk, as git-daemon and git-http-backend find them.
+//! Finds repositories by their path on disk, like git-daemon and git-http-backend.
 
 use std::net::{IpAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -9,12 +9,12 @@ use weir_upload::{DaemonRequest, Service};
 
 use crate::log_output::Log;
 
-/// What says that a repository is for everybody.
+/// The file that marks a repository as public.
 const EXPORT_FILE: &str = "git-daemon-export-ok";
-/// What is said without `--informative-errors`.
+/// The message without `--informative-errors`.
 const DENIED: &str = "access denied or repository not exported";
 
-/// Which directories clients may have, and under which names. The options are git-daemon's.
+/// The directories that clients may read, and their names. The options are git-daemon's.
 #[derive(Default)]
 pub(crate) struct PathLocator {
     pub(crate) export_all: bool,
@@ -22,20 +22,20 @@ pub(crate) struct PathLocator {
     pub(crate) base_path_relaxed: bool,
     pub(crate) interpolated_path: Option<String>,
     pub(crate) strict_paths: bool,
-    /// With which folder below a user's home; `None` if `~user` means nothing.
+    /// The folder below a user's home that `~user` means; `None` if `~user` means nothing.
     pub(crate) user_path: Option<String>,
     pub(crate) directories: Vec<PathBuf>,
     pub(crate) rules: Vec<MapRule>,
     pub(crate) hook: Option<Hook>,
     pub(crate) port: u16,
     pub(crate) is_on: bool,
-    /// Repositories may turn it on or off themselves.
+    /// Whether repositories may turn the service on or off themselves.
     pub(crate) may_override: bool,
     pub(crate) informative_errors: bool,
     pub(crate) push_hint: Option<String>,
-    /// How they are shown; whose configuration says whether they are.
+    /// How repositories are presented. Their configuration, read with it, says whether the service is on.
     pub(crate) presentation: Presentation,
-    /// Where requests are told, if they are.
+    /// Where requests are logged, if they are.
     pub(crate) log: Option<Log>,
 }
 
@@ -46,8 +46,8 @@ impl PathLocator {
         }
     }
 
-    /// The path that a request means, as git-daemon works it out: nothing of what a client says can lead
-    /// above it.
+    /// Returns the path that a request means, as git-daemon computes it. Nothing in the request can lead
+    /// above the base path.
     fn path_of(&self, request: &DaemonRequest, peer: Option<IpAddr>) -> Option<PathBuf> {
         let asked = &request.path;
         if let (Some(below), Some(rest)) = (&self.user_path, asked.strip_prefix('~')) {
@@ -60,7 +60,7 @@ impl PathLocator {
         let base = || self.base_path.as_deref().map_or(String::new(), |base| base.display().to_string());
         let first = if !self.rules.is_empty() {
             match map(&self.rules, request.host.as_deref(), asked)? {
-                // Below the base path always: the first slash may be the client's.
+                // Always below the base path: the client may have supplied the first slash.
                 Ok(name) => format!("{}/{}", base(), name.trim_start_matches('/')),
                 Err(why) => {
                     self.log(|| format!("'{asked}': {why}"));
@@ -167,7 +167,7 @@ impl Locator for PathLocator {
     }
 
     fn may_block(&self) -> bool {
-        // Programs, and names that are looked up.
+        // These run programs, or look up names.
         self.hook.is_some()
             || self.user_path.is_some()
             || self.interpolated_path.as_ref().is_some_and(|t| t.contains("%IP") || t.contains("%CH"))
@@ -178,7 +178,7 @@ fn is_archive(path: &Path) -> bool {
     path.extension().is_some_and(|e| e == "tar") && path.is_file()
 }
 
-/// The path that `user/rest` means, in the folder `below` of that user's home.
+/// Returns the path that `user/rest` means, in the folder `below` of that user's home.
 fn home_path(text: &str, below: &str) -> Option<PathBuf> {
     let (user, rest) = text.split_once('/').unwrap_or((text, ""));
     let home = nix::unistd::User::from_name(user).ok()??.dir;
@@ -187,7 +187,7 @@ fn home_path(text: &str, below: &str) -> Option<PathBuf> {
     (!is_alias(&path)).then(|| PathBuf::from(path))
 }
 
-/// Whether a path could mean something else than it says: empty parts, `.` and `..`.
+/// Returns whether a path could mean another one: it has empty parts, `.` or `..`.
 fn is_alias(path: &str) -> bool {
     let mut parts = path.split('/').skip(1).peekable();
     let mut is_alias = false;
@@ -197,7 +197,7 @@ fn is_alias(path: &str) -> bool {
     is_alias
 }
 
-/// A host name as part of a path: no slash, no dots that lead away.
+/// Returns a host name as part of a path: without slashes, and without dots that lead elsewhere.
 fn safe_part(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -208,8 +208,8 @@ fn safe_part(text: &str) -> String {
     out.trim_end_matches('.').to_owned()
 }
 
-/// `%H` host, `%CH` host as the name service calls it, `%IP` our address, `%P` port, `%D` path, `%%` a
-/// percent sign.
+/// Expands a template: `%H` host, `%CH` canonical name of the host, `%IP` address of this server, `%P` port,
+/// `%D` path, `%%` a percent sign.
 fn interpolate(template: &str, request: &DaemonRequest, peer: Option<IpAddr>, our_port: u16) -> String {
     let host_port = request.host.as_deref().unwrap_or_default();
     let (host, port) = match host_port.rsplit_once(':') {
@@ -254,7 +254,7 @@ fn interpolate(template: &str, request: &DaemonRequest, peer: Option<IpAddr>, ou
     out
 }
 
-/// What the name service calls `host` (getaddrinfo with `AI_CANONNAME`).
+/// Returns the canonical name of `host` (getaddrinfo with `AI_CANONNAME`).
 fn canonical_name(host: &str) -> Option<String> {
     let name = std::ffi::CString::new(host).ok()?;
     // SAFETY: the name is a C string, the hints are zero but for a flag, and what is found is read before it

@@ -1,4 +1,4 @@
-//! Hosts of upstreams and forges: each is asked once.
+//! Checks the hosts of upstreams and forges: each gets one request.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -17,7 +17,7 @@ use crate::forges::ForgeConfig;
 use crate::output;
 use crate::pool::{Pool, now, transport_options};
 
-/// Nobody waits for longer, whatever visits do.
+/// The longest wait for a host, whatever timeouts visits have.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A repository that stands for all of its host.
@@ -25,11 +25,11 @@ struct Example {
     name: String,
     url: Url,
     last_success: Option<Timestamp>,
-    /// How many there are at that host.
+    /// The number of repositories at that host.
     count: usize,
 }
 
-/// Asks one repository of each host, the one that was last seen well, what it has.
+/// Opens a session with one repository of each host: the one that was last visited with success.
 pub(super) fn hosts(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
     let mut hosts: BTreeMap<String, Example> = BTreeMap::new();
     pool.catalog.for_each_entry(|entry| {
@@ -85,7 +85,7 @@ pub(super) fn hosts(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
     })
 }
 
-/// What `entry` is an example of; nothing, if it is on this machine or not visited.
+/// Returns the host of `entry`, with `entry` as its example; nothing if it is on this machine or not visited.
 fn example(entry: InventoryEntry) -> Option<(String, Example)> {
     let url = Url::parse(&entry.url).ok().filter(|url| url.scheme != Scheme::Local && entry.is_enabled)?;
     let last_success = entry.last_success.filter(|_| entry.failures == 0);
@@ -102,12 +102,12 @@ fn verdict(host: &str, example: &Example, answer: weir_transport::Result<()>) ->
     let class = e.class();
     let remedy = class.remedy();
     match class {
-        // It says so of one; of the others nobody knows.
+        // This holds for one repository. The state of the others is unknown.
         FailureClass::Gone => (
             Level::Warning,
             format!("{host} ({of}) answers, but not for '{name}': {e} ({}): {remedy}", class.name()),
         ),
-        // The remedy of a visit is to wait.
+        // The remedy of a visit, which is to wait, does not help here.
         FailureClass::Network | FailureClass::Server => {
             (Level::Error, format!("{host} ({of}), asked for '{name}': {e} ({})", class.name()))
         }

@@ -1,4 +1,4 @@
-//! This machine: whose files they are, room, clocks, limits of the process.
+//! Checks this machine: owners of files, free space, clocks, limits of the process.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -15,12 +15,12 @@ use crate::error::Result;
 use crate::output;
 use crate::pool::{CLOCK_SKEW_TOLD_S, Pool, now};
 
-/// Files that a file system must be able to make yet; a visit makes two.
+/// The least number of files that a file system must still have room for. A visit makes two.
 const INODES_MIN: u64 = 1000;
-/// What is used of `store.bytes_max` before it is worth a word.
+/// The used percentage of `store.bytes_max` from which on it is reported.
 const QUOTA_PERCENT_TOLD: u64 = 90;
 
-/// Who owns the files of the pool at `path`, and whether they can be written to.
+/// Checks who owns the files of the pool at `path`, and who can write to them.
 pub(super) fn owner(path: &Path, report: &mut Report<'_>) -> Result<()> {
     const CHECK: &str = "pool";
     let user = geteuid();
@@ -72,7 +72,7 @@ pub(super) fn owner(path: &Path, report: &mut Report<'_>) -> Result<()> {
     report.add_all(Level::Warning, CHECK, foreign)
 }
 
-/// Room for archives, and for packs on their way.
+/// Checks the room for archives, and for packs while they are received.
 pub(super) fn space(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
     const CHECK: &str = "disk";
     let store = &pool.store.path;
@@ -90,7 +90,7 @@ pub(super) fn space(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
     } else {
         report.add(Level::Ok, CHECK, room)?;
     }
-    // Some file systems count none, and say 0 of 0.
+    // Some file systems do not count inodes, and report 0 of 0.
     if stat.files() > 0 && stat.files_available() < INODES_MIN {
         let left = stat.files_available();
         report.add(Level::Error, CHECK, format!("the store's file system has only {left} free inodes"))?;
@@ -123,7 +123,7 @@ pub(super) fn space(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
     Ok(())
 }
 
-/// This machine's clock beside the catalog's and the store's.
+/// Compares this machine's clock with the catalog's and the store's.
 pub(super) fn clock(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
     const CHECK: &str = "clock";
     let mut is_well = true;
@@ -136,7 +136,7 @@ pub(super) fn clock(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
             format!("the database's clock is {}; weir uses that one", told(ahead)),
         )?;
     }
-    // A file's time is the server's, on a store that a network leads to.
+    // On a network file system, the time of a file is the server's.
     let store = &pool.store.path;
     match tempfile::tempfile_in(store).and_then(|file| file.metadata()?.modified()) {
         Err(e) => {
@@ -180,13 +180,13 @@ fn told(ahead_s: i64) -> String {
     if ahead_s > 0 { format!("{by} ahead of this machine's") } else { format!("{by} behind this machine's") }
 }
 
-/// What the system lets one process have.
+/// Checks the limits that the system sets for a process.
 pub(super) fn limits(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
     const CHECK: &str = "limits";
     let hard = |what: Resource| getrlimit(what).map_or(RLIM_INFINITY, |(_, hard)| hard);
     let mut is_well = true;
     let (files, connections) = (hard(Resource::RLIMIT_NOFILE), pool.config.serve.connections_max as u64);
-    // As weir-serve divides them.
+    // weir-serve divides the descriptors in the same way.
     if files / 2 < connections {
         is_well = false;
         let served = files / 2;

@@ -1,4 +1,4 @@
-//! The report of `weir check`: findings, each shown as it comes.
+//! The report of `weir check`. Each finding is shown as it comes.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -9,12 +9,12 @@ use crate::cli::Global;
 use crate::error::Result;
 use crate::output;
 
-/// How bad it is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Level {
     Ok,
-    /// It works, and may not for long, or not as fast.
+    /// It works, but perhaps not for long, or not as fast.
     Warning,
     /// Something does not work.
     Error,
@@ -30,11 +30,11 @@ impl Level {
     }
 }
 
-/// One thing that a check found.
+/// One finding of a check.
 #[derive(Serialize)]
 pub(super) struct Finding {
     level: Level,
-    /// What was looked at.
+    /// What was checked.
     check: &'static str,
     message: String,
 }
@@ -42,7 +42,7 @@ pub(super) struct Finding {
 /// Collects findings, and shows each as it comes.
 pub(super) struct Report<'a> {
     global: &'a Global,
-    /// How many of a kind are named.
+    /// The number of findings of a kind that are named.
     max_count: usize,
     findings: Vec<Finding>,
     errors: usize,
@@ -50,7 +50,7 @@ pub(super) struct Report<'a> {
 }
 
 impl<'a> Report<'a> {
-    /// Returns an empty one, which names at most `max_count` of a kind.
+    /// Returns an empty report, which names at most `max_count` findings of a kind.
     pub(super) fn new(global: &'a Global, max_count: usize) -> Report<'a> {
         Report { global, max_count, findings: Vec::new(), errors: 0, warnings: 0 }
     }
@@ -81,7 +81,7 @@ impl<'a> Report<'a> {
         Ok(())
     }
 
-    /// Adds what may be many of a kind: the first are named, the others counted.
+    /// Adds findings of one kind: the first are named, the others counted.
     pub(super) fn add_all(&mut self, level: Level, check: &'static str, many: Many) -> Result<()> {
         self.count(level, many.count);
         let more = many.count - many.named.len();
@@ -96,12 +96,12 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Nothing as yet of what is `what`, in the plural.
+    /// Returns an empty list of findings of one kind. `what` describes them, in the plural.
     pub(super) fn many(&self, what: &'static str) -> Many {
         Many { what, max_count: self.max_count, named: Vec::new(), count: 0 }
     }
 
-    /// Ends it: says how much was found, and how that is told to whoever called.
+    /// Ends the report: prints the totals, and returns the exit code.
     pub(super) fn end(self) -> Result<ExitCode> {
         let (errors, warnings) = (self.errors, self.warnings);
         if self.global.json {
@@ -114,7 +114,7 @@ impl<'a> Report<'a> {
     }
 }
 
-/// What may be many of a kind.
+/// Findings of one kind, of which there may be many.
 pub(super) struct Many {
     what: &'static str,
     max_count: usize,

@@ -1,4 +1,4 @@
-//! The catalog and the store, each by itself and beside the other.
+//! Checks the catalog and the store, and compares them.
 
 use std::collections::HashSet;
 use std::fs;
@@ -18,7 +18,7 @@ use crate::pool::Pool;
 
 const CATALOG: &str = "catalog";
 const ARCHIVES: &str = "archives";
-/// Faults of the catalog that are shown.
+/// The number of faults of the catalog that are shown.
 const FAULTS_MAX: usize = 10;
 
 pub(super) fn catalog(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
@@ -37,8 +37,8 @@ pub(super) fn catalog(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Archives that are not there, shorter than they were, somebody else's, or nobody's. What is in them is
-/// 'weir fsck's.
+/// Checks for archives that are missing, shorter than recorded, owned by another user, or unknown to the
+/// catalog. Their content is checked by `weir fsck`.
 pub(super) fn archives(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
     let mut look = StoreLook {
         pool,
@@ -78,14 +78,14 @@ pub(super) fn archives(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A look at the store beside the catalog, and what it has found.
+/// A comparison of the store with the catalog, and its findings.
 struct StoreLook<'a> {
     pool: &'a Pool,
     store: PathBuf,
     hasher: RandomState,
-    /// Hashes of the paths that the catalog knows: 80 MB of ten million.
+    /// Hashes of the paths that the catalog knows: 80 MB for ten million.
     known: HashSet<u64>,
-    /// Archives that are as the catalog says, and their bytes.
+    /// The number of archives that match the catalog; `bytes` is their total length.
     count: u64,
     bytes: u64,
     missing: Many,
@@ -98,7 +98,8 @@ struct StoreLook<'a> {
 }
 
 impl StoreLook<'_> {
-    /// Looks at the archive of each entry; returns the names of those where it is not as it should be.
+    /// Checks the archive of each entry. Returns the names of the repositories whose archive is not as it
+    /// should be.
     fn at_the_catalog(&mut self) -> Result<Vec<String>> {
         let (mut suspects, user) = (Vec::new(), geteuid());
         self.pool.catalog.for_each_entry(|entry| {
@@ -121,7 +122,7 @@ impl StoreLook<'_> {
         Ok(suspects)
     }
 
-    /// Looks at the archive of `name` once more: whoever mirrors meanwhile may have written it anew.
+    /// Checks the archive of `name` again: a visit may have rewritten it meanwhile.
     fn again(&mut self, name: &str) -> Result<()> {
         let Some(now) = self.pool.catalog.get(name)? else { return Ok(()) };
         let path = self.store.join(&now.path);
@@ -150,7 +151,7 @@ impl StoreLook<'_> {
         Ok(())
     }
 
-    /// Looks at what lies in the store; returns the archives that the catalog does not know.
+    /// Checks the files in the store. Returns the archives that the catalog does not know.
     fn at_the_folder(&mut self) -> Result<Vec<PathBuf>> {
         let mut strangers = Vec::new();
         let unreadable = walk(&self.store, &mut |path, kind| {
@@ -184,7 +185,7 @@ impl StoreLook<'_> {
         Ok(strangers)
     }
 
-    /// Looks once more at an archive that the catalog did not know: it may have been registered since.
+    /// Checks an archive again that the catalog did not know: it may have been registered since.
     fn at_a_stranger(&mut self, path: &Path) -> Result<()> {
         let below = below(self.pool, path);
         let is_known = || below.as_deref().map_or(Ok(false), |path| self.pool.catalog.has_archive_at(path));
@@ -203,12 +204,12 @@ impl StoreLook<'_> {
     }
 }
 
-/// Bytes that the archive of `entry` has at least; none, if it need not be there.
+/// Returns the least length of the archive of `entry`, or `None` if the archive need not exist.
 fn wanted_len(entry: &InventoryEntry) -> Option<u64> {
     entry.seq.map(|_| entry.archive_bytes.unwrap_or(0).unsigned_abs())
 }
 
-/// `path` as the catalog would write it, if it can.
+/// Returns `path` as the catalog stores it, or `None` if it cannot be stored.
 fn below(pool: &Pool, path: &Path) -> Option<String> {
     Some(path.strip_prefix(&pool.store.path).ok()?.to_str()?.to_owned())
 }
