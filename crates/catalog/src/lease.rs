@@ -155,32 +155,37 @@ impl Catalog {
             .map(|_| ())
     }
 
-    /// Releases the leases of `owner`, without results.
+    /// Releases the leases of visits that `owner` has, without results.
     ///
     /// # Errors
     /// If the database fails.
     pub fn release(&mut self, owner: &str) -> Result<()> {
-        self.end_leases("lease_owner = ?1", &values![owner])
+        self.end_leases("repositories", "lease_owner = ?1", &values![owner])
     }
 
-    /// Releases the leases of all owners whose name begins with `prefix`. The caller knows that none of them
-    /// is alive.
+    /// Releases the leases of visits of all owners whose name begins with `prefix`. The caller knows that
+    /// none of them is alive.
     ///
     /// # Errors
     /// If the database fails.
     pub fn release_all(&mut self, prefix: &str) -> Result<()> {
-        self.end_leases("substr(lease_owner, 1, ?2) = ?1", &values![prefix, prefix.chars().count()])
+        let parameters = values![prefix, prefix.chars().count()];
+        self.end_leases("repositories", "substr(lease_owner, 1, ?2) = ?1", &parameters)
     }
 
-    /// Ends the leases of both kinds that match the SQL condition `these`.
-    fn end_leases(&mut self, these: &str, parameters: &[Value<'_>]) -> Result<()> {
-        self.database.transaction(TransactionKind::Visits, |db| {
-            for table in LEASED {
-                let sql = format!("UPDATE {table} SET lease_owner = NULL, lease_until = NULL WHERE {these}");
-                db.execute(&sql, parameters)?;
-            }
-            Ok(())
-        })
+    /// Releases the leases of looks, as [`Catalog::release_all`] does those of visits.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn release_all_looks(&mut self, prefix: &str) -> Result<()> {
+        let parameters = values![prefix, prefix.chars().count()];
+        self.end_leases("metadata_looks", "substr(lease_owner, 1, ?2) = ?1", &parameters)
+    }
+
+    /// Ends the leases in `table` that match the SQL condition `these`.
+    fn end_leases(&mut self, table: &str, these: &str, parameters: &[Value<'_>]) -> Result<()> {
+        let sql = format!("UPDATE {table} SET lease_owner = NULL, lease_until = NULL WHERE {these}");
+        self.database.transaction(TransactionKind::Visits, |db| db.execute(&sql, parameters)).map(|_| ())
     }
 
     /// Records that the archive of repository `id`, which is leased with the number `epoch`, was written

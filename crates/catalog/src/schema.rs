@@ -265,11 +265,11 @@ UPDATE repositories SET metadata_wanted = CASE WHEN settings LIKE '%\"metadata\"
     WHERE settings LIKE '%\"metadata\":%';
 ",
     "
--- Leases of looks as of visits: an owner, an end, and a number that is higher for each lease
+-- Leases of looks as of visits: an owner, an end, and a number that is higher for each lease. Older programs
+-- that still run use leased_until.
 ALTER TABLE metadata_looks ADD COLUMN lease_owner TEXT;
 ALTER TABLE metadata_looks ADD COLUMN lease_until INTEGER;
 ALTER TABLE metadata_looks ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE metadata_looks DROP COLUMN leased_until;
 ",
 ];
 

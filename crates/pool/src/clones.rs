@@ -234,7 +234,7 @@ fn extract(path: &Path, folder: &Path) -> Result<PathBuf> {
     }
     let mut found = Vec::new();
     // This process extracted the files a moment ago.
-    find_below(folder, 0, &mut found, &mut |e| tracing::warn!("{e}"))?;
+    find_below(folder, 0, &mut found, &mut |e| tracing::error!("{e}"))?;
     let mut found = found.into_iter().filter(|path| path.is_dir());
     let git_dir = found.next();
     if found.next().is_some() {

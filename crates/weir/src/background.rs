@@ -14,7 +14,7 @@ use crate::crawling::{list_forges, summary};
 use crate::error::Result;
 use crate::forges::ForgeConfig;
 use crate::metrics::Counters;
-use crate::mirror_guard::{MirrorGuard, mend_times};
+use crate::mirror_guard::{LookGuard, MirrorGuard, mend_times};
 use crate::notify::Notifier;
 use crate::pool::{Pool, now};
 use crate::visit_lines::{GOES_ON, log_line, pause_line};
@@ -40,7 +40,6 @@ pub(crate) fn start_mirror(
         catalog.keep_updates_for(&guard.machine);
     }
     let (counters, stopped) = (counters.clone(), stop.clone());
-    let metadata_owner = guard.metadata_owner();
     let mut threads = vec![spawn("mirror", move || {
         // Both as a whole: a closure captures only the fields that it names, and would release the lock.
         let (_hooks, guard) = (hooks, guard);
@@ -53,14 +52,16 @@ pub(crate) fn start_mirror(
         let stop = stop.clone();
         threads.push(spawn("crawls", move || again("crawls", &stop, || crawl_for_ever(&mut pool, &stop)))?);
     }
-    // Each forge has limits of its own to wait for.
-    for forge in with_metadata(pool) {
-        let mut pool = pool.again()?;
-        let stop = stop.clone();
-        let owner = metadata_owner.clone();
-        threads.push(spawn("metadata", move || {
-            again("metadata", &stop, || look_for_ever(&mut pool, &owner, &forge, &stop))
-        })?);
+    let forges = with_metadata(pool);
+    if !forges.is_empty() {
+        let guard = Arc::new(LookGuard::take(pool)?);
+        // Each forge has limits of its own to wait for.
+        for forge in forges {
+            let (mut pool, stop, guard) = (pool.again()?, stop.clone(), guard.clone());
+            threads.push(spawn("metadata", move || {
+                again("metadata", &stop, || look_for_ever(&mut pool, &guard, &forge, &stop))
+            })?);
+        }
     }
     Ok(threads)
 }
@@ -134,12 +135,12 @@ fn crawl_for_ever(pool: &mut Pool, stop: &Stop) -> Result<()> {
 }
 
 /// Makes the looks that are due at a forge until told to stop.
-fn look_for_ever(pool: &mut Pool, owner: &str, forge: &ForgeConfig, stop: &Stop) -> Result<()> {
+fn look_for_ever(pool: &mut Pool, guard: &LookGuard, forge: &ForgeConfig, stop: &Stop) -> Result<()> {
     let report = |name: &str, brought: &LookOutcome| {
         tracing::info!("{}", brought.line(name));
         Ok(())
     };
-    look_at_metadata(pool, owner, forge, None, true, stop, &report).map(|_| ())
+    look_at_metadata(pool, &guard.owner, forge, None, true, stop, &report).map(|_| ())
 }
 
 /// Returns the forges that have metadata.

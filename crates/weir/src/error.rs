@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use weir_forge::OtherError;
+
 /// A failure of a command.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -25,7 +27,7 @@ pub(crate) enum Error {
     Clone(#[from] weir_clone::Error),
     /// An operation on the pool's archives failed.
     #[error(transparent)]
-    Pool(#[from] weir_pool::Error),
+    Pool(weir_pool::Error),
     /// The mirror loop failed.
     #[error(transparent)]
     Mirror(#[from] weir_mirror::RunError),
@@ -47,8 +49,31 @@ pub(crate) const SOME_FAILED: u8 = 3;
 impl Error {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Error::Config(_) | Error::Url(_) | Error::Pool(weir_pool::Error::Url(_)) => 2,
+            Error::Config(_) | Error::Url(_) => 2,
             _ => 1,
+        }
+    }
+}
+
+/// What fails in the same way everywhere is the same failure, wherever it came through.
+impl From<weir_pool::Error> for Error {
+    fn from(e: weir_pool::Error) -> Error {
+        match e {
+            weir_pool::Error::Io(e) => Error::Io(e),
+            weir_pool::Error::File(e) => Error::File(e),
+            weir_pool::Error::Catalog(e) => Error::Catalog(e),
+            weir_pool::Error::Url(e) => Error::Url(e),
+            e => Error::Pool(e),
+        }
+    }
+}
+
+/// Errors of this program's own functions come back from libraries that called them.
+impl From<OtherError> for Error {
+    fn from(e: OtherError) -> Error {
+        match e.downcast::<Error>() {
+            Ok(e) => *e,
+            Err(e) => Error::Message(e.to_string()),
         }
     }
 }

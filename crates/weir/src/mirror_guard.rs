@@ -19,6 +19,9 @@ pub(crate) fn machine_of(catalog: &Catalog) -> Result<String> {
     })
 }
 
+/// Held by all processes that look at what forges say, together.
+const METADATA_LOCK_NAME: &str = "metadata.lock";
+
 /// A process that mirrors. It leases under a name of its own.
 pub(crate) struct MirrorGuard {
     pub(crate) owner: String,
@@ -50,15 +53,31 @@ impl MirrorGuard {
         Ok(MirrorGuard { owner: format!("{machine}{}-{}", std::process::id(), now()), machine, _lock: lock })
     }
 
-    /// Returns the name under which this process leases looks. It is a name of its own, because visits
-    /// release everything that is leased under theirs.
-    pub(crate) fn metadata_owner(&self) -> String {
-        format!("{}-metadata", self.owner)
-    }
-
     /// Starts the hooks that receive the updates of this machine.
     pub(crate) fn hooks(&self, pool: &Pool) -> Result<Option<Hooks>> {
         Hooks::start(pool, &self.machine)
+    }
+}
+
+/// A process that looks at what forges say around repositories. It leases under a name of its own.
+pub(crate) struct LookGuard {
+    pub(crate) owner: String,
+    _lock: std::fs::File,
+}
+
+impl LookGuard {
+    /// Takes part. If no other process looks, leases of looks that still exist belonged to a process that was
+    /// killed.
+    pub(crate) fn take(pool: &Pool) -> Result<LookGuard> {
+        let path = pool.path.join(METADATA_LOCK_NAME);
+        let file = std::fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+        let lock = file.map_err(FileError::on("open", &path))?;
+        let machine = machine_of(&pool.catalog)?;
+        if lock.try_lock().is_ok() {
+            pool.another_catalog()?.release_all_looks(&machine)?;
+        }
+        lock.lock_shared()?;
+        Ok(LookGuard { owner: format!("{machine}{}-{}", std::process::id(), now()), _lock: lock })
     }
 }
 

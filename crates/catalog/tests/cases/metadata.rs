@@ -139,9 +139,9 @@ pub fn looks_of_a_killed_process_are_leased_again(c: &mut Catalog) {
     // A killed process gives its leases back when the next one begins, and cannot write down what it found.
     let killed = looks.all(Timestamp(102), Timestamp(200));
     assert_eq!(names(&killed), ["b"]);
-    looks.c.release_all("p").unwrap();
+    looks.c.release_all_looks("p").unwrap();
     assert!(looks.all(Timestamp(102), Timestamp(200)).is_empty(), "of another machine");
-    looks.c.release_all("o").unwrap();
+    looks.c.release_all_looks("o").unwrap();
     let b = looks.ids["b"];
     assert!(!looks.c.extend_metadata_lease(b, killed[0].epoch, Timestamp(400)).unwrap());
     let next = looks.all(Timestamp(102), Timestamp(200));

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use weir_clone::{CloneOptions, CloneOutcome};
-use weir_transport::Url;
+use weir_transport::{Scheme, Url};
 
 use crate::cli::{CloneArgs, Global};
 use crate::config::{self, Config};
@@ -18,9 +18,12 @@ use crate::pool::{path_of, transport_options};
 pub(crate) fn clone(global: &Global, args: CloneArgs) -> Result<()> {
     let started = Instant::now();
     let url = Url::parse(&args.repository)?;
-    let config = path_of(global)
-        .map(|pool| config::load(&pool.join(config::FILE_NAME)))
-        .unwrap_or_else(|_| Ok(Config::default()))?;
+    // A clone of an archive connects to nothing.
+    let is_archive = url.scheme == Scheme::Local && url.local_path().is_file();
+    let config = match path_of(global) {
+        Ok(pool) if !is_archive => config::load(&pool.join(config::FILE_NAME))?,
+        _ => Config::default(),
+    };
     let bar = progress_bar(global);
     let outcome = weir_clone::clone(&CloneOptions {
         url: &url,

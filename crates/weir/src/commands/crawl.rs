@@ -69,16 +69,14 @@ fn report(name: &str, p: &CrawlProgress, global: &Global) -> Result<()> {
 /// Prints what would be added, without using the catalog.
 fn dry_run(forges: &[ForgeConfig], global: &Global, stop: &Stop) -> Result<ExitCode> {
     for config in forges {
-        let print = &mut |name: &str, listed: &Listed| {
+        let print = |name: &str, listed: &Listed| -> Result<()> {
             if global.json {
                 let value = json!({ "name": name, "url": listed.clone_url, "listed": listed });
-                output::json_line(&value)?;
-            } else {
-                writeln!(output::stdout(), "{name}  <-  {}", listed.clone_url)?;
+                return output::json_line(&value);
             }
-            Ok(())
+            Ok(writeln!(output::stdout(), "{name}  <-  {}", listed.clone_url)?)
         };
-        preview(config, stop, print).map_err(|e| Error::Message(e.to_string()))?;
+        preview(config, stop, &mut |name, listed| Ok(print(name, listed)?))?;
     }
     Ok(ExitCode::SUCCESS)
 }

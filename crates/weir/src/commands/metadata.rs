@@ -13,7 +13,7 @@ use crate::background::{look_at_metadata, with_metadata};
 use crate::cli::{Global, MetadataCommand, MetadataUpdateArgs};
 use crate::error::{Error, Result, SOME_FAILED};
 use crate::forges::ForgeConfig;
-use crate::mirror_guard::MirrorGuard;
+use crate::mirror_guard::LookGuard;
 use crate::output;
 use crate::pool::Pool;
 use crate::signals::stop_on_signal;
@@ -53,11 +53,10 @@ fn update(mut pool: Pool, global: &Global, args: &MetadataUpdateArgs) -> Result<
     };
     let stop = Stop::default();
     stop_on_signal(&stop)?;
-    let guard = MirrorGuard::take(&pool)?;
-    let owner = guard.metadata_owner();
+    let guard = LookGuard::take(&pool)?;
     let failed = on_all(&pool, &forges, &stop, &|pool, forge| {
         let report = &|name: &str, brought: &LookOutcome| Ok(report(name, brought, global)?);
-        look_at_metadata(pool, &owner, forge, ids.as_deref(), args.watch, &stop, report)
+        look_at_metadata(pool, &guard.owner, forge, ids.as_deref(), args.watch, &stop, report)
     })?;
     Ok(if failed && !args.watch { ExitCode::from(SOME_FAILED) } else { ExitCode::SUCCESS })
 }

@@ -333,3 +333,22 @@ fn who_cannot_complain_ends_as_it_would() {
         assert_eq!(output.status.code(), as_ever.status.code(), "{args:?}");
     }
 }
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let env = Env::new();
+    env.init_bare("forge/r.git");
+    let config = env.pool().join("weir.toml");
+    let forge = format!("\n[[forge]]\ntype = 'folder'\nurl = '{}'\n", env.path("forge").display());
+    std::fs::write(&config, std::fs::read_to_string(&config).unwrap() + &forge).unwrap();
+    env.weir(&["add", "--name", "r", env.path("forge/r.git").to_str().unwrap()]);
+    let all: [&[&str]; 4] =
+        [&["ls"], &["status"], &["crawl", "--dry-run"], &["--json", "crawl", "--dry-run"]];
+    for args in all {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = env.weir_command(args).stdout(writer).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && said.is_empty(), "{args:?}: {said}");
+    }
+}

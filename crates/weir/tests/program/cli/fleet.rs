@@ -96,6 +96,8 @@ fn the_mirror_loop_goes_on_when_the_catalog_is_back() {
     let log = std::fs::File::create(env.path("log")).unwrap();
     let mut child = env.weir_command(&["mirror", "--watch", "--quiet"]).stderr(log).spawn().unwrap();
     wait_for_mirrored(&env, 1, &mut child);
+    let watch_some = ["-q", "mirror", "--watch", "first"];
+    let mut by_pattern = env.weir_command(&watch_some).stderr(Stdio::null()).spawn().unwrap();
     let mut serving = env.weir_command(&["serve", "--git", &address]).stderr(Stdio::null()).spawn().unwrap();
     wait_for_port(port);
     postgres.stop();
@@ -104,7 +106,8 @@ fn the_mirror_loop_goes_on_when_the_catalog_is_back() {
     postgres.go_on();
     let _daemon = upstreams(&env);
     wait_for_mirrored(&env, COUNT + 1, &mut child);
-    for child in [&mut child, &mut serving] {
+    assert!(by_pattern.try_wait().unwrap().is_none(), "the loop with a pattern has ended");
+    for child in [&mut child, &mut by_pattern, &mut serving] {
         let _ = std::process::Command::new("kill").arg(child.id().to_string()).status();
         child.wait().unwrap();
     }
