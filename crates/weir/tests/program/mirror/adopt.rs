@@ -1,4 +1,4 @@
-//! A catalog that is lost is made again from the store, and an extracted archive goes on with `git fetch`.
+//! A lost catalog is made again from the store, and an extracted archive is updated by `git fetch`.
 
 use crate::common::Env;
 
@@ -38,7 +38,7 @@ fn a_lost_catalog_is_made_again_from_the_store() {
         list.as_array().unwrap().iter().map(row).collect()
     };
     assert_eq!(of(&after), of(&before));
-    // It is mirrored on, under leases that count on, and the base is known to be one.
+    // Visits go on under leases with higher numbers, and the base is known to be a base.
     let commit = env.git(&up, &["commit-tree", "-m", "after", "-p", "main", "main^{tree}"]);
     env.git(&up, &["update-ref", "refs/heads/main", &commit]);
     assert!(
@@ -75,7 +75,7 @@ fn an_extracted_archive_goes_on_with_git_fetch() {
         env.git(&target, &["fetch", "-q", "--prune"]);
         assert_eq!(env.picture(&target), env.picture(&up));
     }
-    // A password stays with its keeper.
+    // The password of one repository is not written to the archive of another.
     env.weir(&["add", "--name", "secret", &format!("http://user:password@127.0.0.1:{}/up.git", daemon.port)]);
     env.weir(&["add", "--name", "ours", &format!("{}/up.git", env.dir.path().display())]);
     env.weir(&["mirror", "ours"]);
@@ -100,7 +100,7 @@ fn what_was_restored_stays_so_without_the_catalog() {
     };
     env.weir(&["restore", &first("r"), "--name", "copy"]);
     env.weir(&["restore", &first("kept")]);
-    // It says so after a compaction, too.
+    // The copy records that it was restored, also after a compaction.
     env.weir(&["compact", "copy"]);
     for name in ["catalog.db", "catalog.db-wal", "catalog.db-shm"] {
         let _ = std::fs::remove_file(env.pool().join(name));
@@ -113,7 +113,7 @@ fn what_was_restored_stays_so_without_the_catalog() {
         env.git(env.dir.path(), &["ls-remote", &server.url(name), "refs/heads/main"])[..40].to_owned()
     };
     assert_eq!((main("kept"), main("copy"), main("r")), (old.clone(), old, commit.clone()));
-    // Until somebody asks for it by name.
+    // It is mirrored again once it is asked for by name.
     env.weir(&["mirror", "kept"]);
     assert_eq!(main("kept"), commit);
 }
@@ -128,7 +128,7 @@ fn an_archive_of_another_upstream_is_not_served_under_a_name() {
     let said = env.weir_fails(&["add", "--name", "n", other.to_str().unwrap()]);
     assert!(said.contains("a copy of") && said.contains("--name"), "{said}");
     assert_eq!(env.weir_json(&["ls"]).as_array().unwrap().len(), 0);
-    // It goes on where it is of the same.
+    // The archive is used again for the same upstream.
     env.weir(&["add", "--name", "n", up.to_str().unwrap()]);
     assert!(env.weir(&["mirror"]).contains("1 unchanged") || env.weir(&["fsck"]).contains("all intact"));
 }

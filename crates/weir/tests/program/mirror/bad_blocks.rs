@@ -1,5 +1,5 @@
-//! A block that the disk cannot read, and a file that is cut short while it is served: they cost a request,
-//! not the server, and are repaired.
+//! A block that the disk cannot read, and a file that is cut short while it is served: each costs a request,
+//! but not the server, and is repaired.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::common::{Env, Http, Rng, pkt};
 
-/// A repository of two commits with files of `len` bytes that do not compress.
+/// Makes a repository of two commits with files of `len` bytes that do not compress.
 fn repository(env: &Env, name: &str, len: usize) -> PathBuf {
     let path = env.init_bare(name);
     for n in 0..2 {
@@ -24,7 +24,8 @@ fn add(env: &Env, path: &Path, n: u64, len: usize) {
     env.commit_file(path, "refs/heads/main", &format!("f{n}"), &Rng(n * 77 + 5).bytes(len));
 }
 
-/// A client that has listed the refs of `name`, and holds the repository open by that.
+/// Connects as a client that lists the refs of `name`, and so holds the repository open; returns the tip,
+/// too.
 fn listed(port: u16, name: &str) -> (TcpStream, String) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -78,7 +79,7 @@ fn an_archive_that_is_cut_short_under_a_client_costs_that_client() {
             env.dir.path(),
             &["clone", "-q", "--bare", &server.git_url("b"), &format!("b{}.copy", deepen.len())],
         );
-        // The next visit finds it out by itself, and what is served is whole again.
+        // The next visit finds the damage by itself, and what is served is whole again.
         let said = env.weir(&["mirror", "--all"]);
         assert!(said.contains("damaged"), "{said}");
         let copy = format!("a{}.copy", deepen.len());
@@ -88,7 +89,7 @@ fn an_archive_that_is_cut_short_under_a_client_costs_that_client() {
     env.weir(&["fsck"]);
 }
 
-/// A disk of which everything behind some block cannot be read.
+/// A disk that cannot read anything from some block on.
 struct BadDisk {
     mount: PathBuf,
     device: String,
@@ -106,7 +107,7 @@ fn run(program: &str, args: &[&str]) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Physical blocks of the file, by where they begin in it.
+/// Returns the extents of the file: where each begins in the file and on the disk, in blocks.
 fn blocks(path: &Path) -> Vec<(u64, u64)> {
     let listed = run("filefrag", &["-v", path.to_str().unwrap()]).unwrap_or_default();
     let number = |word: &str| word.trim_end_matches(['.', ':']).parse::<u64>().ok();
@@ -133,8 +134,8 @@ fn disk(env: &Env, mount: &Path, bytes: u64) -> Option<BadDisk> {
     Some(BadDisk { mount: mount.to_owned(), device })
 }
 
-/// Lays the file at `path` out anew, so that something from `from` to `to` lies behind everything else on the
-/// disk; gives the block where that begins.
+/// Writes the file at `path` again so that a part of it, between `from` and `to`, lies behind everything else
+/// on the disk. Returns the block on the disk where that part begins.
 fn lay_out(path: &Path, mount: &Path, from: u64, to: u64) -> u64 {
     let data = std::fs::read(path).unwrap();
     std::fs::remove_file(path).unwrap();
@@ -181,14 +182,15 @@ fn a_block_that_cannot_be_read() {
     env.weir(&["add", "--name", "b", b.to_str().unwrap()]);
     env.weir(&["mirror"]);
     let archive = mount.join("a.tar");
-    // Somewhere in the pack, and nothing else of the disk behind it.
+    // A block somewhere in the pack, with nothing else of the disk behind it.
     let block = lay_out(&archive, &mount, 400 << 10, 800 << 10);
-    // What is in memory is to be read from the disk again.
+    // Unmounting makes sure that the file is read from the disk, not from memory.
     run("umount", &[mount.to_str().unwrap()]).unwrap();
     File::options().write(true).open(env.path("image")).unwrap().set_len(block * 4096).unwrap();
     run("losetup", &["-c", &disk.device]);
     if run("mount", &[&disk.device, mount.to_str().unwrap()]).is_none() {
-        // The size of the device is the file system's affair, not the file's behind it.
+        // The file system checks the size of the device. So it is mounted whole, and the image is cut
+        // afterwards.
         File::options().write(true).open(env.path("image")).unwrap().set_len(64 << 20).unwrap();
         run("losetup", &["-c", &disk.device]);
         run("mount", &[&disk.device, mount.to_str().unwrap()]).unwrap();
@@ -215,7 +217,7 @@ fn a_block_that_cannot_be_read() {
     assert!(said.contains("not compacted"), "{said}");
     let said = env.weir_fails(&["fsck"]);
     assert!(said.contains("cannot be read"), "{said}");
-    // There is room on the good part of the disk.
+    // The good part of the disk has room.
     add(&env, &a, 9, 1000);
     let said = env.weir(&["mirror", "--all"]);
     assert!(said.contains("damaged"), "{said}");

@@ -1,4 +1,4 @@
-//! What compaction keeps is told truly, when it begins, and what it needs.
+//! What compaction keeps, when it begins, and what it needs.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -48,13 +48,13 @@ fn states_keep_their_numbers_and_times_and_none_is_invented() {
     assert_eq!(after[1..], before);
     env.weir(&["compact"]);
     assert_eq!(states(&env), after);
-    // Any of them can be had again.
+    // Any of the states can be restored.
     let oldest = after.last().unwrap().0;
     env.weir(&["restore", &format!("a@{oldest}"), "--name", "then"]);
     let server = env.serve();
     let refs = env.git(env.dir.path(), &["ls-remote", &server.url("then"), "refs/pull/1/head"]);
     assert!(!refs.is_empty() || oldest < after[after.len() - 2].0, "{refs}");
-    // Between two states is the older one.
+    // A number that no state has cannot be restored.
     env.weir_fails(&["restore", &format!("a@{}", after[0].0 + 50)]);
 }
 
@@ -79,7 +79,7 @@ fn what_has_rotted_is_not_signed_as_sound() {
     assert!(said.contains("'packed-refs' has a wrong checksum"), "{said}");
     env.weir_fails(&["log", "a"]);
     env.weir_fails(&["fsck"]);
-    // The refs of now are not believed either, if they have rotted.
+    // The current refs are not trusted, either, if they have rotted.
     let at = bytes.windows(15).rposition(|w| w == b"refs/heads/main").unwrap();
     bytes[at + 11] ^= 1;
     std::fs::write(&archive, &bytes).unwrap();
@@ -173,7 +173,7 @@ fn a_folder_that_cannot_be_read_stops_nothing() {
         let mode = if entry == "chown" { "65534:65534" } else { "u+rwX" };
         assert!(Command::new(entry).args(["-R", mode]).arg(env.dir.path()).status().unwrap().success());
     }
-    // As every disk of its own has one.
+    // As at the root of an ext file system.
     let lost = env.pool().join("store/lost+found");
     std::fs::create_dir(&lost).unwrap();
     std::fs::set_permissions(&lost, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
@@ -215,7 +215,7 @@ fn a_compaction_that_fails_changes_nothing() {
         child.kill().unwrap();
         child.wait().unwrap();
         if std::fs::read(&archive).unwrap() != before {
-            // It came to its end: then all of it is there, older states too.
+            // The compaction finished: then the archive has everything, older states included.
             assert_eq!(env.weir_json(&["log", "u"]), states);
             env.weir(&["fsck", "--quiet"]);
             std::fs::write(&archive, &before).unwrap();
@@ -236,7 +236,7 @@ fn many_updates_compact_an_archive_by_themselves() {
     let mut packs = Vec::new();
     for step in 0..12 {
         if step == 5 {
-            // What is forced away goes to a body of its own, which must not spoil the others.
+            // What no ref reaches any more goes to a body of its own, which must not spoil the others.
             env.git(&upstream, &["update-ref", "-d", "refs/heads/odd-mode"]);
         }
         env.add_commit(&upstream, step);
@@ -250,7 +250,7 @@ fn many_updates_compact_an_archive_by_themselves() {
     );
     let show = env.weir_json(&["show", "u"]);
     assert_eq!(show["whole_clone"], serde_json::json!({ "heads_and_tags": true, "all": true }), "{show}");
-    // The history of refs went along: one state an update at least.
+    // The history of refs is kept: at least one state for each update.
     assert!(env.weir_json(&["log", "u"]).as_array().unwrap().len() >= 12);
     env.weir(&["fsck", "--quiet"]);
 }

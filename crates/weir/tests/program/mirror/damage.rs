@@ -1,4 +1,4 @@
-//! A disk that damages what is stored: a new clone takes its place, and what was there is kept.
+//! Archives that the disk has damaged: a new clone takes the place of each, and the damaged file is kept.
 
 use crate::common::Env;
 use std::path::PathBuf;
@@ -41,7 +41,7 @@ fn a_visit_that_finds_damage_clones_anew() {
         let server = env.serve();
         env.assert_same(&server, "a", &upstream, "cloned anew");
     }
-    // Not for ever: somebody should look at that disk.
+    // This ends when many damaged files are kept: the disk needs a check.
     for n in 4..=9 {
         std::fs::write(archive.with_file_name(format!("a.tar.damaged-{n}")), "").unwrap();
     }
@@ -63,7 +63,7 @@ fn what_cannot_be_replaced_stays_and_what_is_well_is_left_alone() {
     env.weir(&["mirror", "--all"]);
     assert_eq!(env.weir(&["fsck", "--repair"]).lines().count(), 1);
     assert_eq!(inode(&archive), before);
-    // The upstream is gone, or empty, when the damage is found.
+    // The upstream is gone, or is empty, when the damage is found.
     let damage = std::fs::read(&archive).unwrap()[..4096].to_vec();
     std::fs::write(&archive, &damage).unwrap();
     drop(daemon);

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::common::Env;
 
-/// A web server over the folder of a test.
+/// A web server for the folder of a test.
 struct Web {
     child: Child,
     port: u16,
@@ -50,7 +50,7 @@ fn loose_objects_packs_and_alternates_are_mirrored() {
     let env = Env::new();
     let up = env.odd_repository("up.git");
     env.git(&up, &["update-server-info"]);
-    // One that has the objects of another, and packs of its own besides.
+    // A fork that borrows the objects of the other repository, and has packs and loose objects besides.
     env.git(env.dir.path(), &["clone", "-q", "--mirror", "--shared", "up.git", "fork.git"]);
     let fork = env.path("fork.git");
     add_commit(&env, &fork, "of the fork");
@@ -67,7 +67,7 @@ fn loose_objects_packs_and_alternates_are_mirrored() {
     env.assert_same(&server, "fork", &fork, "with alternates");
     let said = env.weir(&["mirror", "--all"]);
     assert!(said.contains("2 unchanged"), "{said}");
-    // What is new comes, whether it is loose, packed, or packed anew with all the rest.
+    // New objects are fetched, whether they are loose, packed, or repacked with all the rest.
     for n in 0..3 {
         add_commit(&env, &up, &format!("more {n}"));
         env.git(&up, &["update-ref", "-d", "refs/tags/v1"]);
@@ -118,7 +118,8 @@ fn lies_and_gaps_are_told_of() {
         let said = env.weir_fails(&["mirror", "--all"]);
         assert!(said.contains(words) && said.contains(&format!("({class})")), "{class}, {words}: {said}");
     };
-    // Another object in its place; one that says it is four gigabytes; none.
+    // The tip's file holds another object; then an object that claims to have four gigabytes; then it is
+    // missing.
     let write = |data: &[u8]| {
         fs::remove_file(place(&tip)).ok();
         fs::write(place(&tip), data).unwrap();
@@ -131,7 +132,7 @@ fn lies_and_gaps_are_told_of() {
     fails("limit", "raise 'limits.held_bytes_max'");
     fs::remove_file(place(&tip)).unwrap();
     fails("incomplete", "git update-server-info");
-    // A pack that is listed and not there, an index that is none.
+    // A pack that is listed but missing, and an index that is not an index.
     let packs = fs::read_to_string(up.join("objects/info/packs")).unwrap();
     let more = "P pack-0123456789012345678901234567890123456789.pack\nP ../../x.pack\nnonsense\n";
     fs::write(up.join("objects/info/packs"), format!("{packs}{more}")).unwrap();
@@ -142,7 +143,7 @@ fn lies_and_gaps_are_told_of() {
     write(&whole);
     env.weir(&["mirror", "--all"]);
     env.assert_same(&env.serve(), "a", &up, "in the end");
-    // One that names another's objects elsewhere, which only the keeper may see there, say, has none of them.
+    // Alternates on another host are not followed: perhaps only the pool's owner may read those objects.
     env.git(env.dir.path(), &["init", "-q", "--bare", "-b", "main", "leak.git"]);
     let leak = env.path("leak.git");
     fs::create_dir_all(leak.join("info")).unwrap();
@@ -156,7 +157,7 @@ fn lies_and_gaps_are_told_of() {
     env.weir(&["add", "--name", "leak", &web.url("leak.git")]);
     let said = env.weir_fails(&["mirror", "leak"]);
     assert!(said.contains(&tip) && said.contains("(incomplete)"), "{said}");
-    // A page that is no repository.
+    // A page that is not a repository.
     fs::create_dir(env.path("page.git")).unwrap();
     fs::create_dir(env.path("page.git/info")).unwrap();
     fs::write(env.path("page.git/info/refs"), "<html>It works!</html>\n").unwrap();

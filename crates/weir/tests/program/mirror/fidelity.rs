@@ -96,7 +96,7 @@ fn empty_unborn_and_detached() {
     let clone = env.path("clone-of-lost");
     env.git(env.dir.path(), &["clone", "-q", &server.url("lost"), clone.to_str().unwrap()]);
     assert_eq!(env.git(&clone, &["rev-parse", "HEAD"]), alone);
-    // Then it gets its first commit.
+    // The empty repository gets its first commit.
     env.git_with(
         &empty,
         &["fast-import", "--quiet"],
@@ -106,7 +106,7 @@ fn empty_unborn_and_detached() {
     env.assert_same(&server, "empty", &empty, "no longer empty");
 }
 
-/// A host is asked for refs in the first packet once it is known: also where its repositories are of several
+/// Checks that a known host can be asked for refs in the first packet even if its repositories are of several
 /// kinds.
 #[test]
 fn one_host_of_many_kinds() {
@@ -225,7 +225,7 @@ fn ten_thousand_refs() {
     env.assert_same(&server, "many", &upstream, "one fewer");
 }
 
-/// One random change to an upstream.
+/// Makes one random change to an upstream.
 fn change(env: &Env, upstream: &Path, rng: &mut Rng, step: u64) -> String {
     let branches = env.git(upstream, &["for-each-ref", "--format=%(refname)", "refs/heads", "refs/pull"]);
     let branches: Vec<&str> = branches.lines().collect();
@@ -266,7 +266,7 @@ fn change(env: &Env, upstream: &Path, rng: &mut Rng, step: u64) -> String {
             format!("pull request on {pick}")
         }
         6 => {
-            // A pull request is merged: what was only in the rest is in a branch now.
+            // A pull request is merged: a branch now reaches what only the rest reached.
             if let Some(pull) = branches.iter().find(|b| b.starts_with("refs/pull/")) {
                 env.git(upstream, &["update-ref", "refs/heads/main", pull]);
             }
@@ -304,7 +304,7 @@ fn fifty_random_updates() {
     env.weir(&["add", "--name", "u", &daemon.url("u.git")]);
     env.weir(&["mirror"]);
     let server = env.serve();
-    // A stock clone that fetches along.
+    // A clone made by stock git, which fetches after each step.
     let follower = env.path("follower.git");
     env.git(env.dir.path(), &["clone", "-q", "--mirror", &server.url("u"), follower.to_str().unwrap()]);
     let mut rng = Rng(seed);
@@ -381,7 +381,7 @@ fn force_push_and_deletion_lose_nothing() {
     env.weir(&["mirror", "--all"]);
     let server = env.serve();
     env.assert_same(&server, "u", &upstream, "after the force-push");
-    // What was removed is not given out, by id either.
+    // What was removed is not served, not even by its id.
     let elsewhere = env.init_bare("elsewhere.git");
     let fetch = env.git_command(&elsewhere, &["fetch", "-q", &server.url("u"), &lost]).output().unwrap();
     let said = String::from_utf8_lossy(&fetch.stderr);
@@ -389,7 +389,7 @@ fn force_push_and_deletion_lose_nothing() {
     for round in ["as appended", "after compaction"] {
         let name = format!("old-{}", round.len());
         let log = env.weir_json(&["log", "u"]);
-        // The newest state with all refs there were: the one before they went away.
+        // The newest state with all refs: the last one before the removal.
         let count = before.0.lines().count();
         let seq =
             log.as_array().unwrap().iter().find(|s| s["refs"] == count).unwrap()["seq"].as_u64().unwrap();
@@ -416,7 +416,7 @@ fn whole_clones_are_never_more_or_less_than_the_refs_reach() {
     env.weir(&["mirror"]);
     let with_feature = env.picture(&upstream);
     let server = env.serve();
-    // The branch goes away in the same visit in which a pull request on it comes.
+    // One visit sees that the branch is gone, and that a pull request on it is new.
     let pull = commit(&feature, "pull");
     env.git(&upstream, &["update-ref", "-d", "refs/heads/feature"]);
     env.git(&upstream, &["update-ref", "refs/pull/9/head", &pull]);
@@ -428,7 +428,7 @@ fn whole_clones_are_never_more_or_less_than_the_refs_reach() {
         env.git_command(repo, &["cat-file", "-e", oid]).output().unwrap().status.success()
     };
     assert!(!has(&plain, &feature), "an ordinary clone holds nothing of a deleted branch");
-    // Now it is nowhere; compaction moves it to what is kept for history, and then it is restored.
+    // Now no ref reaches it. Compaction moves it to the history class, and then it is restored.
     env.git(&upstream, &["update-ref", "-d", "refs/pull/9/head"]);
     env.weir(&["mirror", "--all"]);
     env.weir(&["compact"]);

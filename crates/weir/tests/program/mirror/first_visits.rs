@@ -1,4 +1,4 @@
-//! First visits to lists as the world has them: some of what is listed is always gone.
+//! First visits to realistic lists: some of the listed repositories are always gone.
 
 use crate::common::Env;
 
@@ -10,7 +10,7 @@ fn one_that_fails_in_a_folder_of_its_own_costs_the_others_nothing() {
     for n in 0..6 {
         env.weir(&["add", "--name", &format!("host/owner{n}/good"), url]);
     }
-    // Nothing is ever made in the folders of these.
+    // These fail: nothing is ever created in their folders.
     for n in 0..2 {
         let gone = env.path(&format!("gone{n}.git"));
         env.weir(&["add", "--force", "--name", &format!("host/gone{n}/bad"), gone.to_str().unwrap()]);

@@ -1,12 +1,13 @@
-//! Archives that build on another: what is served, exported and checked is whole, and nothing that is needed
-//! goes.
+//! Archives that build on another: all that is served, exported and checked is whole, and nothing that is
+//! needed is removed.
 
 use std::path::{Path, PathBuf};
 
 use crate::common::forge::{Forge, Listed, State};
 use crate::common::{Env, Http, Server};
 
-/// A commit on `branch` with one more file in the tree of `parent`.
+/// Adds a commit to `branch` that has a new file, and the tree of `parent` as the folder `old`; returns its
+/// id.
 fn commit(env: &Env, at: &Path, branch: &str, parent: &str, text: &str) -> String {
     let blob = env.git_with(at, &["hash-object", "-w", "--stdin"], text.as_bytes());
     let tree = env.git_with(
@@ -23,11 +24,11 @@ fn commit(env: &Env, at: &Path, branch: &str, parent: &str, text: &str) -> Strin
     commit
 }
 
-/// Another repository with all that `upstream` has.
+/// Makes another repository with all that `upstream` has.
 fn fork_of(env: &Env, upstream: &Path, name: &str) -> PathBuf {
     env.git(&env.path(""), &["clone", "-q", "--mirror", upstream.to_str().unwrap(), name]);
     let path = env.path(name);
-    // Or it would borrow what it has.
+    // Otherwise it would share the files of `upstream`.
     env.git(&path, &["repack", "-adq"]);
     path
 }
@@ -36,13 +37,13 @@ struct Network {
     env: Env,
     daemon: Server,
     up: PathBuf,
-    /// With a history of its own.
+    /// A fork with a history of its own.
     fork: PathBuf,
-    /// Just like the base.
+    /// A fork that is the same as the base.
     same: PathBuf,
 }
 
-/// `base`, and `of/fork` and `of/same` that build on it, all mirrored.
+/// Mirrors `base`, and `of/fork` and `of/same` that build on it.
 fn network() -> Network {
     let env = Env::new();
     let up = env.odd_repository("up.git");
@@ -78,7 +79,7 @@ impl Network {
         std::fs::metadata(self.archive(name)).unwrap().len()
     }
 
-    /// Everybody gets what the upstreams have.
+    /// Checks that each repository is served as its upstream has it.
     fn assert_all(&self, why: &str) {
         self.env.weir(&["fsck"]);
         let server = self.env.serve();
@@ -105,7 +106,7 @@ fn forks_hold_only_what_their_base_lacks() {
             < whole["objects"].as_u64().map(|all| all / 10)
     );
 
-    // Both go on, by what they share and by what they do not; then all is written anew.
+    // All get new commits, some shared and some not; then all archives are compacted.
     let env = &n.env;
     let tip = commit(env, &n.up, "main", "main", "more");
     env.git(&n.fork, &["fetch", "-q", n.up.to_str().unwrap(), "main:upstream"]);
@@ -149,7 +150,7 @@ fn clients_need_not_know() {
         env.git(&env.path(name), &["-c", "remote.origin.promisor=true", "fsck", "--no-dangling"]);
     }
     env.git(&env.path("depth"), &["fetch", "-q", "--unshallow"]);
-    // Its files are not given away by those of the fork.
+    // The paths of the fork give no access to the base's files.
     env.configure("serve", "files = true");
     let http = Http::serve(env, &[]);
     assert!(http.get("/base/objects/info/packs", "").0.starts_with("HTTP/1.1 200"));
@@ -168,7 +169,7 @@ fn clients_need_not_know() {
         assert!(http.get(&format!("/of/fork/{path}"), "").0.starts_with("HTTP/1.1 404"), "{path}");
     }
     assert!(http.get("/of/fork.tar", "").0.starts_with("HTTP/1.1 404"));
-    // What only the base has is not given away.
+    // The fork does not serve what only the base has.
     let hidden = commit(env, &n.up, "main", "main", "only in the base");
     env.weir(&["mirror", "base"]);
     let asked = env.git_command(&env.path("one"), &["fetch", "-q", "origin", &hidden]).output().unwrap();
@@ -207,7 +208,7 @@ fn what_leaves_is_whole() {
         .filter(|e| e.as_ref().unwrap().file_name().to_string_lossy().contains("weir-work"))
         .collect();
     assert!(left.is_empty(), "{left:?}");
-    // Extracted where they lie, git finds the one from the other.
+    // If both are extracted where they are, git finds the base from the fork.
     for name in ["base", "of/fork"] {
         let folder = env.pool().join("store").join(name);
         std::fs::create_dir(&folder).unwrap();
@@ -225,7 +226,7 @@ fn what_leaves_is_whole() {
     let fork = env.pool().join("store/of/fork");
     env.git(&fork, &["fsck", "--full", "--strict", "--no-dangling"]);
     assert_eq!(env.picture(&fork), env.picture(&n.fork));
-    // A copy of an older state could not be cloned anew: it is whole.
+    // A copy of an older state could not be cloned again, so it is whole.
     let states = env.weir_json(&["log", "of/fork"]);
     commit(env, &n.fork, "main", "main", "later");
     env.weir(&["mirror", "of/fork"]);
@@ -246,8 +247,8 @@ fn a_base_stays_while_it_is_needed() {
         assert!(said.contains("build on it") && said.contains("weir dissociate"), "{said}");
         assert!(n.archive("base").exists());
     }
-    // Nor does a part stay behind without its other half; forgotten and registered again, it is known what it
-    // builds on.
+    // A fork's archive cannot be left in the store without its catalog entry, either. If it is put back and
+    // added again, weir knows what it builds on.
     assert!(env.weir_fails(&["rm", "of/fork"]).contains("weir dissociate of/fork"));
     let fork = std::fs::read(n.archive("of/fork")).unwrap();
     env.weir(&["rm", "--delete", "of/fork"]);
@@ -256,14 +257,14 @@ fn a_base_stays_while_it_is_needed() {
     env.weir(&["mirror"]);
     assert!(env.weir_fails(&["rm", "base"]).contains("2 archives build on it, such as 'of/fork'"));
     env.weir(&["rm", "--delete", "of/fork"]);
-    // Gone upstream, it is not purged.
+    // A base that is gone upstream is not purged.
     std::fs::rename(&n.up, env.path("elsewhere.git")).unwrap();
     env.weir_fails(&["mirror", "base"]);
     env.let_pass(2);
     let purge = ["purge", "--gone-for", "1s", "--purge-protect", "100", "base"];
     assert_eq!(env.weir_json(&purge)["purged"].as_array().unwrap().len(), 0);
     assert!(n.archive("base").exists());
-    // Nor does it become a fork itself, nor a fork a base.
+    // A base does not become a fork, and a fork does not become a base.
     let refused = |args: &[&str]| env.weir_fails(args);
     assert!(refused(&["share", "base", "--reference", "of/same"]).contains("build on it"));
     assert!(
@@ -291,7 +292,7 @@ fn a_base_that_is_replaced_costs_no_fork() {
         bytes[pack + 40] ^= 1;
         std::fs::write(n.archive(name), &bytes).unwrap();
     };
-    // All that was there is there again: the forks need not even be told.
+    // The new clone has all objects of the old one, so nothing changes for the forks.
     let lost = commit(env, &n.up, "main", "main", "lost");
     env.git(&n.fork, &["fetch", "-q", n.up.to_str().unwrap(), &format!("{lost}:refs/heads/lost")]);
     env.weir(&["mirror", "base"]);
@@ -302,8 +303,8 @@ fn a_base_that_is_replaced_costs_no_fork() {
     env.weir(&["fsck", "--repair", "base"]);
     n.assert_all("a new clone in its place");
     assert_eq!(n.len("of/fork"), before);
-    // The upstream has lost history meanwhile that one of the forks has: that is cloned anew, on what there
-    // is.
+    // Meanwhile the upstream has lost history that one of the forks needs: that fork is cloned again, and
+    // builds on what the base has.
     env.git(&n.up, &["update-ref", "refs/heads/main", "main~1"]);
     damage("base");
     env.weir(&["fsck", "--repair", "base"]);
@@ -317,7 +318,7 @@ fn a_base_that_is_replaced_costs_no_fork() {
     n.assert_all("cloned anew");
     assert_eq!((n.builds_on("of/fork"), n.builds_on("of/same")), ("base".into(), "base".into()));
     assert!(n.archive("of/fork").with_extension("tar.damaged").exists());
-    // Found by a visit, in the same pass as the forks.
+    // A visit finds the damage, in the same pass as the forks' visits.
     for half in [n.len("base") / 2, 0] {
         let bytes = std::fs::read(n.archive("base")).unwrap();
         std::fs::write(n.archive("base"), &bytes[..half as usize]).unwrap();
@@ -328,7 +329,7 @@ fn a_base_that_is_replaced_costs_no_fork() {
         env.weir(&["mirror", "--all"]);
         n.assert_all("in the same pass");
     }
-    // A file that somebody deleted.
+    // The file was deleted by hand.
     std::fs::remove_file(n.archive("base")).unwrap();
     assert!(env.weir_fails(&["fsck", "of/same"]).contains("is missing"));
     env.weir(&["fsck", "--repair", "of"]);
@@ -373,7 +374,7 @@ fn forks_wait_for_their_base_whoever_clones_it() {
     env.weir(&["mirror", "base"]);
     assert!(env.weir(&["mirror", "a-fork"]).contains("1 updated"));
     assert_eq!(env.weir_json(&["show", "a-fork"])["base"], "base");
-    // Where there is nothing to wait for it is whole.
+    // If there is no base to wait for, the fork is mirrored whole.
     env.weir(&["add", "--name", "second", &daemon.url("up.git")]);
     env.weir(&["add", "--reference", "second", "--name", "b-fork", &daemon.url("fork.git")]);
     env.weir(&["pause", "second"]);
@@ -450,7 +451,7 @@ fn forks_of_a_forge_share_if_that_is_wanted() {
         });
     }
     let daemon = env.git_daemon(&[]);
-    // Forks are listed first, and the parent cannot be had at first.
+    // Forks are listed first, and the parent cannot be fetched at first.
     repositories.reverse();
     let forge = Forge::new(State { repositories, clone_base: daemon.url(""), ..State::default() });
     let text = format!(

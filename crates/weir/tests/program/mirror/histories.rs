@@ -1,9 +1,10 @@
-//! Random histories with odd dates, in-process: visits, restores, compactions and forks, and after each every
-//! kind of answer, held against a model that knows all objects and, at the end of each history, against git.
+//! Random histories with odd dates, in one process: visits, restores, compactions and forks. After each of
+//! them, every kind of answer is compared with a model that knows all objects. At the end of each history,
+//! the model is compared with git.
 //!
-//! `random_walk.rs` does the same with the program and stock git, and takes a thousand times as long. A new
-//! seed each time, which is printed; `WEIR_SEED` makes a run again; `WEIR_HISTORIES` and `WEIR_STEPS` say how
-//! many, and of how many operations.
+//! `random_walk.rs` does the same with the program and stock git, and takes a thousand times as long. Each
+//! run has a new seed, and prints it. `WEIR_SEED` repeats a run; `WEIR_HISTORIES` and `WEIR_STEPS` set the
+//! number of histories and of operations in each.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -46,14 +47,14 @@ impl LocalServer for Local {
     }
 }
 
-/// What a client holds after it was answered.
+/// The objects and the shallow commits in an answer.
 #[derive(Default)]
 struct Answer {
     objects: Set,
     shallow: Set,
 }
 
-/// Objects of a pack: kinds and contents by where their entries start, and these places by their ids.
+/// The objects of a pack: kind and content by the offset of the entry, and the offset by the id.
 #[derive(Default)]
 struct Unpacked {
     by_offset: HashMap<usize, (String, Vec<u8>)>,
@@ -69,7 +70,7 @@ impl Unpacked {
     }
 }
 
-/// An entry of a pack: an object, or a delta on one that starts elsewhere or has that id.
+/// An entry of a pack: an object, or a delta on the object with that offset or id.
 struct Entry {
     start: usize,
     kind: u8,
@@ -78,7 +79,7 @@ struct Entry {
     data: Vec<u8>,
 }
 
-/// Returns the entry at `at`, which is moved behind it.
+/// Reads the entry at `at`, and moves `at` behind it.
 fn read_entry(body: &[u8], at: &mut usize) -> Entry {
     let start = *at;
     let mut byte = body[*at];
@@ -122,7 +123,7 @@ struct History {
     clock: i64,
     model: Model,
     upstreams: Vec<Upstream>,
-    /// Tips that were served once, of each.
+    /// The sets of tips that were served earlier, of each upstream.
     served: Vec<Vec<Set>>,
     options: VisitOptions,
     now: u64,
@@ -202,7 +203,7 @@ impl History {
             .map(|(name, (is_tree, id))| (name.clone(), if *is_tree { "40000" } else { "100644" }, unhex(id)))
             .chain(has_module.then(|| ("s".to_owned(), "160000", vec![0x12; 20])))
             .collect();
-        // As git sorts: folders as if their names ended in a slash.
+        // Like git, this sorts folders as if their names ended in a slash.
         sorted
             .sort_by_key(|(name, mode, _)| if *mode == "40000" { format!("{name}/") } else { name.clone() });
         let data = sorted
@@ -227,7 +228,7 @@ impl History {
             Object::Commit { tree, .. } => tree.clone(),
             _ => unreachable!("a commit"),
         });
-        // Trees come back: a revert, a cherry-pick.
+        // A tree comes back, as after a revert or a cherry-pick.
         let tree = match (self.rng.below(4), known.is_empty()) {
             (0, false) => match &self.model.0[self.rng.pick(&known)] {
                 Object::Commit { tree, .. } => tree.clone(),
@@ -287,7 +288,7 @@ impl History {
                     .to_owned();
                     continue;
                 }
-                // The fork takes something of its parent.
+                // The fork takes a commit of its parent.
                 7 if n > 0 => {
                     let theirs = self.upstreams[0].commits.clone();
                     let commit = self.rng.pick(&theirs).clone();
@@ -297,7 +298,7 @@ impl History {
                 }
                 _ => self.commit(n),
             };
-            // Branches are of commits.
+            // A branch names a commit.
             let id = if name.starts_with("refs/heads/") { self.model.peel(&id).0 } else { id };
             self.upstreams[n].refs.insert(name, id);
         }
@@ -352,7 +353,7 @@ impl History {
             .unwrap();
     }
 
-    /// Asks for `wants` with `haves`, and more lines; a client that holds `holds`.
+    /// Asks for `wants` with `haves` and more lines, as a client that holds `holds`.
     fn ask(&self, repo: &Arc<Repo>, wants: &Set, haves: &Set, holds: &Set, more: &[&str]) -> Answer {
         let pkt = |line: &str| format!("{:04x}{line}", line.len() + 4);
         let mut request = pkt("command=fetch\n") + "0001" + &pkt("ofs-delta\n");
@@ -392,8 +393,8 @@ impl History {
         answer
     }
 
-    /// Ids of what is in a pack, whose deltas may build on what the client holds. Each object is what its id
-    /// says, and there once.
+    /// Returns the ids of the objects in a pack, whose deltas may build on what the client holds. Checks that
+    /// each object is what its id says, and is sent once.
     fn unpack(&self, pack: &[u8], holds: &Set) -> Set {
         assert!(pack.starts_with(b"PACK\0\0\0\x02"), "{}: no pack", self.what);
         let (body, trailer) = pack.split_at(pack.len() - 20);
@@ -438,7 +439,7 @@ impl History {
         objects.by_id.into_keys().collect()
     }
 
-    /// Every kind of answer about archive `n`.
+    /// Checks every kind of answer about archive `n`.
     fn check(&mut self, n: usize) {
         let repo = Arc::new(Repo::open_archive(&self.archive(n)).unwrap());
         let all = self.upstreams[n].tips(&["refs/"]);
@@ -466,7 +467,7 @@ impl History {
             whole(&format!("{what}: {name}"), &found, &expected, &expected);
         }
         let visible = self.model.reach(all.iter().cloned());
-        // Somebody who fetched an older state, all or part of it.
+        // A client that has fetched an older state, or a part of it.
         if !self.served[n].is_empty() {
             let older = self.rng.pick(&self.served[n]).clone();
             let haves: Set = older.into_iter().filter(|_| self.rng.below(4) > 0).collect();
@@ -497,7 +498,7 @@ impl History {
         self.served[n].push(all);
     }
 
-    /// The model says what git says.
+    /// Checks that the model agrees with git.
     fn check_model(&self, n: usize) {
         let upstream = &self.upstreams[n];
         let tips = upstream.tips(&["refs/"]);

@@ -1,4 +1,4 @@
-//! Upstreams that mean harm: packs and names that are not what they should be. Nothing of them is kept.
+//! Hostile upstreams: their packs and names are not what they should be. weir keeps nothing of them.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use crate::common::{Env, pkt};
 type Answer = fn(&mut TcpStream);
 
 fn read_request(stream: &mut TcpStream) {
-    // To the flush that ends it.
+    // Reads up to the flush packet that ends the request.
     let mut digits = [0; 4];
     loop {
         stream.read_exact(&mut digits).unwrap();
@@ -24,7 +24,7 @@ fn read_request(stream: &mut TcpStream) {
     }
 }
 
-/// A v2 server with one ref that answers a fetch as told.
+/// Starts a v2 server with one ref, which answers a fetch with `answer`; returns its port.
 fn hostile(answer: Answer) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -95,7 +95,7 @@ fn object(kind: u8, data: &[u8]) -> Vec<u8> {
     [entry_head(kind, data.len() as u64), deflated(data)].concat()
 }
 
-/// Hostile packs: what is wrong with each, how it is sent, and what is said of it.
+/// Hostile packs: what is wrong with each, how it is sent, and what weir reports.
 const PACKS: &[(&str, Answer, &str)] = &[
     ("hangs", |_| std::thread::sleep(Duration::from_secs(30)), "sent nothing for 2 s"),
     ("hangs up", |_| {}, "hung up"),
@@ -182,7 +182,7 @@ const PACKS: &[(&str, Answer, &str)] = &[
     (
         "delta bomb",
         |s| {
-            // A delta of some bytes that says it makes 2 GiB by copying its base over and over.
+            // A short delta that claims to make 2 GiB, by copying its base over and over.
             let base = vec![b'x'; 60_000];
             let mut delta = vec![0xe0, 0xd4, 0x03, 0x80, 0x80, 0x80, 0x80, 0x08];
             delta.extend([0xb0, 0x60, 0xea].repeat(40_000));

@@ -1,5 +1,5 @@
-//! Killed at random points, the end is the same as without, and little is done twice. `WEIR_KILLS=200` for
-//! more of them.
+//! weir is killed at random points: the result is the same as without kills, and little is done twice.
+//! `WEIR_KILLS=200` for more kills.
 
 use crate::common::forge::{Forge, Listed, State};
 use crate::common::{Env, Rng};
@@ -10,8 +10,8 @@ fn kills_wanted() -> usize {
     std::env::var("WEIR_KILLS").map_or(40, |n| n.parse().unwrap())
 }
 
-/// Runs weir until it ends by itself, and kills it after up to `most` otherwise, `left` times at most; says
-/// how often.
+/// Runs weir until it ends by itself. Before that, kills it up to `left` times, each time after less than
+/// `most` milliseconds; returns the number of kills.
 fn run_and_kill(env: &Env, args: &[&str], rng: &mut Rng, most: u64, left: usize) -> usize {
     for kills in 0..left {
         let mut child = env.weir_command(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -63,7 +63,7 @@ fn a_crawl() {
     let wanted = kills_wanted();
     while kills < wanted {
         {
-            // Some have other names this time, some are there no more, and one is new.
+            // Some repositories have new names this time, one is gone, and one is new.
             let mut state = forge.state();
             for n in 0..20 {
                 let at = rng.below(state.repositories.len() as u64) as usize;
@@ -78,7 +78,7 @@ fn a_crawl() {
         let needed = lists(&forge);
         forge.state().log.clear();
         let killed = run_and_kill(&env, &["-q", "crawl"], &mut rng, 150, wanted - kills);
-        // Whoever is killed after the last page but before its end was told begins another listing.
+        // A crawl that is killed after the last page, but before the end is stored, begins another listing.
         let begun = forge.state().log.iter().filter(|l| l.contains("repositories?since=0&")).count();
         assert!(
             lists(&forge) <= needed * begun.max(1) + killed,
@@ -110,7 +110,7 @@ fn passes_of_fetches() {
             env.weir(&["add", "--name", &format!("u{n}"), &daemon.url(&name)]);
         }
     }
-    // How many packs git made since the last call.
+    // The number of packs that git has made since the last call.
     let packs = || {
         let text = std::fs::read_to_string(&log).unwrap_or_default();
         std::fs::write(&log, "").unwrap();
@@ -135,7 +135,7 @@ fn passes_of_fetches() {
             run_and_kill(&env, &["-q", "mirror", "--all", "--jobs", "1"], &mut rng, 180, wanted - kills);
         let made = packs();
         assert!(made <= needed + killed, "{made} packs, {needed} needed, {killed} kills");
-        // Later they are compacted, which a kill puts off to the next change.
+        // Later the archives are compacted, and a kill puts a compaction off to the next change.
         if round < COMPACTED_AFTER {
             assert_eq!(state(&env), state(&undisturbed), "round {round}");
         }
@@ -189,7 +189,7 @@ fn visits_at_random_moments() {
         std::thread::sleep(after.saturating_sub(started.elapsed()));
         child.kill().unwrap();
         child.wait().unwrap();
-        // Whatever is there is whole.
+        // All archives are whole.
         if round % 10 == 9 {
             env.weir(&["fsck", "--quiet"]);
         }

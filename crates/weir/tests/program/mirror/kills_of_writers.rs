@@ -1,5 +1,5 @@
-//! Every command that writes archives, killed at random moments, on a disk that is full now and then: no
-//! committed state is lost, no object is wrong, no number is given twice. `WEIR_KILLS=500` for more of them.
+//! Every command that writes archives is killed at random moments, on a disk that is full now and then: no
+//! committed state is lost, no object is wrong, no number is used twice. `WEIR_KILLS=500` for more kills.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::common::lfs::{Upstream, lfs_objects, noise};
 use crate::common::{Env, Rng};
 
-/// A small disk for the store, where the machine lets one be mounted.
+/// A small disk for the store, if the machine lets it be mounted.
 struct Disk(Option<PathBuf>);
 
 impl Disk {
@@ -31,7 +31,7 @@ impl Disk {
     /// Leaves only little room.
     fn fill(&self, rng: &mut Rng) {
         if let Some(mount) = &self.0 {
-            // As much as there is, and a little less.
+            // Takes all the room, and then gives a little of it back.
             let mut data = vec![7; 32 << 20];
             while std::fs::write(mount.join("filler"), &data).is_err() {
                 data.truncate(data.len().saturating_sub(64 << 10));
@@ -56,14 +56,14 @@ impl Drop for Disk {
     }
 }
 
-/// What each repository's states changed, by number.
+/// The changes of each state, by repository and number.
 type States = BTreeMap<(String, u64), String>;
 
 /// Returns the states of the repositories `names`.
 fn states(env: &Env, names: &[&str]) -> States {
     let mut all = BTreeMap::new();
     for name in names {
-        // What is on its way is followed by the rest.
+        // A partial state is left out: the rest follows it.
         for state in
             env.weir_json(&["log", name]).as_array().unwrap().iter().filter(|state| state["partial"] == false)
         {
@@ -73,24 +73,24 @@ fn states(env: &Env, names: &[&str]) -> States {
     all
 }
 
-/// Names of the mirrors.
+/// The names of the mirrors.
 const NAMES: [&str; 5] = ["u0", "u1", "u2", "f", "l"];
 
-/// Returns the content of a file that Git LFS keeps, told apart by `n`.
+/// Returns the content of a file that Git LFS keeps, another one for each `n`.
 fn file(n: u64) -> Vec<u8> {
     noise(n, 1000 + n as usize % 7 * 3000)
 }
 
-/// Upstreams and their mirrors, to which things happen at random.
+/// Upstreams and their mirrors, which change at random.
 struct Writers {
-    /// Before `env`, in whose folder it is mounted: fields are dropped in their order.
+    /// Mounted in the folder of `env`, so it must be dropped first: fields are dropped in order.
     disk: Disk,
     env: Env,
     seed: u64,
     rng: Rng,
-    /// Of each of `NAMES` but the last.
+    /// The upstream of each of `NAMES` but the last.
     ups: Vec<PathBuf>,
-    /// The one with files that Git LFS keeps beside it.
+    /// The upstream whose files Git LFS keeps.
     large: Upstream,
 }
 
@@ -175,7 +175,7 @@ impl Writers {
         let _ = std::fs::remove_file(self.env.path("out.tar"));
     }
 
-    /// Checks that archives are whole and have all states of `before`; returns the states they have.
+    /// Checks that archives are whole and have all states of `before`; returns their states.
     fn check(&self, before: &States, what: &str) -> States {
         let checked = self.env.weir_command(&["fsck"]).output().unwrap();
         assert!(
@@ -193,7 +193,7 @@ impl Writers {
 
     /// Removes what a command of this round has added.
     fn clean(&self, round: u64) {
-        // A local upstream is called by its path.
+        // The name of a local upstream is its path.
         let clone = self.env.path(&format!("clone{round}"));
         let clone = clone.to_str().unwrap().trim_matches('/');
         for name in [format!("copy{round}").as_str(), clone] {
@@ -209,7 +209,7 @@ impl Writers {
     /// Checks that each mirror is brought up to date, and that nothing was put aside as damaged.
     fn mirrors_all(&self) {
         let env = &self.env;
-        // What was restored is mirrored again, once it is asked for.
+        // A repository that was restored is mirrored again if it is named.
         for name in NAMES {
             env.weir(&["mirror", name]);
         }

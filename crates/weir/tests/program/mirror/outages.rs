@@ -1,6 +1,6 @@
-//! Trouble that lasts: no network, upstreams that lie, a full disk. Visits pause, no copy is lost, and all
-//! goes on by itself. (`weir_mirror::throttle` simulates what an hour of each does to the number of visits;
-//! `mirror/tests/clock.rs` tests that a pause lasts.)
+//! Trouble that lasts: no network, upstreams that lie, a full disk. Visits pause, no copy is lost, and visits
+//! resume by themselves. (`weir_mirror::throttle` simulates what an hour of each does to the number of
+//! visits; `mirror/tests/clock.rs` tests that a pause lasts.)
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -14,10 +14,10 @@ use crate::common::{Env, Server, wait_until};
 const UP: usize = 0;
 /// Connections end at once.
 const DOWN: usize = 1;
-/// Answers fall silent, have a wrong byte, or are none of git's.
+/// Answers stop without an end, have a wrong byte, or are not git's.
 const LYING: usize = 2;
 
-/// Between weir and a daemon, at three addresses.
+/// A proxy between weir and a daemon, at three addresses.
 struct Way {
     ports: Vec<String>,
     state: Arc<AtomicUsize>,
@@ -52,7 +52,7 @@ impl Way {
     }
 }
 
-/// Passes on what is said, but for a lie.
+/// Passes a connection on to `port`, with the lie of that number in the answer.
 fn pass(mut client: TcpStream, port: u16, lie: Option<usize>) {
     if lie == Some(0) {
         let _ = client.write_all(b"HTTP/1.1 200 OK\r\n\r\n<html>all is well</html>");
@@ -70,7 +70,7 @@ fn pass(mut client: TcpStream, port: u16, lie: Option<usize>) {
             Some(1) if passed + n > 1500 && passed <= 1500 => {
                 buffer[1500usize.saturating_sub(passed).min(n - 1)] ^= 0x10
             }
-            // Silence: nobody hangs up.
+            // Silence: the connection stays open.
             Some(2) if passed > 1200 => continue,
             _ => {}
         }
@@ -98,7 +98,7 @@ impl Drop for Watched {
 const REPOSITORIES: usize = 9;
 
 impl Watched {
-    /// Mirrors of small repositories at those addresses, watched once a second.
+    /// Starts mirroring small repositories at those addresses, with a visit each second.
     fn start(env: Env, hosts: &[String], more: &str) -> Watched {
         let pace =
             "interval = '1s'\ninterval_min = '1s'\ninterval_max = '1s'\nretry = '1s'\nretry_max = '2s'";
@@ -130,7 +130,7 @@ impl Watched {
         this
     }
 
-    /// A commit of some size in each upstream.
+    /// Adds a commit of some size to each upstream.
     fn change(&self, text: &str) {
         for upstream in &self.upstreams {
             let mut noise = text.len() as u64 + 1;
@@ -189,7 +189,7 @@ impl Watched {
         (0..REPOSITORIES).map(|n| std::fs::read(self.archive(n)).unwrap()).collect()
     }
 
-    /// What was there is there, each archive at least as long as it was.
+    /// Checks that each archive still begins with what it held, and that none was damaged.
     fn assert_nothing_lost(&self, before: &[Vec<u8>]) {
         for (n, (now, before)) in self.archives().iter().zip(before).enumerate() {
             assert!(now.starts_with(before), "r{n}");
@@ -225,7 +225,7 @@ fn no_network_and_upstreams_that_lie() {
     }
 }
 
-/// A small disk of its own; `None` where this user may not have one.
+/// A small disk that is mounted for the test; `None` if this user may not mount.
 struct Disk(PathBuf);
 
 impl Disk {
@@ -251,7 +251,7 @@ fn a_full_disk() {
         eprintln!("no disk of its own can be mounted here: not tested");
         return;
     };
-    // Upstreams lie elsewhere: only the pool is on that disk.
+    // The upstreams are elsewhere: only the pool is on that disk.
     let env = Env::new();
     let daemon = env.git_daemon(&[]);
     std::fs::rename(env.pool(), env.path("empty-pool")).unwrap();
@@ -260,7 +260,7 @@ fn a_full_disk() {
     let hosts = [format!("127.0.0.1:{}", daemon.port)];
     let all = Watched::start(env, &hosts, "free_bytes_min = 0");
     let before = all.archives();
-    // To the last byte, the catalog's share, too.
+    // The disk is filled to the last byte, with the catalog's share, too.
     let filler = disk.0.join("filler");
     let mut file = std::fs::File::create(&filler).unwrap();
     for size in [1 << 20, 4096, 1] {
@@ -308,7 +308,7 @@ fn a_host_that_fails_pauses_and_comes_back_by_itself() {
     let told = env.weir(&["errors", "network"]);
     let (list, advice) = told.split_once("\n\nWhat to do:\n").unwrap();
     assert_eq!((list.lines().count() as u64, advice.lines().count()), (failed, 1), "{told}");
-    // The host is there again: within a pause so is everything.
+    // The host is back: all repositories are mirrored after the pause.
     let back = env.git_daemon_at(dead, &[]);
     let mut watching = env.weir_command(&["-q", "mirror", "--watch"]).spawn().unwrap();
     wait_until(|| env.weir(&["status"]), || env.weir_json(&["status"])["counts"]["mirrored"] == 31);

@@ -1,5 +1,5 @@
-//! An archive is replaced by nobody who has not looked at it, and written to by nobody whose lease has passed
-//! to another.
+//! A visit replaces no archive that it has not examined, and writes to none after its lease has passed to
+//! another process.
 
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -46,7 +46,7 @@ fn an_archive_of_another_upstream_is_not_taken_for_ones_own() {
     env.git(&other, &["fetch", "-q", one.to_str().unwrap(), "+refs/heads/main:refs/heads/main"]);
     env.weir(&["add", "--name", "a", one.to_str().unwrap()]);
     env.weir(&["mirror"]);
-    // As a disk has it that does not tell Names from names, or somebody who gives a name again.
+    // This also happens if the file system ignores case, or if a name is used again.
     env.weir(&["rm", "a"]);
     let (archive, away) = (env.pool().join("store/a.tar"), env.path("away.tar"));
     assert!(env.weir_fails(&["add", "--name", "a", other.to_str().unwrap()]).contains("a copy of"));
@@ -73,7 +73,7 @@ fn a_store_that_goes_away_while_it_is_served_gets_none_either() {
     let (store, away) = (env.pool().join("store"), env.path("away"));
     std::fs::rename(&store, &away).unwrap();
     std::fs::create_dir(&store).unwrap();
-    // Its upstream changes, and is looked at.
+    // Its upstream changes, and is visited.
     add_commit(&env, &upstream, "main", "more");
     let catalog = env.pool().join("catalog.db");
     sql(&catalog, "UPDATE repositories SET next_due = 0");
@@ -97,8 +97,8 @@ fn a_store_that_goes_away_while_it_is_served_gets_none_either() {
     env.weir(&["fsck"]);
 }
 
-/// Makes everything due, as if time had passed.
-/// What a catalog answers: weir itself reads none whose store is not there.
+/// Runs a statement on the catalog, and returns the rows as text. weir itself reads no catalog whose store is
+/// missing.
 fn sql(catalog: &Path, statement: &str) -> String {
     let script = "import sqlite3,sys; c=sqlite3.connect(sys.argv[1],timeout=10); \
         print(c.execute(sys.argv[2]).fetchall()); c.commit()";
@@ -132,7 +132,7 @@ fn an_archive_that_is_gone_is_cloned_anew_under_new_numbers_and_that_is_said() {
     env.weir(&["fsck"]);
 }
 
-/// A `weir mirror` that waits for a lock which the test holds: stopped there, its lease passes to another.
+/// Suspends a process, such as a `weir mirror` that waits for a lock of the test. Its lease then runs out.
 fn stop(child: &Child) {
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.id() as i32), nix::sys::signal::Signal::SIGSTOP)
         .unwrap();
@@ -143,7 +143,7 @@ fn go_on(child: &Child) {
         .unwrap();
 }
 
-/// How many threads of the process wait for a lock on a file.
+/// Checks whether the process waits for a lock on a file.
 fn waits_for_lock(pid: u32) -> bool {
     let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
     locks.lines().any(|line| line.contains("->") && line.contains(&format!(" {pid} ")))
@@ -157,7 +157,7 @@ fn a_visit_that_outlived_its_lease_writes_nothing_over_what_is_newer() {
     env.weir(&["add", "--name", "a", upstream.to_str().unwrap()]);
     env.weir(&["mirror"]);
     let archive = env.pool().join("store/a.tar");
-    // A lists the refs, waits for the archive, and is suspended there past its lease.
+    // Process A lists the refs, waits for the archive, and is suspended there past its lease.
     let first = add_commit(&env, &upstream, "main", "what A sees");
     let lock = std::fs::OpenOptions::new().read(true).write(true).open(&archive).unwrap();
     lock.lock().unwrap();
@@ -166,7 +166,7 @@ fn a_visit_that_outlived_its_lease_writes_nothing_over_what_is_newer() {
         env.weir_command(&["mirror", "--all"]).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
     wait_until(|| "A does not come to the archive".to_owned(), || waits_for_lock(a.id()));
     stop(&a);
-    // Who is stopped waits no more until it goes on.
+    // A stopped process does not wait for the lock until it continues.
     let end = Instant::now() + Duration::from_secs(5);
     while waits_for_lock(a.id()) && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(20));
@@ -177,7 +177,7 @@ fn a_visit_that_outlived_its_lease_writes_nothing_over_what_is_newer() {
     assert!(env.weir(&["mirror", "--all"]).contains("1 updated"), "B");
     go_on(&a);
     a.wait().unwrap();
-    // What is served is what is newest, and stays it.
+    // The newest state is served, and stays.
     env.weir(&["mirror", "--all"]);
     let server = env.serve();
     let served = env.git(env.dir.path(), &["ls-remote", &server.url("a"), "refs/heads/main"]);
@@ -196,16 +196,16 @@ fn a_catalog_that_has_forgotten_its_leases_goes_on() {
     env.weir(&["add", "--name", "a", upstream.to_str().unwrap()]);
     env.weir(&["mirror"]);
     add_commit(&env, &upstream, "main", "more");
-    // As after a catalog that was had back from a copy of a week ago; and a repository that was taken out and
-    // added again.
+    // As after the catalog was restored from a copy of a week ago; then, a repository is removed and added
+    // again.
     set_epochs(&env, 0);
     assert!(env.weir(&["mirror", "--all"]).contains("1 updated"));
     add_commit(&env, &upstream, "main", "again");
     env.weir(&["rm", "a"]);
     env.weir(&["add", "--name", "a", upstream.to_str().unwrap()]);
     assert!(env.weir(&["mirror"]).contains("1 updated"));
-    // Written by a machine whose clock is far ahead: this catalog hears of it, and gives higher numbers from
-    // then on.
+    // A machine whose clock is far ahead writes the archive. The catalog learns of that number, and gives
+    // higher ones from then on.
     let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
     set_epochs(&env, now + 100_000_000);
     add_commit(&env, &upstream, "main", "ahead");

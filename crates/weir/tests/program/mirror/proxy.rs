@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::common::{Env, Http, free_port};
 
-/// A proxy on a free port, and what it was sent.
+/// Starts a proxy on a free port; returns the port, and what clients send.
 fn proxy() -> (u16, Arc<Mutex<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -79,13 +79,13 @@ fn plain_http_is_asked_for_by_whole_urls() {
             command.envs(variables.iter().map(|(name, value)| (*name, value.as_str()))).output().unwrap();
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
     };
-    // A proxy for https is none for http, nor is what a web server may set.
+    // A proxy for https is not used for http, and neither is HTTP_PROXY, which a web server may set.
     let dead = format!("http://127.0.0.1:{}", free_port());
     let said = mirror(&[("https_proxy", dead.clone()), ("HTTP_PROXY", dead.clone())]);
     assert!(said.contains("1 updated"), "{said}");
     let said = mirror(&[("http_proxy", format!("http://user:p%20w@127.0.0.1:{port}"))]);
     assert!(said.contains("1 unchanged"), "{said}");
-    // What is fetched goes by it, too.
+    // Fetches use the proxy, too.
     let tip = env.git(&up, &["rev-parse", "main"]);
     env.git(
         &up,
@@ -133,7 +133,7 @@ fn forges_are_asked_by_the_same_proxies() {
     std::fs::write(&path, format!("{text}\n[[forge]]\ntype = 'manifest'\nname = 'f'\nurl = '{url}'\n"))
         .unwrap();
     let mut command = env.weir_command(&["crawl"]);
-    // There is none: that it was asked for is enough.
+    // The crawl finds no manifest: it is enough that it asks the proxy for it.
     let output = command
         .env("http_proxy", format!("http://127.0.0.1:{port}"))
         .env_remove("no_proxy")

@@ -1,11 +1,11 @@
-//! Rot in what was committed last: it is told of, kept aside, and healed from the upstream or told to be
-//! lost. No number is given twice.
+//! Rot in the last commit of an archive: weir reports it, keeps the remains aside, and fetches the content
+//! from the upstream again or reports it as lost. No commit number is used twice.
 
 use std::path::{Path, PathBuf};
 
 use crate::common::{Env, Rng};
 
-/// Adds a commit with a file of `len` bytes nobody can guess to `name`, a branch.
+/// Adds a commit to `branch` with a file of `len` random bytes; returns its id.
 fn commit(env: &Env, upstream: &Path, branch: &str, rng: &mut Rng, len: usize) -> String {
     let (content, file) = (rng.bytes(len), format!("f{}", rng.below(1 << 30)));
     env.commit_file(upstream, &format!("refs/heads/{branch}"), &file, &content)
@@ -14,7 +14,7 @@ fn commit(env: &Env, upstream: &Path, branch: &str, rng: &mut Rng, len: usize) -
 fn flip(path: &Path, at: usize, bit: u64) {
     let mut bytes = std::fs::read(path).unwrap();
     bytes[at] ^= 1 << bit;
-    // In place: a rotten block leaves the file, and what is known of it, as it was.
+    // The file is written in place: a rotten block does not change the file's inode or attributes.
     std::fs::OpenOptions::new()
         .write(true)
         .open(path)
@@ -29,7 +29,7 @@ struct Mirrored {
     rng: Rng,
 }
 
-/// An archive of `groups` commits.
+/// Returns an archive of `groups` commits.
 fn mirrored(groups: u64, seed: u64) -> Mirrored {
     let env = Env::new();
     let up = env.init_bare("up.git");
@@ -54,7 +54,7 @@ fn a_bit_of_the_last_record() {
     flip(&archive, whole.len() - 100, 0);
     let said = env.weir_fails(&["fsck"]);
     assert!(said.contains(&format!("commit {seq} is corrupt")), "{said}");
-    // Readers have the state before meanwhile; nothing is taken away by looking.
+    // Meanwhile readers get the state before it. A check removes nothing.
     assert_eq!(env.weir_json(&["log", "a"])[0]["seq"].as_u64().unwrap(), seq - 1);
     assert_eq!(std::fs::metadata(&archive).unwrap().len(), whole.len() as u64);
     for command in [&["compact"][..], &["restore", "a@1"]] {
@@ -88,7 +88,7 @@ fn an_unchanged_upstream_heals_it_too() {
     assert!(env.weir(&["mirror", "--all"]).contains("1 unchanged"));
     let server = env.serve();
     env.assert_same(&server, "a", &up, "healed");
-    // Gone without a trace, and in a file that was put in its place.
+    // The last commits are gone without a trace, in a file that was put in the archive's place.
     let whole = std::fs::read(&archive).unwrap();
     env.weir(&["mirror", "--all"]);
     std::fs::remove_file(&archive).unwrap();
@@ -120,7 +120,7 @@ fn a_fork_on_a_base_that_lost_commits_is_healed() {
     let fork = env.path("fork.git");
     env.weir(&["add", "--reference", "a", "--name", "fork", fork.to_str().unwrap()]);
     env.weir(&["mirror"]);
-    // What base got last is all that fork needs of it.
+    // For its new branch, the fork needs only what the base received last.
     commit(&env, &up, "x", &mut rng, 3000);
     env.weir(&["mirror", "a"]);
     env.git(&fork, &["fetch", "-q", up.to_str().unwrap(), "x:refs/heads/x"]);
@@ -131,7 +131,7 @@ fn a_fork_on_a_base_that_lost_commits_is_healed() {
     flip(&archive, len - 100, 0);
     commit(&env, &up, "main", &mut rng, 3000);
     assert!(env.weir(&["mirror", "a"]).contains("is damaged"));
-    // The fork finds out, and gets what it needs from its own upstream.
+    // The visit of the fork finds the loss, and fetches the objects from the fork's own upstream.
     env.weir(&["mirror", "--all"]);
     env.weir(&["mirror", "--all"]);
     env.weir(&["fsck"]);
@@ -140,8 +140,8 @@ fn a_fork_on_a_base_that_lost_commits_is_healed() {
     env.assert_same(&server, "fork", &fork, "the fork");
 }
 
-/// Each of many single bits is told of by fsck, and by the visit after it, which mends it. `WEIR_FLIPS` by
-/// hand.
+/// Checks that fsck reports each of many flipped bits, and that the next visit reports and repairs it.
+/// `WEIR_FLIPS` sets the number of bits.
 #[test]
 fn any_bit_is_told_of() {
     let flips: u64 = std::env::var("WEIR_FLIPS").ok().and_then(|n| n.parse().ok()).unwrap_or(24);
@@ -177,7 +177,7 @@ fn any_bit_is_told_of() {
                     archive.display()
                 );
             };
-            // Without fsck the visit finds what lies in the last commits; with it, anything.
+            // A visit alone finds damage in the last commits; after fsck, a visit finds all damage.
             let is_checked = pick.below(2) == 0;
             if is_checked {
                 is_told(&["fsck"]);
@@ -187,7 +187,7 @@ fn any_bit_is_told_of() {
             if is_checked {
                 assert!(said.contains("damaged"), "WEIR_SEED={seed}: bit {bit} of byte {at}: {said}");
             } else if !said.contains("damaged") && std::fs::metadata(&archive).unwrap().len() < len {
-                // It was written anew meanwhile: what was damaged was nothing that anybody has use for.
+                // The archive was compacted meanwhile: the damaged bytes belonged to nothing that is needed.
                 let after = states();
                 assert!(
                     before.iter().all(|state| after.contains(state)),
@@ -216,7 +216,7 @@ fn an_archive_that_lost_its_refs_is_not_an_empty_one() {
     let whole = std::fs::read(&archive).unwrap();
     let cut =
         |len: u64| std::fs::OpenOptions::new().write(true).open(&archive).unwrap().set_len(len).unwrap();
-    // The last bytes are of a commit that nobody misses.
+    // The last bytes belong to a commit whose loss changes nothing.
     cut(whole.len() as u64 - 1);
     {
         let server = env.serve();
@@ -229,7 +229,7 @@ fn an_archive_that_lost_its_refs_is_not_an_empty_one() {
     assert_eq!(env.weir_json(&["log", "a"]), log);
     env.weir(&["fsck"]);
 
-    // Those before are of the refs and of all older states: without them there are only objects.
+    // The commits before hold the refs and all older states: without them the archive has objects only.
     env.weir(&["compact"]);
     let mut len = std::fs::metadata(&archive).unwrap().len();
     while env.weir_command(&["log", "a"]).output().unwrap().status.success() {
@@ -254,12 +254,12 @@ fn a_visit_that_goes_on_from_damage_and_is_killed_is_not_the_last() {
     let Mirrored { env, up, archive, .. } = mirrored(3, 12);
     let len = std::fs::metadata(&archive).unwrap().len() as usize;
     flip(&archive, len - 100, 0);
-    // What it shows is what it showed, but it cannot give it.
+    // The upstream lists the same refs as before, but it lacks an object.
     let blob = env.git(&up, &["rev-parse", "main:"]);
     let object = up.join(format!("objects/{}/{}", &blob[..2], &blob[2..]));
     let kept = std::fs::read(&object).unwrap();
     std::fs::remove_file(&object).unwrap();
-    // It came no further, and the catalog never heard of it.
+    // The visit is as if killed: the catalog is set back afterwards, and knows nothing of it.
     let files = |end: &str| (env.pool().join(format!("catalog.db{end}")), env.path(&format!("catalog{end}")));
     let ends =
         ["", "-wal", "-shm"].map(files).into_iter().filter(|(file, _)| file.exists()).collect::<Vec<_>>();
@@ -302,7 +302,7 @@ fn what_a_kill_leaves_is_no_damage() {
 fn what_is_left_of_a_commit_is_kept_without_the_mark_too() {
     let Mirrored { env, up, archive, .. } = mirrored(3, 14);
     let whole = std::fs::read(&archive).unwrap();
-    // A copy, without what is beside the data, and short of its record.
+    // A copy of the file, without its extended attributes and without the end of its last commit.
     std::fs::remove_file(&archive).unwrap();
     std::fs::write(&archive, &whole[..whole.len() - 1024]).unwrap();
     assert!(env.weir_fails(&["fsck"]).contains("never committed"));

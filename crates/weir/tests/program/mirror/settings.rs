@@ -1,4 +1,4 @@
-//! What is said of some repositories alone, who goes first, and what visits have found.
+//! Settings of single repositories, the order of visits, and the record of what visits have found.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -47,9 +47,9 @@ fn visits_that_found_something_are_kept_with_the_snapshot() {
     env.weir(&["mirror", "known"]);
     let first = ("changed".to_owned(), Some("swh:1:snp:da4316dbf6515de53d9cb13987a68253f716c961".to_owned()));
     assert_eq!(visits(&env, "known"), std::slice::from_ref(&first));
-    // Nothing new is no news, and neither is the second failure.
+    // A visit that finds nothing new is not recorded, and neither is a second failure.
     let away = env.path("away.git");
-    // What ends within one second is one visit.
+    // Visits that end within one second count as one.
     let tick = || env.let_pass(2);
     for _ in 0..2 {
         tick();
@@ -130,7 +130,7 @@ fn one_repository_has_settings_of_its_own() {
         listed.contains("7 d 0 h") && listed.contains("heads-and-tags") && !listed.contains("  b"),
         "{listed}"
     );
-    // What is taken back is as for all, and looked at at once.
+    // A setting that is taken back follows the default again, and the repository is visited at once.
     env.weir(&["set", "--refs", "default", "--interval", "default", "--priority", "0", "a"]);
     env.weir(&["mirror"]);
     assert!(refs(&env, "a").contains("refs/pull/1/head"));
@@ -219,7 +219,7 @@ fn a_hint_finds_what_is_mirrored_from_a_url_under_any_name() {
         env.weir(&["add", "--name", name, &daemon.url("known.git")]);
     }
     env.weir(&["mirror"]);
-    // A webhook tells of another URL than the one that is mirrored by.
+    // A webhook may name another URL than the one that is mirrored.
     let told =
         env.weir_json(&["hint", "https://user@127.0.0.1/known", "ssh://git@127.0.0.1/other.git", "no-such"]);
     assert_eq!(
@@ -260,7 +260,7 @@ fn hints_go_before_what_waits_already() {
     next();
     env.weir(&["hint", "r17"]);
     env.weir(&["set", "--priority", "2", "r18"]);
-    // And one that nobody has leased yet.
+    // And a repository that no process has leased yet.
     env.weir(&["add", "--name", "new", &format!("ssh://host{}", upstream.display())]);
     env.weir(&["hint", "new"]);
     let seen: Vec<String> = (0..9).map(|_| next()).collect();

@@ -16,7 +16,7 @@ fn with_upstreams(env: &Env) -> crate::common::Server {
     daemon
 }
 
-/// Starts `weir mirror`, and reads what it says up to the line with `result`.
+/// Starts `weir mirror`, and reads its output up to the line with `result`.
 fn mirror_until(env: &Env, result: &str) -> (Child, impl Iterator<Item = serde_json::Value>) {
     let mut child =
         env.weir_command(&["--json", "mirror", "--jobs", "1"]).stdout(Stdio::piped()).spawn().unwrap();
@@ -31,7 +31,7 @@ fn stop(mut child: Child) {
     assert!(child.wait().unwrap().success());
 }
 
-/// Bytes that are free on the disk of `path`.
+/// Returns the number of free bytes on the disk of `path`.
 fn free(path: &Path) -> u64 {
     let told = std::process::Command::new("stat").args(["-f", "-c", "%a %S"]).arg(path).output().unwrap();
     String::from_utf8(told.stdout).unwrap().split_whitespace().map(|n| n.parse::<u64>().unwrap()).product()
@@ -52,7 +52,7 @@ fn a_quota_stops_visits_and_a_larger_one_lets_them_go_on() {
     env.weir(&["mirror"]);
     assert_eq!(env.weir_json(&["status"])["counts"]["mirrored"], 2);
     env.weir(&["fsck"]);
-    // Room that somebody makes meanwhile is found.
+    // Space that is freed meanwhile is found.
     let used = env.weir_json(&["status"])["counts"]["archive_bytes"].as_u64().unwrap();
     let text = std::fs::read_to_string(env.pool().join("weir.toml")).unwrap();
     std::fs::write(

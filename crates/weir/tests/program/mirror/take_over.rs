@@ -8,8 +8,8 @@ fn tar(at: &Path, from: &Path, what: &str) {
     assert!(Command::new("tar").arg("-cf").arg(at).arg("-C").arg(from).arg(what).status().unwrap().success());
 }
 
-/// Returns a folder of clones that can be taken over: a mirror, one with a work tree, and two in tars; and of
-/// a tar that says that its upstream is a path.
+/// Returns a folder of clones that can be taken over: a mirror, a clone with a work tree, and two clones in
+/// tars. The folder also has a tar whose upstream is a local path.
 fn clones_of_each_kind(env: &Env, daemon: &Server) -> PathBuf {
     let clones = env.path("clones");
     std::fs::create_dir_all(clones.join("go/o")).unwrap();
@@ -28,19 +28,19 @@ fn clones_of_each_kind(env: &Env, daemon: &Server) -> PathBuf {
         );
         std::fs::rename(env.path(&format!("{name}.git")), env.path("up.git")).unwrap();
     }
-    // As crawld has them: the folder's content, with links that lead away.
+    // As crawld stores a clone: the folder's content, with links that lead out of it.
     std::os::unix::fs::symlink("/etc", clones.join("tarred/.git/hooks/away")).unwrap();
     std::fs::write(clones.join("tarred/.git/objects/info/alternates"), "/nowhere/objects\n").unwrap();
     tar(&clones.join("go/o/tarred.tar"), &clones.join("tarred"), ".");
     std::fs::remove_dir_all(clones.join("tarred")).unwrap();
-    // Objects of somebody else's.
+    // A clone whose `commondir` names another repository.
     std::fs::write(clones.join("bare/commondir"), env.path("elsewhere.git").to_str().unwrap()).unwrap();
     tar(&clones.join("bare.tar"), &clones, "bare");
     std::fs::remove_file(clones.join("bare/commondir")).unwrap();
     env.git(&clones.join("bare"), &["config", "remote.origin.url", "/srv/secret.git"]);
     tar(&clones.join("secret.tar"), &clones, "bare");
     std::fs::remove_dir_all(clones.join("bare")).unwrap();
-    // What its keeper has not pushed.
+    // A commit and a branch that the clone's owner has not pushed.
     env.git(
         &clones.join("tree"),
         &["-c", "user.name=k", "-c", "user.email=k@x", "commit", "-q", "--allow-empty", "-m", "private"],
@@ -49,8 +49,8 @@ fn clones_of_each_kind(env: &Env, daemon: &Server) -> PathBuf {
     clones
 }
 
-/// Adds to the clones what cannot be taken over: without an upstream, with one that is nowhere in particular,
-/// rubbish, a clone that lacks something, a shallow one.
+/// Adds clones that cannot be taken over: without an upstream, with a relative upstream, not a tar, with
+/// missing objects, shallow.
 fn add_what_cannot_be_taken(env: &Env, daemon: &Server, up: &Path, clones: &Path) {
     env.git(clones, &["init", "-q", "--bare", "own.git"]);
     env.git(clones, &["init", "-q", "--bare", "relative.git"]);
@@ -110,7 +110,7 @@ fn mirrors_work_trees_and_tars_of_them() {
             .to_string_lossy()
             .starts_with(".weir-work"))
     );
-    // The upstreams are asked for the rest.
+    // Visits fetch the rest from the upstreams.
     let commit = env.git(&up, &["commit-tree", "-m", "more", "-p", "main", "main^{tree}"]);
     env.git(&up, &["update-ref", "refs/heads/main", &commit]);
     for name in ["mirror", "tree", "tarred", "bare", "holes"] {

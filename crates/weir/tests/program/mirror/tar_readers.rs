@@ -1,5 +1,5 @@
-//! Six tar readers agree on a live archive and on a sealed one, and what they extract is a repository git is
-//! happy with.
+//! Six tar readers agree on a live archive and on a sealed one, and git accepts the repository that they
+//! extract.
 
 use std::path::Path;
 use std::process::Command;
@@ -25,7 +25,7 @@ fn run(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Names as each reader lists them, with sizes where it says them.
+/// Returns the names in the listing of a reader, without sizes.
 fn names(text: &str) -> Vec<String> {
     text.lines().map(|l| l.split(' ').next().unwrap().trim_end_matches('/').to_owned()).collect()
 }
@@ -98,14 +98,14 @@ fn six_readers_agree() {
     // The refs of the extraction are the last ones: the last member of a name wins.
     let refs = |at: &Path| env.git(at, &["for-each-ref"]);
     assert_eq!(refs(&env.path("live-tar")), refs(&upstream));
-    // The other ways out.
+    // The other export formats.
     env.weir(&["export", "u", "u.bundle"]);
     env.git(env.dir.path(), &["clone", "-q", "--mirror", "u.bundle", "from-bundle.git"]);
     assert_eq!(env.picture(&env.path("from-bundle.git")).0, refs_in_picture(&env, &upstream));
     env.weir(&["export", "u", "bare.git"]);
     env.git(&env.path("bare.git"), &["fsck", "--full", "--strict", "--no-dangling"]);
     assert_eq!(env.picture(&env.path("bare.git")), env.picture(&upstream));
-    // One file a repository.
+    // The store has one file for each repository.
     assert_eq!(env.stored(), ["u.tar"]);
 }
 

@@ -1,4 +1,4 @@
-//! Upstreams that change what they are: emptied, deepened, lying about their tags, naming what is not theirs.
+//! Upstreams that change: emptied, deepened, lying about their tags, naming objects that they do not have.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -29,17 +29,17 @@ fn an_upstream_that_was_emptied_keeps_its_last_refs_here() {
     let server = env.serve();
     env.assert_same(&server, "a", &away, "what it had");
     assert_eq!(env.picture(&away), (refs, objects));
-    // Until somebody says otherwise; then the last state is in the log all the same.
+    // With --accept-empty, the empty state is mirrored, and it is in the log like any other.
     env.weir(&["mirror", "--accept-empty", "a"]);
     let listed = env.git(env.dir.path(), &["ls-remote", &server.url("a")]);
     assert_eq!(listed, "");
     let log = env.weir_json(&["log", "a"]);
     assert_eq!(log[0]["refs"], 0, "{log}");
-    // It comes back.
+    // The refs come back.
     env.git(&up, &["fetch", "-q", away.to_str().unwrap(), "+refs/*:refs/*"]);
     env.weir(&["mirror", "--all"]);
     env.assert_same(&server, "a", &up, "it is back");
-    // One that never had anything is no such case.
+    // An upstream that never had any refs is not such a case.
     env.init_bare("new.git");
     env.weir(&["add", "--name", "new", &daemon.url("new.git")]);
     env.weir(&["mirror", "new"]);
@@ -86,8 +86,8 @@ fn a_history_that_is_deepened_there_is_deepened_here() {
     }
 }
 
-/// A proxy in front of the port that puts one text in the place of another, of the same length, in what comes
-/// from there.
+/// Starts a proxy in front of port `to`, and returns its port. In what the server sends, the proxy replaces
+/// `real` with `fake`, a text of the same length.
 fn proxy(to: u16, real: &str, fake: &str) -> u16 {
     assert_eq!(real.len(), fake.len());
     let (real, fake) = (real.as_bytes().to_vec(), fake.as_bytes().to_vec());
@@ -136,7 +136,7 @@ fn what_tags_peel_to_is_found_out_here() {
     env.git(&up, &["tag", "-a", "-m", "of a tag", "v1-again", "v1"]);
     env.git(&up, &["update-ref", "refs/heads/main", "other"]);
     let daemon = env.git_daemon(&[]);
-    // Nothing but peeled lines names that commit.
+    // Only peeled lines name that commit.
     let port = proxy(daemon.port, &commit, &"dead".repeat(10));
     env.weir(&["add", "--name", "a", &format!("git://127.0.0.1:{port}/up.git")]);
     env.weir(&["mirror"]);
@@ -161,7 +161,7 @@ fn an_id_is_not_enough_to_have_what_another_one_gave() {
     env.weir(&["mirror"]);
     env.git(&up, &["update-ref", "-d", "refs/heads/leak"]);
     env.weir(&["mirror", "--all"]);
-    // It says that its branch is what the base has removed.
+    // The upstream claims that its branch is the commit that the base has removed.
     let port = proxy(daemon.port, &own, &secret);
     env.weir(&["add", "--reference", "base", "--name", "evil", &format!("git://127.0.0.1:{port}/evil.git")]);
     env.weir_fails(&["mirror", "evil"]);
@@ -169,7 +169,7 @@ fn an_id_is_not_enough_to_have_what_another_one_gave() {
     let copy =
         env.git_command(env.dir.path(), &["clone", "-q", &server.url("evil"), "copy"]).output().unwrap();
     assert!(!copy.status.success() || !env.path("copy/the-password").exists(), "the file was given away");
-    // Or names the tree in a commit of its own.
+    // Or a new commit of the upstream names the tree of the removed one.
     let tree = env.git(&up, &["rev-parse", &format!("{secret}^{{tree}}")]);
     let content = format!("tree {tree}\nauthor A <a@x> 1 +0000\ncommitter A <a@x> 1 +0000\n\nx\n");
     let stolen = env.git_with(
@@ -177,12 +177,12 @@ fn an_id_is_not_enough_to_have_what_another_one_gave() {
         &["hash-object", "-t", "commit", "-w", "--literally", "--stdin"],
         content.as_bytes(),
     );
-    // A server that does not look whether it has what it sends.
+    // This server does not check whether it has what it sends.
     let port = sends_commit(&evil, &stolen);
     env.weir(&["add", "--reference", "base", "--name", "evil2", &format!("git://127.0.0.1:{port}/x")]);
     let said = env.weir_fails(&["mirror", "evil2"]);
     assert!(said.contains("not connected"), "{said}");
-    // An honest fork that has it all gets it all, and shares what the base's refs reach.
+    // An honest fork that has all objects gets all, and shares what the base's refs reach.
     env.git(env.dir.path(), &["clone", "-q", "--mirror", up.to_str().unwrap(), "fork.git"]);
     let fork = env.path("fork.git");
     env.git(&fork, &["fetch", "-q", up.to_str().unwrap(), &format!("{secret}:refs/heads/kept")]);
@@ -198,7 +198,7 @@ fn an_id_is_not_enough_to_have_what_another_one_gave() {
     env.assert_same(&server, "fork", &fork, "compacted");
 }
 
-/// A git:// server of one commit, which is all it sends.
+/// Starts a git:// server that sends one commit only; returns its port.
 fn sends_commit(repo: &Path, oid: &str) -> u16 {
     let pack = pack_of_commit(repo, oid);
     let oid = oid.to_owned();
@@ -212,7 +212,7 @@ fn sends_commit(repo: &Path, oid: &str) -> u16 {
     port
 }
 
-/// Returns a pack with that commit alone, which is stored and not compressed.
+/// Returns a pack with that commit alone, stored without compression.
 fn pack_of_commit(repo: &Path, oid: &str) -> Vec<u8> {
     use sha1::Digest;
     let content = std::process::Command::new("git")
@@ -226,7 +226,7 @@ fn pack_of_commit(repo: &Path, oid: &str) -> Vec<u8> {
     pack.push(0x80 | 1 << 4 | (size & 15) as u8);
     pack.push((size >> 4) as u8);
     assert!(size >> 11 == 0);
-    // Stored, as zlib has it.
+    // A zlib stream with one stored block.
     pack.extend([0x78, 0x01, 0x01]);
     pack.extend((size as u16).to_le_bytes());
     pack.extend((!(size as u16)).to_le_bytes());
@@ -262,8 +262,8 @@ fn read_lines(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     }
 }
 
-/// Talks to a client of v2 until it hangs up: lists `oid` as the only branch, and sends `pack` to whoever
-/// fetches.
+/// Talks to a v2 client until it hangs up: lists `oid` as the only branch, and answers each fetch with
+/// `pack`.
 fn answer_with(stream: &mut TcpStream, oid: &str, pack: &[u8]) -> std::io::Result<()> {
     let pkt = |data: &[u8]| [format!("{:04x}", data.len() + 4).as_bytes(), data].concat();
     read_lines(stream)?;
@@ -315,7 +315,7 @@ fn a_state_from_before_its_upstream_was_shallow_is_whole() {
     env.git(&up, &["update-ref", "refs/heads/main", &tip]);
     env.weir(&["add", "--name", "r", up.to_str().unwrap()]);
     env.weir(&["mirror"]);
-    // The same repository, cut off behind its last commit, and one commit more.
+    // A shallow clone of the same repository, cut off behind its last commit, with one commit more.
     std::fs::rename(&up, env.path("whole.git")).unwrap();
     env.git(
         env.dir.path(),

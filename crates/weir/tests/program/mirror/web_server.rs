@@ -24,7 +24,7 @@ fn smart_http_behind_a_real_web_server() {
         env.weir(&["mirror", &name]);
         env.assert_same(&env.serve(), &name, &upstream, &name);
     }
-    // Redirected, with a password from netrc, and refused without.
+    // A redirect; then a repository that is refused without a password, and mirrored with one from netrc.
     std::fs::write(env.pool().join("weir.toml"), "[transport]\ncredential_helper = false\n").unwrap();
     env.weir(&["add", "--name", "moved", &format!("http://127.0.0.1:{port}/moved/u.git")]);
     env.weir(&["mirror", "moved"]);

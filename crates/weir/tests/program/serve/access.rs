@@ -1,4 +1,4 @@
-//! Who may have what, and under which names: rules of access, tokens, hooks, rules that map URLs.
+//! Access to repositories, and their names: access rules, tokens, hooks, rules that map URLs.
 
 use crate::common::{Env, Http};
 use std::os::unix::fs::PermissionsExt;
@@ -29,11 +29,11 @@ fn hidden_repositories_are_as_if_they_were_not_there() {
     let ls = |url: &str| env.git_command(env.dir.path(), &["ls-remote", url]).output().unwrap();
     assert!(ls(&server.url("open/a")).status.success());
     assert!(ls(&server.git_url("open/a")).status.success());
-    // With the token, as a password or a bearer's.
+    // With the token, as a password or as a bearer token.
     assert!(ls(&server.url("secret/b").replace("http://", "http://anybody:open%20sesame@")).status.success());
     let refs = "/secret/b/info/refs?service=git-upload-pack";
     assert!(server.get(refs, "Authorization: Bearer open sesame\r\n").0.starts_with("HTTP/1.1 200 "));
-    // Without it what is hidden and what is not there are answered by the same bytes.
+    // Without the token, a hidden repository and an absent one get the same answer, byte for byte.
     let strip = |(head, body): (String, Vec<u8>), name: &str| {
         let lines: Vec<&str> = head.lines().filter(|l| !l.starts_with("date: ")).collect();
         (lines.join("\n").replace(name, "X"), String::from_utf8_lossy(&body).replace(name, "X"))
@@ -45,7 +45,7 @@ fn hidden_repositories_are_as_if_they_were_not_there() {
             hidden.0.starts_with("HTTP/1.1 401 ") && hidden.0.contains("www-authenticate: Basic"),
             "{hidden:?}"
         );
-        // Their lengths differ by the name's only.
+        // Only the bodies are compared: the lengths in the heads differ with the name.
         assert_eq!(hidden.1, absent.1, "{headers}");
     }
     let refused = |name: &str| String::from_utf8_lossy(&ls(&server.git_url(name)).stderr).replace(name, "X");

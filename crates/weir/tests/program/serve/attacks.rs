@@ -1,5 +1,5 @@
-//! Requests that cost a server much more than they cost who sends them, each beside a client that means well:
-//! the findings of a review, one test each.
+//! Requests that cost a server much more than they cost the client, each beside a well-behaved client: the
+//! findings of a review, one test each.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -21,8 +21,8 @@ impl Stage {
         Stage { env: Env::new(), server: None }
     }
 
-    /// A history of `commits` on main whose last commit is rewritten after it was mirrored: not all that is
-    /// here is reached from refs.
+    /// Mirrors a history of `commits` commits on main, and mirrors it again after the last commit was
+    /// rewritten: refs do not reach all that the archive holds.
     fn rewritten(&self, name: &str, commits: usize) -> PathBuf {
         let upstream = self.env.init_bare(&format!("{name}.git"));
         let mut history = Vec::new();
@@ -52,7 +52,7 @@ impl Stage {
         self.server.as_ref().unwrap()
     }
 
-    /// A conversation about `name`, past the advertisement.
+    /// Begins a conversation about `name`, and reads the advertisement.
     fn talk(&self, name: &str, version: u8) -> TcpStream {
         let mut stream = TcpStream::connect(("127.0.0.1", self.server().1)).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -70,7 +70,7 @@ impl Stage {
         stream
     }
 
-    /// Seconds of processor time that the server has used.
+    /// Returns the processor time that the server has used, in seconds.
     fn cpu(&self) -> f64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.server().0.pid())).unwrap();
         let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
@@ -85,7 +85,7 @@ impl Stage {
             .unwrap()
     }
 
-    /// Waits for a second in which the server does nothing: soon after everybody has gone.
+    /// Waits for a second in which the server does nothing, which must come soon after all clients have gone.
     fn is_idle(&self, after: &str) {
         let (gone, mut began, mut before) = (Instant::now(), Instant::now(), self.cpu());
         crate::common::wait_until(
@@ -140,7 +140,7 @@ fn sizes_of_objects_cost_what_is_bounded_and_only_for_whoever_is_there() {
     let mut many = stage.talk("it", 2);
     many.write_all(&request(&mut (0..10_001).map(|n| format!("{n:040x}")))).unwrap();
     assert!(contains(&rest(&mut many), "more than 10000 objects"));
-    // What was rewritten is told of to nobody, and who hangs up is not worked for.
+    // The server does not go on working for clients that have hung up.
     let old = stage.env.weir_json(&["log", "it"])[0]["changes"].to_string();
     assert!(!old.is_empty());
     for _ in 0..8 {
@@ -209,7 +209,7 @@ fn who_reads_slowly_holds_no_turn() {
 fn early_negotiation_holds_up_nobody() {
     let mut stage = Stage::new();
     let upstream = stage.rewritten("it", 20_000);
-    // A branch of its own, older than everything: looked for through all of the rest.
+    // A branch of its own that is older than everything: a search for it goes through all the rest.
     let empty = stage.env.git_with(&upstream, &["mktree"], b"");
     let old = stage.env.git(&upstream, &["commit-tree", "-m", "old", &empty]);
     stage.env.git(&upstream, &["update-ref", "refs/heads/old", &old]);
@@ -234,7 +234,7 @@ fn early_negotiation_holds_up_nobody() {
             stream
         })
         .collect();
-    // Who asks for little is answered at once meanwhile.
+    // Meanwhile a client that asks for little is answered at once.
     for _ in 0..5 {
         let started = Instant::now();
         stage.env.git(stage.env.dir.path(), &["ls-remote", &stage.server().git_url("it")]);

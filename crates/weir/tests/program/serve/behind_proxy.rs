@@ -1,4 +1,4 @@
-//! weir behind a proxy: clients are those that a trusted proxy names, and nobody else is believed.
+//! weir behind a proxy: a trusted proxy names the clients, and no other address is believed.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::common::{Env, Http, wait_until};
 
-/// A pool with a repository that only 198.51.100.0/24 may have, behind proxies at 127.0.0.1.
+/// Makes a pool behind proxies at 127.0.0.1, with a repository that only 198.51.100.0/24 may read.
 fn pool(serve: &str) -> Env {
     let env = Env::new();
     let upstream = env.odd_repository("up.git");
@@ -33,7 +33,7 @@ fn rules_go_by_the_address_that_a_proxy_names() {
         ("X-Forwarded-For: 198.51.100.7\r\n", "200"),
         ("X-Forwarded-For: 127.0.0.1, 198.51.100.7:4711, 127.0.0.1\r\n", "200"),
         ("X-Forwarded-For: 203.0.113.1\r\n", "404"),
-        // The client says the first, the proxy adds the second.
+        // The client sends the first address, and the proxy adds the second.
         ("X-Forwarded-For: 198.51.100.7, 203.0.113.1\r\n", "404"),
         ("X-Forwarded-For: 198.51.100.7\r\nX-Forwarded-For: 203.0.113.1\r\n", "404"),
         ("X-Forwarded-For: unknown\r\n", "404"),
@@ -42,7 +42,7 @@ fn rules_go_by_the_address_that_a_proxy_names() {
         assert_eq!(status(&server, headers), expected, "{headers:?}");
     }
     drop(server);
-    // Who is no proxy is not believed.
+    // A sender that is not a trusted proxy is not believed.
     let path = env.pool().join("weir.toml");
     let text = std::fs::read_to_string(&path)
         .unwrap()
@@ -87,7 +87,8 @@ fn a_proxys_clients_are_limited_one_by_one() {
 fn what_is_not_told_apart_by_requests_is_counted_by_connections() {
     let env = pool("connections_per_address_max = 2");
     let server = Http::serve(&env, &[]);
-    // A git:// connection says for whom by no header: the proxy's address has what an address has.
+    // A git:// connection has no header that names the client: the limit of one address applies to the
+    // proxy's.
     let waiting: Vec<_> = (0..2).map(|_| TcpStream::connect(("127.0.0.1", server.1)).unwrap()).collect();
     let is_full = || {
         let mut third = TcpStream::connect(("127.0.0.1", server.1)).unwrap();
@@ -97,10 +98,10 @@ fn what_is_not_told_apart_by_requests_is_counted_by_connections() {
         said.contains("too many connections")
     };
     assert!((0..20).any(|_| is_full()), "a third connection is refused");
-    // Requests of a proxy's clients are counted for themselves.
+    // Requests of the proxy's clients are counted separately.
     assert_eq!(status(&server, "X-Forwarded-For: 198.51.100.1\r\n"), "200");
     drop(waiting);
-    // All whom a proxy cannot name are one client.
+    // All clients that the proxy cannot name count as one.
     let begin = |name: &str| {
         let mut stream = TcpStream::connect(("127.0.0.1", server.0.port)).unwrap();
         let head = format!(
@@ -112,7 +113,7 @@ fn what_is_not_told_apart_by_requests_is_counted_by_connections() {
         let _ = stream.read_exact(&mut answer);
         String::from_utf8_lossy(&answer).into_owned()
     };
-    // Refused as nobody's, each at once: none is under way any more.
+    // The access rules refuse it, not the limit: no other request is under way.
     assert_eq!(begin("unknown"), "HTTP/1.1 404");
 }
 
@@ -142,7 +143,7 @@ fn connections_begin_with_the_proxy_protocol() {
     v2.extend([198, 51, 100, 7, 127, 0, 0, 1, 0x12, 0x67, 0, 80]);
     v2.extend(get.as_bytes());
     assert!(ask(http, &v2).starts_with("HTTP/1.1 200"));
-    // What a client adds is not believed: it is not the proxy's word.
+    // What a client adds is not believed: it does not come from the proxy.
     let lied = get.replace("Host: x", "Host: x\r\nX-Forwarded-For: 198.51.100.7");
     assert!(
         ask(http, format!("PROXY TCP4 203.0.113.1 127.0.0.1 1 2\r\n{lied}").as_bytes())

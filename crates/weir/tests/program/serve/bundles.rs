@@ -15,7 +15,7 @@ fn commit(env: &Env, at: &Path, branch: &str, file: &str) {
     env.git_with(at, &["fast-import", "--quiet", "--force"], stream.as_bytes());
 }
 
-/// What a list names: file and token, in its order.
+/// Returns the file and the token of each bundle in the list, in its order.
 fn listed(server: &Http) -> Vec<(String, u64)> {
     let (head, list) = server.get("/up/weir/bundles", "");
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
@@ -37,7 +37,7 @@ fn each_update_is_a_bundle_that_builds_on_those_before() {
     commit(&env, &upstream, "side", "b");
     env.weir(&["add", "--name", "up", upstream.to_str().unwrap()]);
     env.weir(&["mirror"]);
-    // A branch goes on, another goes away, and its commits with it into a tag; a third is new.
+    // One branch goes on, another is deleted while a tag keeps its commits, and a third is new.
     commit(&env, &upstream, "main", "c");
     env.weir(&["mirror", "up"]);
     env.git(&upstream, &["tag", "kept", "side"]);
@@ -75,7 +75,7 @@ fn each_update_is_a_bundle_that_builds_on_those_before() {
         env.git(&clone, &["bundle", "verify", "-q", path.to_str().unwrap()]);
         env.git(&clone, &["fetch", "-q", path.to_str().unwrap(), "+refs/heads/*:refs/bundles/*"]);
     }
-    // Nothing is left to be sent.
+    // git has nothing left to fetch.
     let said = env
         .git_command(&clone, &["fetch", &server.url("up"), "+refs/*:refs/*"])
         .env("GIT_TRACE_PACKET", "1")
@@ -90,7 +90,8 @@ fn each_update_is_a_bundle_that_builds_on_those_before() {
         env.git(&clone, &["rev-parse", "main", "new", "kept"]),
         env.git(&upstream, &["rev-parse", "main", "new", "kept"])
     );
-    // The same by the protocol's command, in small letters: clients of git know no others.
+    // The protocol's bundle-uri command lists the same, with keys in lower case: git's clients know no
+    // others.
     let question = b"0017command=bundle-uri\n00010000";
     let head = "POST /up/git-upload-pack HTTP/1.1\r\nHost: x\r\nConnection: close\r\nGit-Protocol: \
         version=2\r\n\
@@ -108,7 +109,8 @@ fn each_update_is_a_bundle_that_builds_on_those_before() {
     env.git(&env.path("told"), &["fsck", "--strict"]);
     drop(server);
 
-    // One body again, which those who have it need not take again.
+    // Compaction makes one body again. Its bundle has the lowest token, so clients that have it do not fetch
+    // it again.
     env.weir(&["compact", "up"]);
     commit(&env, &upstream, "main", "f");
     env.weir(&["mirror", "up"]);

@@ -1,5 +1,4 @@
-//! What a keeper changes of repositories that are mirrored: where they are, what they are called, which refs
-//! are wanted.
+//! Changes to mirrored repositories: their URLs, their names, and which refs are wanted.
 
 use crate::common::Env;
 
@@ -32,7 +31,7 @@ fn a_url_and_a_name_can_be_changed() {
         (Some(daemon.url("up.git").as_str()), Some(1))
     );
     assert!(env.weir(&["mirror", "--all"]).contains("1 unchanged"), "its archive came along");
-    // Another may have the old name, and an archive of its own.
+    // Another repository may take the old name, with an archive of its own.
     let other = env.init_bare("other.git");
     let tree = env.git_with(&other, &["mktree"], b"");
     let commit = env.git(&other, &["commit-tree", "-m", "other", &tree]);
@@ -80,7 +79,7 @@ fn refs_are_chosen_by_pattern() {
             && !has("refs/pull/1/merge", "a/one")
             && has("refs/heads/tmp/x", "a/one")
     );
-    // A rule by name; and over it what is said of one alone.
+    // A rule by name, and a setting of one repository that overrides it.
     let path = env.pool().join("weir.toml");
     let text = std::fs::read_to_string(&path).unwrap();
     let rule = "[[mirror.rules]]\nrepositories = ['a/*']\nrefs = ['heads-and-tags', \
@@ -150,7 +149,7 @@ fn refs_are_chosen_by_forge() {
     assert!(has("f/up", "refs/pull/1/head") && !has("f/up", "refs/pull/1/merge"));
     assert!(has("g/up", "refs/pull/1/head") && has("g/up", "refs/pull/1/merge"));
     assert!(has("h/up", "refs/heads/main") && !has("h/up", "refs/pull/1/head"));
-    // What is said of one alone goes before.
+    // The setting of one repository overrides the forge's.
     env.weir(&["set", "h/up", "--refs", "refs/pull/*"]);
     env.weir(&["mirror"]);
     assert!(!has("h/up", "refs/heads/main") && has("h/up", "refs/pull/1/merge"));

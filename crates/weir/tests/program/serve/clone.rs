@@ -1,4 +1,4 @@
-//! `weir clone`: ordinary repositories, from a weir and from archives; lost connections; lies.
+//! `weir clone`: ordinary repositories, from a weir and from archives; lost connections; servers that lie.
 
 use crate::common::{Env, Http};
 use std::io::{Read, Write};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A pool with a repository of two updates, which is served as one pack, and its upstream.
+/// Makes a pool with a repository of two updates, which is served as one pack; returns its upstream.
 fn pool(env: &Env) -> PathBuf {
     let upstream = env.init_bare("up.git");
     let mut state = 1u64;
@@ -42,7 +42,7 @@ fn commit(env: &Env, repo: &Path, name: &str, data: &[u8]) {
     env.git_with(repo, &["fast-import", "--quiet", "--force"], &[head.as_bytes(), data, b"\n\n"].concat());
 }
 
-/// That the clone at `path` is what git would have made, and goes on from there.
+/// Checks that the clone at `path` is what git would have made, and that git can go on from there.
 fn check(env: &Env, path: &Path, upstream: &Path) {
     assert_eq!(env.git(path, &["status", "--porcelain"]), "");
     env.git(path, &["fsck", "--full", "--strict"]);
@@ -70,7 +70,7 @@ fn a_clone_goes_on_as_gits_own() {
     env.weir(&["mirror", "--all"]);
     env.git(&path, &["pull", "-q"]);
     assert!(path.join("third").exists());
-    // Bare; a branch; a tag; every object checked; a name of its own for the remote.
+    // Bare; a branch, with another name for the remote; a tag; `--verify` checks every object.
     let bare = env.path("bare.git");
     env.weir(&["clone", "--bare", "--verify", &server.url("it"), bare.to_str().unwrap()]);
     assert_eq!(env.git(&bare, &["for-each-ref"]), env.git(&upstream, &["for-each-ref"]));
@@ -80,13 +80,13 @@ fn a_clone_goes_on_as_gits_own() {
     let tag = env.path("tag");
     env.weir(&["clone", "--branch", "v1", &server.url("it"), tag.to_str().unwrap()]);
     assert_eq!(env.git(&tag, &["rev-parse", "HEAD"]), env.git(&upstream, &["rev-parse", "v1^{commit}"]));
-    // What is there is left alone; what is not there is said so.
+    // A folder that is not empty is left alone; a branch that does not exist is reported.
     assert!(env.weir_fails(&["clone", &server.url("it"), path.to_str().unwrap()]).contains("is not empty"));
     assert!(
         env.weir_fails(&["clone", "-b", "none", &server.url("it"), env.path("x").to_str().unwrap()])
             .contains("Remote branch none not found")
     );
-    // What no weir offers whole is git's to clone.
+    // If the server does not offer the whole clone, git makes it.
     let plain = env.git_daemon(&[]);
     let other = env.path("other");
     env.weir(&["clone", &plain.url("up.git"), other.to_str().unwrap()]);
@@ -107,8 +107,8 @@ fn an_archive_is_cloned_in_place() {
     check(&env, &path, &upstream);
 }
 
-/// Passes connections on to `port`. The first ones are cut off after some bytes of the answer, which may be
-/// changed on the way.
+/// Starts a proxy in front of `port`; returns its port, and the number of connections. The first `cuts`
+/// connections are cut off after some bytes of the answer, which `change` may change on the way.
 fn unreliable(port: u16, cuts: usize, change: fn(usize, &mut [u8])) -> (u16, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let here = listener.local_addr().unwrap().port();
@@ -151,7 +151,7 @@ fn what_breaks_off_goes_on() {
     assert!(made.load(Ordering::SeqCst) >= 4, "nothing broke off");
     env.git(&path, &["remote", "set-url", "origin", &server.url("it")]);
     check(&env, &path, &upstream);
-    // So does what an earlier command has left: the start of the pack, and what it is the start of.
+    // A clone also goes on from what an earlier command has left: the start of the pack, and its description.
     let (_, description) = server.get("/it/weir/clone", "");
     let text: serde_json::Value = serde_json::from_slice(&description).unwrap();
     let checksum = text["checksum"].as_str().unwrap();
@@ -182,12 +182,12 @@ fn changed_bytes_are_noticed() {
     let path = env.path("copy");
     let said = env.weir_fails(&["clone", &format!("http://127.0.0.1:{port}/it"), path.to_str().unwrap()]);
     assert!(said.contains("wrong checksum"), "{said}");
-    // Nothing of that stays: the next attempt is well.
+    // Nothing of the failed attempt stays: the next one succeeds.
     env.weir(&["clone", &server.url("it"), path.to_str().unwrap()]);
     env.git(&path, &["fsck", "--full"]);
 }
 
-/// A server that gives what it is told to, whatever is asked for beside it.
+/// Starts a server that sends `files`, whatever else the request asks for; returns its port.
 fn liar(files: Vec<(String, Vec<u8>)>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -227,7 +227,7 @@ fn a_server_is_not_believed() {
     let good = env.git(&repo, &["rev-parse", "main:file"]);
     let evil = env.git_with(&repo, &["hash-object", "-w", "--stdin"], b"evil\n");
     let tree = env.git(&repo, &["rev-parse", "main^{tree}"]);
-    // A pack with the evil file, and an index that calls it by the good one's id.
+    // A pack with the evil file, and an index that gives it the id of the good one.
     let stem = env.path("evil");
     let checksum = env.git_with(
         &repo,
@@ -268,7 +268,7 @@ fn a_server_is_not_believed() {
     ]);
     assert!(said.contains(&format!("object {good}: its content has the id {evil}")), "{said}");
     assert!(!path.join("file").exists() && !path.join(".git").exists());
-    // Nor is any ref taken that shows other content under a true id.
+    // A ref that could show other content under a true id is refused, too.
     for name in ["refs/replace/x", "refs/notes/commits", "refs/remotes/origin/x", "HEAD"] {
         let said = env.weir_fails(&[
             "clone",
@@ -277,7 +277,7 @@ fn a_server_is_not_believed() {
         ]);
         assert!(said.contains(name), "{said}");
     }
-    // Who takes nothing out may look for themselves; those who ask for it are told.
+    // A bare clone checks nothing out, so contents are checked only if --verify asks for it.
     let url = serve(serde_json::json!([["refs/heads/main", tip]]), &forged);
     assert!(
         env.weir_fails(&["clone", "--bare", "--verify", &url, path.to_str().unwrap()])

@@ -1,11 +1,11 @@
-//! Every answer holds all that what was asked for leads to, whatever clocks said and whatever was deleted
-//! before.
+//! Every answer holds all objects that the wants reach, whatever the dates of commits are, and whatever was
+//! deleted before.
 
 use std::path::Path;
 
 use crate::common::{Env, Server};
 
-/// A commit of `tree` made at `time`.
+/// Makes a commit of `tree` with the date `time`.
 fn commit_at(env: &Env, repo: &Path, time: u64, tree: &str, parents: &[&str]) -> String {
     let mut args = vec!["commit-tree", "-m", "x", tree];
     args.extend(parents.iter().flat_map(|p| ["-p", p]));
@@ -16,7 +16,7 @@ fn commit_at(env: &Env, repo: &Path, time: u64, tree: &str, parents: &[&str]) ->
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// A tree of files with these contents.
+/// Makes a tree of files with these contents.
 fn tree(env: &Env, repo: &Path, files: &[(&str, &str)]) -> String {
     let lines: String = files
         .iter()
@@ -28,7 +28,7 @@ fn tree(env: &Env, repo: &Path, files: &[(&str, &str)]) -> String {
     env.git_with(repo, &["mktree"], lines.as_bytes())
 }
 
-/// Clones with `args` and looks whether all is there that git asks for.
+/// Clones with `args`, and checks that the clone has all objects that git asks for.
 fn clone_is_whole(env: &Env, url: &str, args: &[&str], partial: bool) {
     let folder = tempfile::tempdir_in(env.dir.path()).unwrap();
     let target = folder.path().join("c.git");
@@ -37,8 +37,8 @@ fn clone_is_whole(env: &Env, url: &str, args: &[&str], partial: bool) {
     all.extend([url, target.to_str().unwrap()]);
     env.git(env.dir.path(), &all);
     let missing = env.git(&target, &["rev-list", "--objects", "--all", "--missing=print"]);
-    // A promisor's clone may lack what the filter left out, and of these repositories no filter here leaves
-    // out anything.
+    // A partial clone may lack what its filter leaves out, but the filters here leave out nothing of these
+    // repositories.
     assert!(!missing.lines().any(|l| l.starts_with('?')), "{args:?}: {missing}");
     if !partial {
         env.git(&target, &["fsck", "--full", "--strict", "--no-dangling"]);
@@ -74,7 +74,7 @@ fn a_tree_that_comes_back_under_a_clock_that_was_ahead() {
     env.git(&up, &["update-ref", "refs/tags/v1", &release]);
     env.git(&up, &["update-ref", "refs/heads/main", &revert]);
     env.git(&up, &["update-ref", "refs/heads/topic", &topic]);
-    // A local upstream is served by weir itself, always computed.
+    // weir itself serves a local upstream, and computes each answer.
     env.weir(&["add", "--name", "a", up.to_str().unwrap()]);
     env.weir(&["mirror"]);
     let server = env.serve();
@@ -107,7 +107,7 @@ fn a_pull_request_on_what_only_history_holds() {
     let server = env.serve();
     all_answers_are_whole(&env, &server, "a");
     env.assert_same(&server, "a", &up, "all refs");
-    // A head that leads there, too.
+    // A branch takes the commit over.
     env.git(&up, &["update-ref", "refs/heads/merged", &next]);
     env.git(&up, &["update-ref", "-d", "refs/pull/2/head"]);
     env.weir(&["mirror", "--all"]);

@@ -1,5 +1,5 @@
-//! Bitmaps and commit-graph are git's: git reads them, agrees with them, and answers made with them are
-//! right.
+//! Bitmaps and commit-graph have git's formats: git reads them and agrees with them, and answers made with
+//! them are right.
 
 use std::process::{Command, Stdio};
 

@@ -4,7 +4,7 @@ use crate::common::{Env, Http, Server, free_port, wait_for_answer, wait_for_port
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
-/// `weir daemon` on this environment's folder.
+/// Starts `weir daemon` on this environment's folder.
 fn daemon(env: &Env, args: &[&str]) -> Server {
     let port = free_port();
     let (port_option, base) = (format!("--port={port}"), format!("--base-path={}", env.dir.path().display()));
@@ -64,7 +64,7 @@ fn upload_pack_in_gits_place() {
         assert_eq!(env.picture(&target), env.picture(&upstream), "v{version}");
     }
     env.weir_fails(&["upload-pack", "nothing"]);
-    // Nobody speaks: it does not wait for ever.
+    // The client sends nothing: the program does not wait for ever.
     let mut silent = env.weir_command(&["upload-pack", "--timeout=1", upstream.to_str().unwrap()]);
     let mut child = silent.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let input = child.stdin.take();
@@ -108,19 +108,19 @@ fn sockets_of_this_machine_and_ones_handed_over() {
     let socket = env.path("git.sock");
     let option = format!("unix:{}", socket.display());
     let _server = Http::serve(&env, &["--git", &option]);
-    // A first line and a flush, as of a client that wants nothing.
+    // A first line and a flush packet, as from a client that wants nothing.
     let mut stream = std::os::unix::net::UnixStream::connect(&socket).unwrap();
     stream.write_all(b"002bgit-upload-pack /odd\0host=x\0\0version=1\0").unwrap();
     stream.write_all(b"0000").unwrap();
     let mut said = String::new();
     stream.read_to_string(&mut said).unwrap();
     assert!(said.starts_with("000eversion 1\n") && said.contains("refs/heads/main"), "{said}");
-    // The system's own socket, under the number and the variables that systemd uses.
+    // A socket that is passed on, with the number and the variables that systemd uses.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let mut command = env.weir_command(&["serve", "--no-mirror", "--quiet"]);
     command.env("LISTEN_FDS", "1").env("LISTEN_FDNAMES", "http");
-    // SAFETY: a copy of an open descriptor, out of the way of those that starting a process takes.
+    // SAFETY: this copies an open descriptor, to a number that starting a process does not use.
     let fd = unsafe { libc::fcntl(std::os::fd::AsRawFd::as_raw_fd(&listener), libc::F_DUPFD_CLOEXEC, 500) };
     // SAFETY: dup2 is async-signal-safe, and allocates nothing.
     unsafe {
@@ -175,7 +175,8 @@ fn tls() {
         assert!(output.status.success(), "{output:?}");
         assert_eq!(env.picture(&target), env.picture(&upstream), "{version}");
     }
-    // Who does not know the certificate does not talk; who talks nonsense is shown out.
+    // A client that does not trust the certificate ends the handshake; a client that sends nonsense gets no
+    // HTTP.
     assert!(!env.git_command(env.dir.path(), &["ls-remote", &url]).output().unwrap().status.success());
     let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
@@ -214,7 +215,7 @@ fn a_restart_refuses_nobody() {
     let ended = server.0.child.wait().unwrap();
     assert!(ended.success(), "{ended:?}");
     env.git(env.dir.path(), &["ls-remote", &server.url("odd")]);
-    // The new process is nobody's child any more.
+    // The new process is not a child of the test, so it is found by its command line.
     let marker = format!("127.0.0.1:{}", server.1);
     let found = Command::new("pgrep").args(["-f", &format!("weir serve.*{marker}")]).output().unwrap();
     for pid in String::from_utf8_lossy(&found.stdout).lines() {
@@ -285,7 +286,7 @@ fn a_service_manager_is_told_who_serves() {
     let mut command = env.weir_command(&["-q", "serve", "--no-mirror", "--git", &address]);
     let mut server = command.env("NOTIFY_SOCKET", env.path("notify")).spawn().unwrap();
     assert_eq!(told(), format!("MAINPID={}\nREADY=1", server.id()));
-    // A reload is another process on the same sockets.
+    // A reload starts another process on the same sockets.
     let signal =
         |pid: &str, name: &str| assert!(Command::new("kill").args([name, pid]).status().unwrap().success());
     signal(&server.id().to_string(), "-HUP");
@@ -398,7 +399,7 @@ fn cgi_inetd_and_ssh() {
     child.stdin.take().unwrap().write_all(b"0024git-upload-pack /odd.git\0host=x\x000000").unwrap();
     let said = child.wait_with_output().unwrap().stdout;
     assert!(String::from_utf8_lossy(&said).contains("refs/heads/main"), "{said:?}");
-    // ssh: git believes it talks to a host.
+    // ssh: git takes the script for ssh to a host.
     let ssh = env.path("ssh");
     let program = env!("CARGO_BIN_EXE_weir");
     std::fs::write(
@@ -448,7 +449,7 @@ fn the_daemons_other_options() {
     let push = env.git_command(&upstream, &["push", &server.url("odd.git"), "main:x"]).output().unwrap();
     assert!(String::from_utf8_lossy(&push.stderr).contains("push to git@127.0.0.1:/odd.git"), "{push:?}");
     drop(server);
-    // A repository may turn the service off, unless it may not.
+    // A repository may turn the service off, unless that is forbidden.
     env.git(&upstream, &["config", "daemon.uploadpack", "false"]);
     let server = daemon(&env, &["--export-all", "--informative-errors"]);
     assert!(refused(&server, "odd.git").contains("service not enabled"));
@@ -465,7 +466,7 @@ fn the_daemons_other_options() {
     let said = env.weir_fails(&["daemon", "--user=nobody-of-that-name", "--port=0"]);
     assert!(said.contains("user not found - nobody-of-that-name"), "{said}");
     assert!(env.weir_fails(&["daemon", "--inetd", "--port=1"]).contains("incompatible with --inetd"));
-    // In the background, with its number in a file.
+    // In the background, with the process id in a file.
     let (port, pid) = (free_port(), env.path("pid"));
     let (port_option, pid_option, base) = (
         format!("--port={port}"),

@@ -1,11 +1,11 @@
-//! In git's place: settings that hide something count wherever git reads them from, and what git would die of
-//! is not passed over.
+//! `weir upload-pack` in git's place: settings that hide refs count wherever git reads them from, and errors
+//! that are fatal to git are not ignored.
 
 use std::os::unix::fs::PermissionsExt;
 
 use crate::common::Env;
 
-/// What `weir upload-pack` shows of the repository, or why it shows nothing.
+/// Returns what `weir upload-pack` advertises of the repository, or its error.
 fn shown(env: &Env, variables: &[(&str, &str)]) -> String {
     let mut command =
         env.weir_command(&["upload-pack", "--advertise-refs", env.path("it.git").to_str().unwrap()]);
@@ -52,7 +52,7 @@ fn what_hides_refs_counts_from_everywhere() {
         assert!(!shown(&env, &[]).contains("refs/internal"), "{key}");
         env.git(&repo, &["config", "--unset", key]);
     }
-    // Values and lines that git dies of.
+    // Values and lines that are fatal to git.
     env.git(&repo, &["config", "uploadpack.allowFilter", "flase"]);
     let said = shown(&env, &[]);
     assert!(

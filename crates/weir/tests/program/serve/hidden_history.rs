@@ -1,4 +1,4 @@
-//! What only removed history holds is given to nobody, however it is asked for.
+//! Objects that only removed history reaches are sent to no client, however it asks for them.
 
 use crate::common::{Env, Http};
 
@@ -6,7 +6,7 @@ fn line(text: &str) -> Vec<u8> {
     format!("{:04x}{text}\n", text.len() + 5).into_bytes()
 }
 
-/// The answer to a fetch in protocol v2.
+/// Returns the answer to a fetch in protocol v2.
 fn fetched(server: &Http, name: &str, lines: &[String]) -> String {
     let mut body = line("command=fetch");
     body.extend_from_slice(b"0001");
@@ -60,7 +60,7 @@ fn a_commit_that_is_only_named_is_not_deepened() {
                 "{name} {deepen:?}: {answer}"
             );
             assert!(!answer.contains("unshallow"), "{name} {deepen:?}: {answer}");
-            // What refs lead to is deepened, as ever.
+            // A commit that refs reach is deepened as usual.
             let answer = ask(&shown);
             assert!(answer.contains(&format!("unshallow {shown}")), "{name} {deepen:?}: {answer}");
         }

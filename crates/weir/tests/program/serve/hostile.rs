@@ -1,4 +1,4 @@
-//! Clients that mean harm, and one that means well meanwhile.
+//! Hostile clients, and a well-behaved client at the same time.
 
 use crate::common::{Env, Http, wait_until};
 use std::io::{Read, Write};
@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// A server with short patience, and its repository.
+/// A server with short timeouts, and the upstream of its repository.
 struct Stage {
     env: Env,
     upstream: PathBuf,
@@ -54,7 +54,7 @@ impl Stage {
         stream
     }
 
-    /// A conversation in v2 about the repository, past the server's capabilities.
+    /// Begins a v2 conversation about the repository, and reads the server's capabilities.
     fn talking(&self) -> TcpStream {
         let mut stream = self.git();
         let line = b"git-upload-pack /it\0host=x\0\0version=2\0";
@@ -69,7 +69,7 @@ impl Stage {
         stream
     }
 
-    /// Clones and lists over both doors; none may fail or take long.
+    /// Clones over both doors; no clone may fail or take long.
     fn healthy(&self, during: &str) {
         for (n, url) in [self.server.git_url("it"), self.server.url("it")].into_iter().enumerate() {
             let started = Instant::now();
@@ -105,7 +105,7 @@ impl Stage {
         wait_until(|| format!("{during}: {} descriptors are open", open()), || open() < 100);
     }
 
-    /// That nothing is left of what was done to the server.
+    /// Checks that the server has recovered from what was done to it.
     fn is_well(&self, during: &str) {
         self.healthy(during);
         let resident = self.status("VmRSS");
@@ -121,7 +121,7 @@ fn pkt(line: &str) -> Vec<u8> {
     crate::common::pkt(line).into_bytes()
 }
 
-/// What comes until the other side hangs up, or 20 seconds have gone.
+/// Returns what the server sends until it hangs up, or until nothing comes for 20 seconds.
 fn rest(stream: &mut TcpStream) -> String {
     let mut out = Vec::new();
     let _ = stream.take(1 << 20).read_to_end(&mut out);
@@ -131,7 +131,7 @@ fn rest(stream: &mut TcpStream) -> String {
 #[test]
 fn those_who_never_come_to_the_point() {
     let stage = stage();
-    // First lines, requests and heads that never end, a byte at a time.
+    // First lines, requests and heads that never end, sent byte by byte.
     let mut slow: Vec<TcpStream> = (0..100).map(|_| stage.git()).collect();
     slow.extend((0..100).map(|_| TcpStream::connect(("127.0.0.1", stage.server.0.port)).unwrap()));
     for at in 0..17 {
@@ -150,7 +150,7 @@ fn those_who_never_come_to_the_point() {
     for stream in &mut slow {
         stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         let mut byte = [0; 512];
-        // Hung up on, or told why first.
+        // The server hangs up, or sends the reason first.
         let end = loop {
             match stream.read(&mut byte) {
                 Ok(0) => break true,
@@ -164,7 +164,7 @@ fn those_who_never_come_to_the_point() {
 }
 
 /// Returns floods, each with its name: requests of very many lines about a repository whose `main` is `oid`
-/// with `tree`, and what is no request at all.
+/// with `tree`, and bytes that are not a request.
 fn floods(oid: &str, tree: &str) -> Vec<(&'static str, Vec<u8>)> {
     let many = |line: &str, n: usize| pkt(line).repeat(n);
     let numbered = |what: &str, n: usize| -> Vec<u8> {
@@ -207,7 +207,7 @@ fn floods_of_lines() {
             for stream in &mut streams {
                 let request = &request;
                 scope.spawn(move || {
-                    // The server may have had enough before all is said.
+                    // The server may hang up before all is sent.
                     let _ = stream.write_all(request);
                     let _ = stream.shutdown(std::net::Shutdown::Write);
                     rest(stream)
@@ -224,7 +224,7 @@ fn floods_of_lines() {
 fn large_requests_of_many_share_a_bound() {
     let stage = stage();
     let before = stage.status("VmRSS");
-    // 27 MiB each, and no end: two of one address have room.
+    // Each request has 27 MiB and does not end. There is room for two of one address.
     let request: Vec<u8> =
         [pkt("command=fetch"), b"0001".to_vec(), pkt(&format!("have {:040x}\n", 7)).repeat(540_000)].concat();
     let mut streams: Vec<TcpStream> = (0..16).map(|_| stage.talking()).collect();
@@ -243,7 +243,7 @@ fn large_requests_of_many_share_a_bound() {
         assert!(stage.status("VmRSS") - before < 250 << 10, "{} KiB are resident", stage.status("VmRSS"));
         sending.into_iter().map(|s| s.join().unwrap()).collect()
     });
-    // Those that had room are silent, and given up on.
+    // The requests that had room get no answer: the server gives up on them.
     let refused = said.iter().filter(|s| s.contains("the server is busy")).count();
     assert!((13..=15).contains(&refused), "{refused} of {} were refused", said.len());
     stage.is_well("large requests");
@@ -252,7 +252,7 @@ fn large_requests_of_many_share_a_bound() {
 #[test]
 fn floods_of_connections() {
     let stage = stage();
-    // More than one address may have; the others are told.
+    // More connections than one address may have: the server refuses the rest with a message.
     let mut held: Vec<TcpStream> = (0..500).map(|_| stage.git()).collect();
     let mut refused = 0;
     held.iter().for_each(|stream| stream.set_nonblocking(true).unwrap());
@@ -268,7 +268,7 @@ fn floods_of_connections() {
         },
     );
     assert!(refused <= 250, "{refused} were refused");
-    // Somebody at another address is served.
+    // A client at another address is served.
     let output = std::process::Command::new("python3")
         .args([
             "-c",
@@ -282,8 +282,8 @@ print(s.recv(4096))",
         .unwrap();
     assert!(String::from_utf8_lossy(&output.stdout).contains("refs/heads/main"), "{output:?}");
     drop(held);
-    // Connections that come and go, in the thousands: from this address nobody else gets in meanwhile, but
-    // soon after.
+    // Thousands of connections come and go. Meanwhile no other client at this address may get in, but soon
+    // after.
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| (0..2000).for_each(|_| drop(TcpStream::connect(("127.0.0.1", stage.server.1)))));
@@ -299,7 +299,7 @@ print(s.recv(4096))",
 fn those_who_ask_and_go_and_those_who_take_their_time() {
     let stage = stage();
     let oid = stage.env.git(&stage.upstream, &["rev-parse", "main"]);
-    // Each asks for something else to be computed, and hangs up at once.
+    // Each client asks for another computed answer, and hangs up at once.
     for n in 1..200 {
         let mut stream = stage.talking();
         let request = [
@@ -313,7 +313,7 @@ fn those_who_ask_and_go_and_those_who_take_their_time() {
         stream.write_all(&request.concat()).unwrap();
     }
     stage.healthy("those who hang up");
-    // Each asks, and takes nothing of the answer; they are dropped.
+    // Each client asks, but reads nothing of the answer. The server drops them.
     let mut idle: Vec<TcpStream> = (0..200).map(|_| stage.talking()).collect();
     for stream in &mut idle {
         let request = [
@@ -353,7 +353,7 @@ fn http_requests_that_do_not_come_to_their_end() {
         let said = rest(stream);
         assert!(said.starts_with("HTTP/1.1 408 "), "{said}");
     }
-    // Half a request that is whole for HTTP.
+    // A body that is complete for HTTP, but only half a request for git.
     let mut stream = connect();
     stream
         .write_all(

@@ -1,4 +1,4 @@
-//! Smart HTTP: what git gets over it, and what those get who ask for something else.
+//! Smart HTTP: what git gets over it, and the answers to other requests.
 
 use crate::common::{Env, Http};
 use std::io::Write;
@@ -60,7 +60,7 @@ fn git_over_http() {
         &["clone", "-q", "--filter=blob:none", &server.url("odd"), lazy.to_str().unwrap()],
     );
     assert_eq!(env.git(&lazy, &["log", "-p", "-m"]), env.git(&upstream, &["log", "-p", "-m", "main"]));
-    // And weir itself as the client.
+    // weir itself is the client.
     env.weir(&["add", "--name", "again", &server.url("odd")]);
     env.weir(&["mirror", "again"]);
     env.assert_same(&env.serve(), "again", &upstream, "mirrored over HTTP");
@@ -144,7 +144,7 @@ fn hostile_requests() {
     let answer =
         server.ask(&post("/odd/git-upload-pack", &format!("{TYPE}Content-Encoding: gzip\r\n"), &bomb));
     assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
-    // More than a request may have, announced and not.
+    // A body that is larger than a request may be.
     let answer = server.ask(&post("/odd/git-upload-pack", TYPE, &vec![b'0'; 40 << 20]));
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 413 "), "{answer}");
     for nonsense in [
@@ -156,7 +156,7 @@ fn hostile_requests() {
     }
     let flood = format!("GET / HTTP/1.1\r\n{}\r\n", "X: y\r\n".repeat(100_000));
     server.ask(flood.as_bytes());
-    // It stands, and serves.
+    // The server still runs, and serves.
     env.git(env.dir.path(), &["ls-remote", &server.url("odd")]);
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.0.pid())).unwrap();
     let peak = status

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::common::lfs::{Upstream, lfs_objects, noise, sha256};
 use crate::common::{Env, Http};
 
-/// What git-lfs makes of a clone of `url`.
+/// Clones `url` to `to` with git-lfs, and returns the contents of its files.
 fn pulled(env: &Env, url: &str, to: &Path) -> Vec<Vec<u8>> {
     env.git(env.dir.path(), &["clone", "-q", url, to.to_str().unwrap()]);
     env.git(to, &["lfs", "install", "--local"]);
@@ -19,7 +19,7 @@ fn pulled(env: &Env, url: &str, to: &Path) -> Vec<Vec<u8>> {
     (0..).map_while(|n| std::fs::read(to.join(format!("f{n}.bin"))).ok()).collect()
 }
 
-/// A pool with a repository `r` that has one file of Git LFS, and its server.
+/// Makes a pool with a repository `r` that has one file of Git LFS, and starts its server.
 fn a_file_served() -> (Env, Http) {
     let first = Env::new();
     first.configure("mirror", "lfs = true");
@@ -39,7 +39,7 @@ fn objects_come_along_and_are_served_to_git_lfs_and_to_another_weir() {
     let upstream = Upstream::new(&env, "up.git");
     let files = [noise(1, 3 << 20), noise(2, 100), b"three".to_vec()];
     let older = noise(4, 5000);
-    // Of history, too, not only of what is there now.
+    // The upstream also keeps a file that only history names.
     for data in files.iter().chain([&older]) {
         upstream.put(data);
     }
@@ -57,13 +57,13 @@ fn objects_come_along_and_are_served_to_git_lfs_and_to_another_weir() {
     let server = Http::serve(&env, &[]);
     assert!(pulled(&env, &server.url("r"), &env.path("clone")) == files);
 
-    // Another one mirrors from there; it has been told for all.
+    // A second weir mirrors from the first, with LFS for all repositories.
     let second = Env::new();
     second.configure("mirror", "lfs = true");
     second.weir(&["add", "--name", "r", &server.url("r")]);
     second.weir(&["mirror"]);
     assert_eq!(lfs_objects(&second, "r"), of_head);
-    // What is new comes with the next visit, and only that.
+    // The next visit fetches what is new, and only that.
     let new = noise(5, 70_000);
     upstream.put(&new);
     upstream.commit(&env, &[&files[0], &new]);
@@ -74,7 +74,7 @@ fn objects_come_along_and_are_served_to_git_lfs_and_to_another_weir() {
         let grown = std::fs::metadata(env.pool().join("store/r.tar")).unwrap().len() - before;
         assert!((70_000..120_000).contains(&grown), "{grown}");
     }
-    // Compaction and exports keep them, and git-lfs finds them in what was extracted.
+    // Compaction and exports keep the objects, and git-lfs finds them in an extracted export.
     second.weir(&["compact"]);
     assert_eq!(lfs_objects(&second, "r"), (4, of_head.1 + 70_000));
     second.weir(&["fsck"]);
@@ -96,7 +96,7 @@ fn objects_come_along_and_are_served_to_git_lfs_and_to_another_weir() {
             std::fs::read(at.join("lfs/objects").join(&oid[..2]).join(&oid[2..4]).join(&oid)).unwrap() == new
         );
     }
-    // Nothing new: not even a look.
+    // If nothing is new, the visit commits nothing.
     let said = second.weir_json(&["show", "r"]);
     second.weir(&["mirror", "--all"]);
     assert_eq!(second.weir_json(&["show", "r"])["seq"], said["seq"]);
@@ -110,7 +110,7 @@ fn what_the_upstream_lacks_or_gives_wrongly_is_left_out_and_had_later() {
     let upstream = Upstream::new(&env, "up.git");
     let files = [noise(1, 50_000), noise(2, 50_000), noise(3, 50_000), noise(4, 300_000)];
     upstream.put(&files[0]);
-    // Longer, and shorter; one is missing, one too large.
+    // One object is too short, one is missing, and one is too large.
     upstream.put(&files[3]);
     std::fs::create_dir_all(upstream.place(&files[1]).parent().unwrap()).unwrap();
     std::fs::write(upstream.place(&files[1]), &files[1][1..]).unwrap();
@@ -125,7 +125,7 @@ fn what_the_upstream_lacks_or_gives_wrongly_is_left_out_and_had_later() {
         assert!(said.lines().any(|line| line.contains(&sha256(file)) && line.contains(why)), "{why}: {said}");
     }
     assert_eq!(lfs_objects(&env, "r"), (1, 50_000));
-    // Who lists repositories sees that three are not here.
+    // The listing shows that three objects are missing.
     let state = || {
         let listed = env.weir_json(&["ls"]);
         (listed[0]["state"].as_str().unwrap().to_owned(), listed[0]["lfs_missing"].as_i64().unwrap())
@@ -135,7 +135,7 @@ fn what_the_upstream_lacks_or_gives_wrongly_is_left_out_and_had_later() {
     env.weir(&["mirror", "--all"]);
     assert_eq!(state(), ("incomplete".to_owned(), 3), "a visit that looks for nothing changes nothing");
     env.weir(&["fsck"]);
-    // A longer one, with the right beginning.
+    // A file that is too long, but begins with the right content.
     std::fs::write(upstream.place(&files[1]), [&files[1][..], b"x"].concat()).unwrap();
     upstream.put(&files[2]);
     upstream.commit(&env, &[&files[1], &files[2]]);
@@ -146,13 +146,14 @@ fn what_the_upstream_lacks_or_gives_wrongly_is_left_out_and_had_later() {
     env.weir(&["mirror", "--all"]);
     assert_eq!(lfs_objects(&env, "r"), (3, 150_000));
     assert_eq!(state(), ("incomplete".to_owned(), 1), "the one that is too large");
-    // What nobody wants is not missing.
+    // If LFS is off, no object is missing.
     env.weir(&["set", "--lfs", "false", "r"]);
     env.weir(&["mirror", "--all"]);
     assert_eq!(state(), ("ok".to_owned(), 0));
 }
 
-/// Passes everything on to `port`, but answers 503 to those who want an object while `fails`.
+/// Starts a proxy in front of `port` that answers requests for objects with 503 while `fails`; returns its
+/// port.
 fn proxy(port: u16, fails: Arc<AtomicBool>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let own = listener.local_addr().unwrap().port();
@@ -210,7 +211,7 @@ fn a_server_that_fails_for_a_while_costs_no_object_and_not_the_repository() {
         "what could be had is served"
     );
     fails.store(false, Ordering::Relaxed);
-    // Nothing has changed in the refs, and yet it is looked for.
+    // The refs have not changed, but the visit looks for the object.
     env.weir(&["mirror", "--all"]);
     assert_eq!(lfs_objects(&env, "r"), (1, 50_000));
     assert_eq!(env.weir_json(&["show", "r"])["error_class"], serde_json::Value::Null);
@@ -228,10 +229,10 @@ fn damage_costs_only_the_object_that_is_damaged() {
     upstream.commit(&env, &[&files[0], &files[1]]);
     env.weir(&["add", "--name", "r", upstream.0.to_str().unwrap()]);
     env.weir(&["mirror"]);
-    // Damage in the last commit would make that look torn.
+    // Another commit follows: damage in the last one would look like a torn commit.
     upstream.commit(&env, &[&files[1]]);
     env.weir(&["mirror", "--all"]);
-    // The upstream has neither any more, and one is damaged here.
+    // The upstream has neither object any more, and one is damaged here.
     std::fs::remove_dir_all(upstream.0.join("lfs")).unwrap();
     let archive = env.pool().join("store/r.tar");
     let mut bytes = std::fs::read(&archive).unwrap();
@@ -312,7 +313,7 @@ fn the_batch_api_says_what_is_wrong() {
         let answer = ask("r", &body);
         assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{}", &answer[..answer.len().min(300)]);
     }
-    // To those who may not have the repository neither it nor its objects are there.
+    // For clients without access, neither the repository nor its objects exist.
     let path = |name: &str| format!("/{name}/info/lfs/objects/{oid}");
     assert!(ask("secret", &batch("download", "")).starts_with("HTTP/1.1 404"));
     assert!(server.get(&path("secret"), "").0.starts_with("HTTP/1.1 404"));
@@ -379,7 +380,8 @@ fn only_the_fork_wants_them() {
     assert!(pulled(&env, &server.url("fork"), &env.path("clone")) == files);
 }
 
-/// Says of everything that it is at `to` now, under another name.
+/// Starts a server that redirects every request to `to`, where the repository has another name; returns its
+/// port.
 fn moved(to: String) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let own = listener.local_addr().unwrap().port();
@@ -431,7 +433,7 @@ fn a_password_does_not_follow_to_another_host() {
     env.weir(&["add", "--name", "first", upstream.0.to_str().unwrap()]);
     env.weir(&["mirror"]);
     let server = Http::serve(&env, &[]);
-    // Where objects are said to be, somebody asks for a password.
+    // The server that is said to have the objects asks for a password.
     let elsewhere = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = elsewhere.local_addr().unwrap().port();
     let heard = Arc::new(std::sync::Mutex::new(String::new()));
@@ -447,7 +449,7 @@ fn a_password_does_not_follow_to_another_host() {
             );
         }
     });
-    // The repository itself is had here; what is asked of LFS leads there.
+    // This server has the repository itself, but redirects LFS requests to the other one.
     let real = server.0.port;
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let own = listener.local_addr().unwrap().port();
@@ -523,13 +525,13 @@ fn what_only_removed_history_names_is_given_to_nobody() {
         is_given
     };
     assert!(is_given("r", &secret) && is_given("r", &file));
-    // Removed, with the pointer to it.
+    // The file is removed, with the pointer to it.
     upstream.commit(&env, &[&file]);
     env.weir(&["mirror", "--all"]);
     assert_eq!(lfs_objects(&env, "r"), (2, 11_000), "it is kept");
     assert!(!is_given("r", &secret) && is_given("r", &file));
 
-    // Nor to a repository that builds on this one and only names it.
+    // A repository that builds on this one, and only names the object, does not serve it, either.
     env.git(&fork.0, &["fetch", "-q", upstream.0.to_str().unwrap(), "main"]);
     fork.put(&own);
     fork.commit(&env, &[&secret, &file, &own]);
@@ -541,12 +543,12 @@ fn what_only_removed_history_names_is_given_to_nobody() {
     for name in ["r", "fork"] {
         assert!(!is_given(name, &secret) && is_given(name, &file), "{name}");
     }
-    // Who has it there has it here.
+    // If the fork's upstream has the object, the fork serves it.
     fork.put(&secret);
     fork.commit(&env, &[&secret, &own]);
     env.weir(&["mirror", "--all"]);
     assert!(is_given("fork", &secret) && !is_given("r", &secret));
-    // And it is back where it came back.
+    // If the upstream names the object again, it is served again.
     upstream.commit(&env, &[&secret]);
     env.weir(&["mirror", "--all"]);
     assert!(is_given("r", &secret) && !is_given("r", &file));

@@ -1,5 +1,4 @@
-//! The files that Git LFS keeps beside a repository, over ssh: where the other end says they are, or from
-//! there.
+//! LFS files of repositories over ssh: fetched from the URL that the other end names, or over ssh itself.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -23,7 +22,7 @@ fn over_ssh_the_other_end_says_where_they_are() {
     std::fs::write(config, format!("{text}{secret}sha256 = '{}'\n", sha256(b"open"))).unwrap();
     first.weir(&["mirror"]);
     let server = Http::serve(&first, &[]);
-    // What git-lfs-authenticate of a forge says, from a host that is none.
+    // The answer of a forge's git-lfs-authenticate, from a host that is not a forge.
     let env = Env::new();
     let told = |token: &str| {
         format!(
@@ -44,7 +43,7 @@ fn over_ssh_the_other_end_says_where_they_are() {
     env.configure("transport", &format!("ssh_command = '{}'", script.display()));
     env.configure("mirror", "lfs = true\nretry = '1s'");
     env.weir(&["add", "--name", "r", &format!("ssh://host{}", upstream.0.display())]);
-    // As a shell says it: the repository is there all the same, and not gone.
+    // The answer of a shell that lacks the command does not mean that the repository is gone.
     ssh("echo 'sh: git-lfs-authenticate: command not found' >&2; exit 127");
     let said = env.weir_command(&["mirror"]).output().unwrap();
     assert!(
@@ -120,7 +119,7 @@ fn git_lfs_has_objects_over_ssh_alone() {
     for (n, data) in files.iter().enumerate() {
         assert!(std::fs::read(clone.join(format!("f{n}.bin"))).unwrap() == *data);
     }
-    // It is a mirror.
+    // A mirror accepts no uploads.
     std::fs::write(clone.join("new.bin"), b"new").unwrap();
     env.git(&clone, &["add", "new.bin"]);
     env.git(&clone, &["commit", "-q", "-m", "new"]);
@@ -154,7 +153,7 @@ fn another_weir_has_objects_over_ssh_alone() {
 #[test]
 fn what_is_wrong_with_a_request_over_ssh_is_said_in_answer_to_it() {
     let env = OverSsh::new().env;
-    // And the conversation goes on after it.
+    // The conversation goes on after each error.
     let ask = |command: &str, lines: &[u8]| {
         use std::process::Stdio;
         let mut child = env
@@ -248,7 +247,7 @@ fn what_a_host_says_wrongly_over_ssh_costs_only_the_objects() {
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success() && stderr.contains(told), "{told}: {stderr}");
         assert_eq!(lfs_objects(&env, "r").0, 0);
-        // So that there is something to look for next time: what is absent is asked for again when the
+        // A change gives the next visit a reason to look: it asks again for an absent object when the
         // repository changes.
         let head = env.git(&upstream.0, &["rev-parse", "HEAD"]);
         let next = env.git(&upstream.0, &["commit-tree", "-p", &head, "-m", told, "HEAD^{tree}"]);

@@ -1,4 +1,4 @@
-//! Requests that are malformed, or never come: each is told what is wrong, or dropped.
+//! Malformed requests, and requests that never come: the server reports what is wrong, or drops the client.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -57,7 +57,7 @@ fn clients_that_misbehave_are_told_or_dropped() {
         talk(format!("{hello}{}{}0000", fetch, pkt("object-format=sha256\n")).as_bytes())
             .contains("mismatched object format")
     );
-    // Idle ones are dropped in time.
+    // Idle clients are dropped in time.
     let started = Instant::now();
     let mut idle = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
     let _ = idle.read(&mut [0; 10]);

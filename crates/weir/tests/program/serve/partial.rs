@@ -1,10 +1,10 @@
-//! Shallow and partial clones: what git daemon gives, weir gives, in every protocol version.
+//! Shallow and partial clones: weir sends what git daemon sends, in every protocol version.
 
 use crate::common::{Env, Rng, Server};
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// What is in a clone, and where its history ends.
+/// Returns the objects of a clone, and the commits where its history ends.
 fn inventory(env: &Env, clone: &Path) -> (Vec<String>, Vec<String>) {
     let mut objects: Vec<String> = env
         .git(clone, &["-c", "fetch.recurseSubmodules=no", "cat-file", "--batch-all-objects", "--batch-check"])
@@ -19,7 +19,7 @@ fn inventory(env: &Env, clone: &Path) -> (Vec<String>, Vec<String>) {
     (objects, shallow)
 }
 
-/// A history that forks and merges, with clocks that jump.
+/// Returns a fast-import stream of a history that forks and merges, with clocks that jump.
 fn tangled_history(seed: u64, commits: usize) -> Vec<u8> {
     let mut rng = Rng(seed);
     let mut out = String::new();
@@ -201,7 +201,7 @@ fn partial_clones_are_as_from_git_daemon() {
             }
             pair.clone(version, name, &["--bare", "--filter=blob:none", "--depth=1"]);
         }
-        // Not of "odd": a tree that a wanted tag points at is sent by weir always, by git sometimes.
+        // Not of "odd": weir always sends a tree that a wanted tag points at, and git only sometimes.
         pair.clone(version, "tangled", &["--bare", "--filter=tree:0", "--depth=3", "--no-single-branch"]);
     }
 }
@@ -234,8 +234,8 @@ fn sparse_clones_are_as_from_git_daemon() {
         pair.clone("2", "tangled", &["--bare", &filter, "--depth=3", "--no-single-branch"]);
         pair.clone("2", "tangled", &["--bare", &filter, "--branch=one", "--single-branch"]);
     }
-    // Not two of them, nor with blob:limit: git's, combined, lose what one of them has marked as seen at
-    // another path.
+    // Not two sparse filters, nor sparse with blob:limit: in git, combined filters lose what one of them has
+    // marked as seen at another path.
     pair.clone("2", "tangled", &["--bare", "--filter=combine:sparse:oid=refs/heads/specs:spec0+blob:none"]);
     let target = pair.env.path("unresolvable");
     for name in [

@@ -1,8 +1,8 @@
-//! Random upstreams with odd dates, random commands: every answer is just what the refs reach, object by
-//! object, beside git's.
+//! Random upstreams with odd dates, and random commands: every answer holds exactly the objects that the refs
+//! reach according to git.
 //!
-//! A new seed each time, which is printed; `WEIR_SEED` makes a run again, `WEIR_STEPS` and `WEIR_WALKS` say
-//! how much.
+//! Each run has a new seed, and prints it. `WEIR_SEED` repeats a run; `WEIR_STEPS` and `WEIR_WALKS` set its
+//! length.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -24,13 +24,13 @@ const NAMES: [&str; 12] = [
     "refs/x/z",
 ];
 
-/// One repository that changes.
+/// A repository that changes.
 struct Upstream {
     name: &'static str,
     path: PathBuf,
-    /// Commits it ever had.
+    /// All commits that it ever had.
     commits: Vec<String>,
-    /// A clone that is kept, and fetched into.
+    /// A clone that is kept, and updated by fetches.
     kept: PathBuf,
 }
 
@@ -70,7 +70,7 @@ impl Walk {
         self.git(at, &["hash-object", "-w", "--stdin"], content.as_bytes())
     }
 
-    /// A tree like `base` with some entry changed; trees come back often.
+    /// Makes a tree like `base` with some entries changed; the same trees come back often.
     fn tree(&mut self, at: &Path, base: Option<&str>) -> String {
         let listed = base.map_or(String::new(), |base| self.git(at, &["ls-tree", base], b""));
         let mut lines: Vec<String> =
@@ -154,7 +154,7 @@ impl Walk {
                         [self.rng.below(4) as usize];
                     self.git(&at, &["symbolic-ref", "HEAD", head], b"");
                 }
-                // Takes something of the other.
+                // The fork takes a commit of the other upstream.
                 7 if n > 0 => {
                     let (from, commit) = (self.upstreams[0].path.clone(), self.any_commit(0));
                     let fetched = self
@@ -175,7 +175,7 @@ impl Walk {
         }
     }
 
-    /// All that refs that begin so reach, and HEAD, as git says.
+    /// Returns the objects that HEAD and the refs with these prefixes reach, as git lists them.
     fn reach(&mut self, at: &Path, prefixes: &[&str], filter: Option<&str>) -> BTreeSet<String> {
         let listed = self.git(at, &["for-each-ref", "--format=%(objectname) %(refname)"], b"");
         let mut tips: Vec<String> = listed
@@ -202,7 +202,7 @@ impl Walk {
         listed.lines().map(str::to_owned).collect()
     }
 
-    /// Clones with `args`; gives where.
+    /// Clones with `args`; returns the folder.
     fn clone(&mut self, url: &str, args: &[&str]) -> PathBuf {
         let target = self.env.path("clone");
         let _ = std::fs::remove_dir_all(&target);
@@ -214,8 +214,8 @@ impl Walk {
         target
     }
 
-    /// Every kind of answer about upstream `n` is whole, and holds nothing that is not asked for where that
-    /// can be told.
+    /// Checks that every kind of answer about upstream `n` is whole, and that it holds nothing else, where
+    /// that can be told.
     fn check(&mut self, n: usize, server: &Server) {
         let (up, name) = (self.upstreams[n].path.clone(), self.upstreams[n].name);
         let (url, kept) = (server.url(name), self.upstreams[n].kept.clone());
@@ -239,7 +239,7 @@ impl Walk {
                 self.what
             );
         }
-        // A fetch from whatever older state was fetched last.
+        // A fetch into the clone, which has an older state.
         if kept.exists() {
             self.git(&kept, &["fetch", "-q", "--prune", "origin", "+refs/*:refs/*"], b"");
         } else {
@@ -325,7 +325,7 @@ fn walk(seed: u64, steps: u64, with_fork: bool) {
                 }
             }
             2 if with_fork => drop(walk.env.weir(&["dissociate", "f"])),
-            // Not if it has too little in common.
+            // This fails if the two have too little in common.
             3 if with_fork => {
                 drop(walk.env.weir_command(&["share", "--reference", "u", "f"]).output().unwrap())
             }

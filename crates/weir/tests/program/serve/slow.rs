@@ -57,7 +57,7 @@ fn a_pack_of_more_than_five_gibibytes() {
     assert_eq!(env.picture(&env.path("copy.git")), env.picture(&upstream));
 }
 
-/// What is larger than anything that is read into memory is mirrored, checked, compacted and served.
+/// An object that is too large to be read into memory is mirrored, checked, compacted and served.
 #[test]
 #[ignore = "needs some minutes"]
 fn an_object_of_more_than_four_gibibytes() {

@@ -1,11 +1,11 @@
-//! Upstreams over ssh: how it is started, and what comes of what it says.
+//! Upstreams over ssh: how ssh is started, and how its messages are read.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::common::Env;
 
-/// A program in ssh's place, which runs here what it is to run at the host.
+/// Writes a program that stands in for ssh and runs the remote command here; returns its path.
 fn pretended_ssh(env: &Env, place: &str, first: &str) -> PathBuf {
     let script = env.path(place);
     std::fs::create_dir_all(script.parent().unwrap()).unwrap();
@@ -45,7 +45,7 @@ fn the_command_is_for_the_shell() {
 fn what_it_says_at_length_is_read() {
     let env = Env::new();
     let upstream = env.odd_repository("up.git");
-    // More than a pipe holds, before it does anything.
+    // More output than a pipe holds, before the program does anything else.
     let script = pretended_ssh(&env, "ssh", "head -c 300000 /dev/zero | tr '\\0' x >&2");
     env.configure("transport", &format!("ssh_command = '{}'\nidle_timeout = '10s'", script.display()));
     add(&env, "it", &upstream);
@@ -72,8 +72,8 @@ fn its_words_have_classes() {
     }
 }
 
-/// Whoever may only read a pool, as an ssh user of its own may, is served from it, with and without a weir
-/// that writes to it.
+/// Checks that a user who may only read the pool, such as a separate ssh user, is served from it, with and
+/// without a weir that writes to it.
 #[test]
 fn a_pool_that_may_only_be_read_is_served() {
     use std::os::unix::process::CommandExt;

@@ -1,5 +1,4 @@
-//! What the upstreams of random histories have, and what of it an answer must hold: a model that knows all
-//! objects.
+//! A model of the upstreams of random histories: it knows all objects, and which of them an answer must hold.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Write;
@@ -14,7 +13,7 @@ pub type Set = BTreeSet<Id>;
 #[derive(Clone)]
 pub enum Object {
     Blob(Vec<u8>),
-    /// Names, and whether each is a tree; of submodules nothing is known.
+    /// The entries by name, with whether each is a tree, and the data. The entries have no submodules.
     Tree(BTreeMap<String, (bool, Id)>, Vec<u8>),
     Commit {
         tree: Id,
@@ -58,7 +57,7 @@ pub fn unhex(id: &str) -> Vec<u8> {
 pub struct Model(pub HashMap<Id, Object>);
 
 impl Model {
-    /// All that `tips` lead to, git's way: submodules are not followed.
+    /// Returns all objects that `tips` reach. Submodules are not followed, as in git.
     pub fn reach(&self, tips: impl IntoIterator<Item = Id>) -> Set {
         let mut found = Set::new();
         let mut stack: Vec<Id> = tips.into_iter().collect();
@@ -76,7 +75,7 @@ impl Model {
         found
     }
 
-    /// Follows tags; gives what is behind them, and the tags.
+    /// Follows tags; returns the object behind them, and the tags.
     pub fn peel(&self, id: &Id) -> (Id, Vec<Id>) {
         let (mut at, mut tags) = (id.clone(), Vec::new());
         while let Object::Tag { target, .. } = &self.0[&at] {
@@ -90,7 +89,7 @@ impl Model {
         matches!(self.0[id], Object::Commit { .. })
     }
 
-    /// What a clone of that depth holds (git-clone, `--depth`), and where it ends.
+    /// Returns the objects of a clone of that depth (git-clone, `--depth`), and the commits where it ends.
     pub fn shallow(&self, tips: &Set, depth: usize) -> (Set, Set) {
         let (mut found, mut ends) = (Set::new(), Set::new());
         let mut depths: HashMap<Id, usize> = HashMap::new();
@@ -118,7 +117,7 @@ impl Model {
             let Object::Commit { tree, .. } = &self.0[id] else { unreachable!("a commit") };
             found.insert(id.clone());
             found.extend(self.reach([tree.clone()]));
-            // As git: of a root, too.
+            // Like git, this includes a root commit.
             if *at == depth {
                 ends.insert(id.clone());
             }
@@ -126,7 +125,7 @@ impl Model {
         (found, ends)
     }
 
-    /// What a partial clone must hold (git-rev-list, `--filter`), of all that `tips` lead to.
+    /// Returns what a partial clone must hold (git-rev-list, `--filter`) of the objects that `tips` reach.
     pub fn filtered(&self, tips: &Set, filter: &str) -> Set {
         let all = self.reach(tips.iter().cloned());
         let named: Set = tips.iter().map(|tip| self.peel(tip).0).collect();
@@ -200,7 +199,7 @@ impl Upstream {
         id
     }
 
-    /// Has all that `tips` lead to.
+    /// Adds all objects that `tip` reaches.
     pub fn take(&self, model: &mut Model, tip: &Id) {
         for id in model.reach([tip.clone()]) {
             let object = model.0[&id].clone();
@@ -208,7 +207,7 @@ impl Upstream {
         }
     }
 
-    /// Says what its refs are.
+    /// Writes its refs and its HEAD.
     pub fn write_refs(&self) {
         let lines: String = self.refs.iter().map(|(name, id)| format!("{id} {name}\n")).collect();
         std::fs::write(self.path.join("packed-refs"), lines).unwrap();
