@@ -141,8 +141,6 @@ fn sizes_of_objects_cost_what_is_bounded_and_only_for_whoever_is_there() {
     many.write_all(&request(&mut (0..10_001).map(|n| format!("{n:040x}")))).unwrap();
     assert!(contains(&rest(&mut many), "more than 10000 objects"));
     // The server does not go on working for clients that have hung up.
-    let old = stage.env.weir_json(&["log", "it"])[0]["changes"].to_string();
-    assert!(!old.is_empty());
     for _ in 0..8 {
         let mut gone = stage.talk("it", 2);
         gone.write_all(&request(&mut (0..10_000).map(|n| format!("{n:040x}")))).unwrap();
