@@ -1,5 +1,5 @@
-//! Torn tails, flipped bits, full disks, forged records: after recovery the archive is exactly a committed
-//! state, or the damage is named (docs/archive-format.md, section 5).
+//! Torn tails, flipped bits, full disks, forged records: after recovery the archive is in a committed state,
+//! or the damage is reported (docs/archive-format.md, section 5).
 
 mod common;
 
@@ -26,7 +26,7 @@ fn torn_at_every_boundary() {
         states.push(writer.state().unwrap().clone());
     }
     let whole = disk.seen.borrow().clone();
-    // At every byte of the last group, and at every block before.
+    // The file is cut at every byte of the last group, and at every block before.
     let last_start = states[2].end() as usize;
     let cuts = (0..last_start).step_by(512).chain(last_start..=whole.len());
     for cut in cuts {
@@ -45,7 +45,7 @@ fn torn_at_every_boundary() {
                 (other, _) => panic!("cut at {cut}: {:?}", other.err()),
             }
         }
-        // Where somebody was told of more, it is called lost.
+        // With an end mark that names a later commit, opening reports that a commit is lost.
         let shorter = disk.copy();
         shorter.cut(cut as u64);
         match (Writer::open(&shorter).map(drop), expected) {
@@ -69,7 +69,7 @@ fn each_flipped_bit_is_told_of() {
         let (disk, states) = archive(&mut rng, groups);
         for _ in 0..25 {
             let at = rng.below(disk.seen.borrow().len() as u64);
-            // Of padding only whoever reads all tells.
+            // Only a check of the whole archive finds a flip in padding.
             let last_start = states.iter().rev().nth(1).map_or(0, |state| state.end());
             let is_data_of_last = states
                 .last()
@@ -89,7 +89,7 @@ fn each_flipped_bit_is_told_of() {
                     Err(e) => panic!("WEIR_SEED={seed}, round {round}: byte {at}: {e}"),
                 }
             }
-            // Opening takes no state away: it is whole, or damaged.
+            // Opening never returns an older state: it returns the last one, or an error.
             match Writer::open(&marked) {
                 Ok(writer) => {
                     assert_eq!(writer.state(), states.last(), "WEIR_SEED={seed}, round {round}: byte {at}");
@@ -113,7 +113,7 @@ fn each_flipped_bit_is_told_of() {
                 Err(Error::NoCommit | Error::Damaged { .. } | Error::Tail(_)) => {}
                 Err(e) => panic!("WEIR_SEED={seed}, round {round}: byte {at}: {e}"),
             }
-            // What is recovered is a state that was committed, and no number is given twice.
+            // Recovery returns a state that was committed, and gives no number twice.
             if let Ok((state, _)) = recover_anyhow(&marked) {
                 assert!(states.contains(&state), "WEIR_SEED={seed}, round {round}: byte {at}");
             }
@@ -121,7 +121,7 @@ fn each_flipped_bit_is_told_of() {
     }
 }
 
-/// Recovers without the demand that all of it is sound: rot may be elsewhere.
+/// Recovers the archive, but does not check that all of it is sound: there may be other damage.
 fn recover_anyhow(disk: &Disk) -> Result<(weir_archive::State, u64), Error> {
     let known = disk.seen.borrow().len() as u64;
     let mut writer = Writer::open_keeping(disk, |_| Ok(()))?;
@@ -155,7 +155,8 @@ fn a_full_disk_changes_nothing() {
     }
 }
 
-/// A whole record for a place, as anybody could write one who has run weir on the same upstream.
+/// Returns a complete record for the offset `at`. An attacker can write it after running weir on the same
+/// upstream.
 fn forged(at: u64, previous: &str) -> Vec<u8> {
     let frame: String = Sha256::digest(b"").iter().map(|b| format!("{b:02x}")).collect();
     let mut text = format!(
@@ -191,8 +192,8 @@ fn records_forged_inside_members_are_never_believed() {
         let header_at =
             (0..file.len()).step_by(512).find(|&at| file[at..].starts_with(b"weir/commit\0")).unwrap();
         let header = &file[header_at..header_at + 512];
-        // The next group is a pack or LFS object whose bytes somebody else chose, for the place where they
-        // know it will lie.
+        // The next group is a pack or LFS object. An attacker chose its bytes, and knows at which offset it
+        // will lie.
         let data_at = (end + 512).next_multiple_of(4096);
         let mut data: Vec<u8> = (0..300_000).map(|_| rng.below(256) as u8).collect();
         for place in (8192..260_000).step_by(4096 << rng.below(3)) {
@@ -200,7 +201,7 @@ fn records_forged_inside_members_are_never_believed() {
             let previous = match rng.below(3) {
                 0 => "none".to_owned(),
                 1 => format!("{} 512 {}", at - 1024, "0".repeat(64)),
-                // A genuine one, whose end is elsewhere.
+                // A genuine record, which ends elsewhere.
                 _ => format!("{} {} {}", end - 512, 512, "0".repeat(64)),
             };
             let record = forged(at, &previous);
@@ -213,13 +214,13 @@ fn records_forged_inside_members_are_never_believed() {
             true => group.append_aligned("objects/pack/hostile.pack", &data).unwrap(),
             false => group.append("lfs/objects/00/11/0011", &data).unwrap(),
         }
-        // Somebody reads it meanwhile.
+        // A reader opens the archive meanwhile.
         let seen = |what: &str, path: &Path| {
             let read = Archive::open(path).unwrap();
             assert_eq!((read.state().record.seq, read.attribute("owner")), (1, None), "{what}");
         };
         seen("while it is written", &path);
-        // Killed, at any block; the mark is there, or was lost with a copy.
+        // The writer is killed, at any block, and the end mark is lost with a copy.
         let len = std::fs::metadata(&path).unwrap().len();
         let killed = folder.path().join("killed.tar");
         for _ in 0..8 {
@@ -283,9 +284,9 @@ fn what_cannot_be_read_is_told_of_and_the_rest_is_looked_at() {
         damage[0].what.contains("cannot be read") && damage[1].what.contains("wrong checksum"),
         "{damage:?}"
     );
-    // Opening needs none of it.
+    // Opening reads none of these bytes.
     assert_eq!(Writer::open(&bad).unwrap().state(), writer.state());
-    // A block of the last record is an error, and never the end of the archive.
+    // An unreadable block of the last record is an error, and never the end of the archive.
     let end = writer.state().unwrap().end();
     bad.unreadable.set(Some((end - 512, end)));
     let Err(e) = Writer::open(&bad) else { panic!("it was opened") };
@@ -310,7 +311,7 @@ fn names_attributes_and_numbers_are_kept_apart() {
     writer.skip_to(20);
     assert_eq!(writer.begin().commit(Timestamp(3), Epoch::NONE).unwrap().seq, 21);
     assert_eq!(verify(&&disk).unwrap(), []);
-    // A file that has something in it is no place for a new archive.
+    // A new archive needs an empty file.
     assert!(matches!(Writer::create(&disk, 1), Err(Error::NotEmpty)));
 }
 
@@ -324,7 +325,7 @@ fn whoever_was_leased_it_before_is_refused() {
         writer.begin().commit(Timestamp(3), Epoch(8)),
         Err(Error::Fenced { epoch: Epoch(8), highest: Epoch(9) })
     ));
-    // Not after it is opened anew either; who leases nothing writes.
+    // A lower epoch is refused after the archive is reopened, too. A writer without a lease may write.
     let mut writer = Writer::open(&disk).unwrap();
     writer.begin().commit(Timestamp(4), Epoch::NONE).unwrap();
     assert!(matches!(writer.begin().commit(Timestamp(5), Epoch(4)), Err(Error::Fenced { .. })));
@@ -348,7 +349,7 @@ fn nobody_takes_a_place_they_have_not_looked_at() {
     first.persist(Takes::FreePlace).unwrap();
     assert!(matches!(second.persist(Takes::FreePlace), Err(Error::Exists)));
     assert_eq!(stands(), 1);
-    // Who has it open and locked may put another in its place, once.
+    // A writer that has the archive open and locked may replace it, once.
     let old = weir_archive::lock_existing(&path).unwrap();
     make(3).persist(Takes::PlaceOf(&old)).unwrap();
     assert_eq!(stands(), 3);
@@ -385,7 +386,7 @@ fn long_chains_and_old_states() {
     let old = archive.at(17).unwrap().unwrap();
     assert_eq!(&*old.member("packed-refs").unwrap(), b"16");
     assert!(archive.at(777).unwrap().is_none());
-    // A copy has no mark, and is the same.
+    // A copy has no end mark, but the same state.
     let copied = folder.path().join("copied.tar");
     std::fs::write(&copied, std::fs::read(&path).unwrap()).unwrap();
     assert_eq!(Archive::open(&copied).unwrap().state(), archive.state());
@@ -404,8 +405,7 @@ fn one_folder_that_cannot_be_read_stops_nothing() {
     let temporary = folder.path().join(format!("owner/.a.tar.1{}", weir_archive::TEMPORARY_SUFFIX));
     std::fs::create_dir_all(temporary.parent().unwrap()).unwrap();
     std::fs::write(&temporary, b"half").unwrap();
-    // Not a folder any more when it is looked into, as one that is removed meanwhile; root may read any
-    // other.
+    // This folder cannot be read, like one that is removed meanwhile. (Root may read any other folder.)
     std::os::unix::fs::symlink("/nowhere", folder.path().join("lost+found")).unwrap();
     let (removed, _) = weir_archive::remove_stale(folder.path()).unwrap();
     assert_eq!(removed, 1);

@@ -6,7 +6,7 @@ mod common;
 use common::{Disk, Rng, append, archive, recover, seed};
 use weir_archive::{Error, TailKind, Writer, verify};
 
-/// Rounds of a test: `WEIR_ROUNDS` by hand.
+/// Returns the number of rounds of a test: `WEIR_ROUNDS`, or `default`.
 fn rounds(default: u64) -> u64 {
     std::env::var("WEIR_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
 }
@@ -65,7 +65,8 @@ fn syncs_that_lie_cost_states_but_not_without_a_word() {
         states.push(append(&mut writer, &mut rng, 50).unwrap());
         let after = before.after_power_cut(&mut rng);
         let of = |n: usize| states.len().checked_sub(n).map(|n| &states[n]);
-        // What was durable once is there; what was lost is found by opening, or by whoever reads all.
+        // A state that was durable is never lost. Opening, or a check of the whole archive, finds what was
+        // lost.
         let damage = verify(&after);
         match recover_to(&after) {
             Ok((state, kind)) if of(1) == Some(&state) => {
@@ -107,7 +108,7 @@ fn a_sync_that_fails_commits_nothing() {
             assert_eq!(disk.seen.borrow().len() as u64, states[1].end());
         }
         disk.sync_fails.set(None);
-        // The same writer goes on.
+        // The same writer can go on.
         append(&mut writer, &mut rng, 8).unwrap();
         assert_eq!(verify(&&disk).unwrap(), [], "WEIR_SEED={seed}, round {round}");
     }
@@ -123,7 +124,7 @@ fn a_group_given_up_whose_tail_cannot_be_cut_is_never_met() {
     group.append("objects/pack/given-up.pack", &vec![7; 200_000]).unwrap();
     drop(group);
     assert!(disk.seen.borrow().len() as u64 > states[1].end());
-    // Nothing is written over what may be anybody's bytes.
+    // The writer does not write over a tail that it could not cut.
     assert!(append(&mut writer, &mut rng, 8).is_err());
     disk.cut_fails.set(false);
     append(&mut writer, &mut rng, 8).unwrap();

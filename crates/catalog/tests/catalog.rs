@@ -1,4 +1,4 @@
-//! The same promises over SQLite and over a real PostgreSQL.
+//! The same tests over SQLite and over a real PostgreSQL.
 
 mod cases;
 #[path = "common/postgres.rs"]
@@ -11,7 +11,7 @@ use weir_catalog::{
 };
 use weir_ground::Timestamp;
 
-/// A case and its name.
+/// The name of a case, and the case.
 type Case = (&'static str, fn(&mut Catalog));
 
 macro_rules! cases {
@@ -72,7 +72,7 @@ fn entries(count: usize) -> Vec<NewRepository> {
     (0..count).map(|n| NewRepository::new(&format!("r{n:05}"), &format!("git://h/{n}"))).collect()
 }
 
-/// A visit that ends the lease of `r` and lets it be due again at `next_due`.
+/// Returns a visit that ends the lease of `r` and makes it due again at `next_due`.
 fn visit(r: &Repository, next_due: Timestamp) -> Visit {
     let outcome = Outcome::Updated { seq: 1, archive_bytes: 10, ref_count: 2 };
     let fingerprint = Some(vec![0, 1, 255, b'\\']);
@@ -110,11 +110,11 @@ fn nodes_of_a_fleet_share_the_work_and_do_none_of_it_twice() {
                     let mut leased = catalog
                         .lease(&format!("node{n}/1"), Timestamp(10), Timestamp(1000), &DUE, 100)
                         .unwrap();
-                    // What the listing writes just now is passed over.
+                    // A lease skips rows that the listing is writing.
                     if leased.is_empty() && !catalog.is_any_due(Timestamp(10)).unwrap() {
                         return done;
                     }
-                    // In another order each, which is how transactions come to wait for each other.
+                    // The nodes write in different orders, so that their transactions wait for each other.
                     if n.is_multiple_of(2) {
                         leased.reverse();
                     }
@@ -125,7 +125,7 @@ fn nodes_of_a_fleet_share_the_work_and_do_none_of_it_twice() {
             })
         };
         let nodes: Vec<_> = (0..4).map(node).collect();
-        // Somebody lists meanwhile, backwards, and touches the same rows.
+        // A listing writes the same rows meanwhile, backwards.
         let listed = |n: usize| {
             let name = format!("r{n:05}");
             (
@@ -186,7 +186,7 @@ fn a_server_that_crashes_is_come_back_to_and_what_was_written_is_there() {
     assert!(Catalog::connect(&url).is_err());
 }
 
-/// Everything about repositories that a catalog tells.
+/// Returns everything that the catalog says about repositories.
 fn all_of(
     c: &Catalog,
 ) -> (Vec<Repository>, Vec<weir_catalog::Listing>, weir_catalog::Counts, Option<String>, ImportPosition) {
@@ -238,7 +238,7 @@ fn a_catalog_moves_there_and_back_and_is_the_same() {
     let leased = old.lease("x/1", Timestamp(3), Timestamp(9), &DUE, 2).unwrap();
     old.record(&[visit(&leased[0], Timestamp(1 << 40))]).unwrap();
     old.skip_page("h", "7", "no", Timestamp(3)).unwrap();
-    // Leases stay behind: whoever had them knows nothing of the copy.
+    // Leases are not copied: the processes that hold them know nothing of the copy.
     old.release("x/1").unwrap();
 
     let mut new = Catalog::connect(&server.schema("new")).unwrap();
@@ -251,7 +251,7 @@ fn a_catalog_moves_there_and_back_and_is_the_same() {
     assert!(all_of(&new) == all_of(&old));
     assert!(matches!(old.migrate(&mut new, &mut |_, _| ()), Err(Error::NotEmpty(12_000))));
     assert!(all_of(&new) == all_of(&old), "what was there stays");
-    // What is added next gets a number of its own.
+    // A repository that is added next gets an unused number.
     new.add(&entries(1), Timestamp(4)).unwrap();
     let mut back = Catalog::open(&dir.path().join("back.db")).unwrap();
     new.migrate(&mut back, &mut |_, _| ()).unwrap();

@@ -76,7 +76,7 @@ fn a_host_that_fails_is_left_alone_until_its_pause_is_over() {
 fn a_network_that_is_down_stops_all_visits_until_the_pause_is_over() {
     let mut stage = Stage::new(&["well"], 3);
     stage.run();
-    // Nobody listens at these, which have been due for longest.
+    // No server listens at these addresses. These repositories have been due for longest.
     let refused = |n| NewRepository::new(&format!("r{n}"), &format!("git://127.0.0.{}:1/r", 1 + n % 3));
     stage.catalog.add(&(0..20).map(refused).collect::<Vec<_>>(), stage.clock.now()).unwrap();
     stage.pass(2 * HOUR_S);
@@ -88,7 +88,7 @@ fn a_network_that_is_down_stops_all_visits_until_the_pause_is_over() {
         "{told:?}"
     );
     assert!(summary.failed < 10, "{summary:?}");
-    // Two pauses outlast the lease of what comes last.
+    // Two pauses last longer than the lease of the last repository.
     let mut unchanged = summary.unchanged;
     while unchanged == 0 {
         stage.pass(60);

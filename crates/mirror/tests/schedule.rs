@@ -1,11 +1,11 @@
-//! A month of many upstreams under a virtual clock: our schedule beside Software Heritage's, on the same
-//! changes.
+//! Compares weir's schedule with Software Heritage's: a month of many upstreams under a virtual clock, with
+//! the same changes.
 //!
-//! The world is made up: more than half of the upstreams sleep, a third wake up now and then for days of
-//! work, a tenth changes all the time, a hundredth every hour or more. Software Heritage's policy is that of
-//! its scheduler's documentation: an offset that falls by 2 with each visit that found something and grows by
-//! 1 with each that did not, from 4, within 0 and 10, and stands for 1, 1, 2, 2, 2 and then 4^(n-4) days,
-//! give or take a tenth.
+//! The upstreams are simulated. More than half of them sleep. A third wake up now and then for days of work.
+//! A tenth change all the time, and a hundredth every hour or more often. Software Heritage's policy follows
+//! the documentation of its scheduler. Each upstream has an offset from 0 to 10, which begins at 4. The
+//! offset falls by 2 with each visit that found something, and grows by 1 with each other visit. It stands
+//! for 1, 1, 2, 2, 2 and then 4^(n-4) days, give or take a tenth.
 
 use weir_mirror::schedule::{Observed, Policy, spread};
 
@@ -34,18 +34,18 @@ impl Rng {
         -mean * self.unit().ln()
     }
 
-    /// Between two bounds, each magnitude as likely.
+    /// Returns a number between two bounds. Every magnitude is equally likely.
     fn scale(&mut self, low: f64, high: f64) -> f64 {
         low * (high / low).powf(self.unit())
     }
 }
 
-/// Times of an upstream's changes, ascending.
+/// The times of an upstream's changes, in ascending order.
 struct Changes {
     rng: Rng,
-    /// Mean time between changes, while there are some.
+    /// The mean time between changes while the upstream is awake.
     gap: f64,
-    /// Mean lengths of work and of rest; none for those that never rest.
+    /// The mean lengths of work and of rest; `None` for an upstream that never rests.
     rhythm: Option<(f64, f64)>,
     awake_until: f64,
     at: f64,
@@ -64,7 +64,7 @@ impl Changes {
         };
         let mut this = Changes { rng, gap, rhythm, awake_until: f64::INFINITY, at: 0.0 };
         if let Some((work, rest)) = rhythm {
-            // Somewhere in its rhythm.
+            // The upstream begins somewhere in its rhythm.
             let is_awake = this.rng.unit() < work / (work + rest);
             this.at = if is_awake { 0.0 } else { this.rng.exponential(rest) };
             this.awake_until = this.at + this.rng.exponential(work);
@@ -83,19 +83,19 @@ impl Changes {
     }
 }
 
-/// Of all upstreams over the month.
+/// The measurements of all upstreams over the month.
 #[derive(Default)]
 struct Measured {
     visits: u64,
-    /// Sum over upstreams of the time they were behind, times how long they had been.
+    /// The integral over time of the age of an upstream's copy while it is behind, summed over upstreams.
     age_integral: f64,
-    /// Time spent at each age, by the power of two of seconds.
+    /// The time spent at each age, in eight bins for each power of two of seconds.
     by_age: Vec<f64>,
     upstreams: u64,
 }
 
 impl Measured {
-    /// An upstream was behind from `from` to `to`.
+    /// Records that an upstream's copy was behind from `from` to `to`.
     fn behind(&mut self, from: f64, to: f64) {
         let (first, last) = ((WARM_UP - from).max(0.0), to.min(END) - from);
         if last <= first {
@@ -115,7 +115,7 @@ impl Measured {
         self.age_integral / (self.upstreams as f64 * (END - WARM_UP)) / 3600.0
     }
 
-    /// The age that upstreams have for a hundredth of their time or less, in hours.
+    /// Returns the age, in hours, that copies exceed for a hundredth of the time.
     fn p99_hours(&self) -> f64 {
         let mut left = self.upstreams as f64 * (END - WARM_UP) / 100.0;
         for (bin, time) in self.by_age.iter().enumerate().rev() {
@@ -128,7 +128,8 @@ impl Measured {
     }
 }
 
-/// Visits one upstream as `next` says: given whether the visit found something, and the time now.
+/// Simulates the visits to one upstream. `next` gets whether a visit found something, and the time. It
+/// returns the seconds until the next visit.
 fn simulate(id: u64, measured: &mut Measured, mut next: impl FnMut(bool, f64) -> f64) {
     let mut changes = Changes::new(id);
     // The first visit falls anywhere in the first day.
@@ -199,7 +200,7 @@ fn weir(upstreams: u64, interval_daily_s: u64) -> Measured {
 
 fn compare(upstreams: u64) {
     let theirs = software_heritage(upstreams);
-    // The interval at which we visit as often as they do, or a little less.
+    // Finds the interval at which weir visits as often as Software Heritage, or a little less often.
     let (mut low, mut high) = (3600, 40 * 86_400);
     let sample = upstreams.min(100_000);
     let budget = software_heritage(sample).visits;

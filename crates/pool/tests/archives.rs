@@ -1,4 +1,4 @@
-//! What is done with archives beside visits, on a real catalog and real archives.
+//! Operations on archives other than visits, on a real catalog and real archives.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use weir_catalog::{Catalog, NewRepository};
 use weir_pool::{Error, ImportedClone, PurgeOutcome, ShareOutcome, Sharer, SoundEntries, Store};
 use weir_stage::Stage;
 
-/// A stage with upstreams of these names, which are mirrored.
+/// Returns a stage with upstreams called `names`, which are mirrored, and its store.
 fn mirrored(names: &[&str]) -> (Stage, Store) {
     let mut stage = Stage::new(names, 0);
     assert_eq!(stage.run().0.updated, names.len());
@@ -26,7 +26,7 @@ fn visit(stage: &mut Stage, name: &str) {
     assert_eq!(summary.failed, 0, "{told:?}");
 }
 
-/// Makes `fork` an upstream with the history of `of` and a commit of its own, and mirrors both.
+/// Makes `fork` an upstream with the history of `of` and a commit of its own. Mirrors both.
 fn fork(stage: &mut Stage, of: &str, fork: &str) {
     let content = stage.path("content");
     let noise: String =
@@ -73,7 +73,7 @@ fn an_archive_builds_on_another_and_is_whole_again() {
     );
     weir_pool::check_removal(&stage.catalog, &store, &mut both, true).unwrap();
     assert_eq!(both[0].name, "fork", "forks go first");
-    // Whole, it needs the base no more.
+    // A whole archive needs the base no more.
     let whole = weir_pool::dissociate(&mut stage.catalog, &store, &r).unwrap().unwrap();
     assert!(whole.bytes_after > whole.bytes_before);
     assert_eq!(weir_pool::dissociate(&mut stage.catalog, &store, &r).unwrap(), None);
@@ -174,7 +174,7 @@ fn a_purge_deletes_what_is_gone_and_never_too_much() {
     assert!(matches!(outcome, PurgeOutcome::Purged(1..)) && store.archive_path(a).exists());
     let outcome = weir_pool::purge_one(&mut stage.catalog, &store, a, now + 10, None).unwrap();
     assert!(matches!(outcome, PurgeOutcome::Purged(1..)) && !store.archive_path(a).exists());
-    // Another is there again by now.
+    // The other repository has come back meanwhile.
     stage.catalog.set_gone(&[b.id], now + 30, now + 30).unwrap();
     let outcome = weir_pool::purge_one(&mut stage.catalog, &store, b, now + 10, None).unwrap();
     assert_eq!(outcome, PurgeOutcome::Back);
@@ -206,7 +206,7 @@ fn what_is_wrong_with_an_archive_is_told_and_mended() {
     for name in ["well", "flipped", "missing"] {
         assert_eq!(problems(&stage, name), [""; 0], "{name}");
     }
-    // One that is not mirrored yet is no problem.
+    // A repository that is not mirrored yet is no problem.
     stage.catalog.add(&[NewRepository::new("new", "git://h/new")], stage.clock.now()).unwrap();
     assert!(weir_pool::check(&store, &stage.get("new")).unwrap().is_none());
 }
@@ -254,7 +254,7 @@ fn only_what_can_be_told_apart_is_registered() {
     take(&stage, &b, "b", true).unwrap();
     assert!(refused(take(&stage, &b, "a", true)).contains("is taken"));
     assert!(refused(take(&stage, &a, "b", true)).contains("is taken"), "in the list itself");
-    // The archive of a repository that the catalog has forgotten is of its upstream.
+    // The archive of a repository that the catalog has forgotten still belongs to its upstream.
     stage.catalog.remove("a").unwrap();
     let mut sound = SoundEntries::default();
     let said = refused(sound.take(&stage.catalog, &store, &b, Some("a"), true));

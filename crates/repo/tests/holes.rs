@@ -1,4 +1,4 @@
-//! An older state that lacks something, as archives may have that were made before such were refused.
+//! An older state that lacks an object. Archives may have such states from before weir refused them.
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -96,18 +96,18 @@ fn a_hole_in_an_older_state_stays_one_and_keeps_nothing_else_from_being_compacte
         (Some(gone), None)
     );
 
-    // What is missing for the disk's sake is damage.
+    // An object that is missing because of the disk is damage.
     let mut changed = whole.clone();
     let index = changed.windows(20).position(|w| w == older.as_bytes()).unwrap();
     changed[index + 19] ^= 1;
-    // In a new file: what is known of the end of the other does not hold for it.
+    // This writes a new file: what is known of the end of the old file does not hold for it.
     let put = |data: &[u8]| {
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, data).unwrap();
     };
     put(&changed);
     assert!(matches!(weir_repo::compact(&path, &how), Err(weir_repo::Error::Missing(_))));
-    // And so is what refs lead to.
+    // An object that the current refs lead to must not be missing, either.
     put(&whole);
     let mut archive = ArchiveRepo::open(&path).unwrap();
     archive.commit(None, state(&refs(older), 3)).unwrap();

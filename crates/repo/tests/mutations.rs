@@ -1,5 +1,5 @@
-//! Real packs, indices and archives with bytes changed at random: whatever comes of it is an error or a sound
-//! result, never a panic, an endless loop or memory without bound. (The fuzzers in `fuzz/` go on from here.)
+//! Real packs, indices and archives with bytes changed at random. Reading them must give an error or a sound
+//! result, never a panic, an endless loop or unbounded memory. (The fuzzers in `fuzz/` go on from here.)
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -24,7 +24,7 @@ impl Rng {
         (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % n
     }
 
-    /// Changes some bytes, or cuts or doubles a part.
+    /// Changes some bytes, cuts the end off, or doubles a part.
     fn mutate(&mut self, data: &mut Vec<u8>) {
         for _ in 0..=self.below(4) {
             if data.is_empty() {
@@ -67,7 +67,7 @@ fn git(at: &Path, args: &[&str], input: &[u8]) -> Vec<u8> {
     output.stdout
 }
 
-/// A small pack with deltas of all sorts, and the commit it is the closure of.
+/// Returns a small pack with deltas of all sorts, and the commit whose history it holds.
 fn sample() -> (Vec<u8>, weir_git::Oid) {
     let dir = tempfile::tempdir().unwrap();
     git(dir.path(), &["init", "-q", "--bare", "-b", "main"], b"");
@@ -226,14 +226,14 @@ fn compactions() {
         let outcome = catch_unwind(AssertUnwindSafe(|| weir_repo::compact(&path, &rewrite(4))));
         match outcome {
             Ok(Ok(_)) => assert!(Repo::open_archive(&path).is_ok(), "round {round}"),
-            // A writer cuts a torn tail off, no more than that is changed.
+            // A writer cuts a torn tail off. It changes nothing else.
             Ok(Err(_)) => assert!(changed.starts_with(&std::fs::read(&path).unwrap()), "round {round}"),
             Err(_) => panic!("round {round} panicked"),
         }
     }
 }
 
-/// Nothing keeps a tree from naming another tree as if it were a file: compaction must not believe it.
+/// A tree may name another tree with the mode of a file. Compaction must not rely on the mode.
 #[test]
 fn a_tree_named_as_a_file_survives_compaction() {
     let dir = tempfile::tempdir().unwrap();

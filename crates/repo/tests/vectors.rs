@@ -1,6 +1,6 @@
 //! The archives in `docs/vectors`, each with its listing: what a reader of the format must find in them.
 //!
-//! `WEIR_WRITE_VECTORS=1` writes the listings again.
+//! `WEIR_WRITE_VECTORS=1` rewrites the listings.
 
 use std::fmt::Write;
 use std::fs;
@@ -9,7 +9,7 @@ use std::path::Path;
 use weir_archive::Archive;
 use weir_repo::{Head, Repo, fsck};
 
-/// What an archive holds, as of its last commit that counts.
+/// Returns the listing of an archive, as of its last commit that counts.
 fn listing(path: &Path) -> String {
     let archive = Archive::open(path).unwrap();
     let state = archive.state();
@@ -73,9 +73,9 @@ fn a_byte_that_is_changed_is_found() {
     };
     let in_a_pack = fsck(&with_flip(8250).unwrap()).unwrap().problems;
     assert!(in_a_pack.iter().any(|problem| problem.contains("wrong checksum")), "{in_a_pack:?}");
-    // No record holds: the first vouches for every header before it.
+    // No record is valid: the first record covers every header before it.
     assert!(with_flip(7700).is_err());
-    // In the second record: the archive is as of the first, and the rest is doubtful.
+    // A flip in the second record: the archive is as of the first record, and the rest is doubtful.
     let before = with_flip(20_500).unwrap();
     assert_eq!(before.archive().unwrap().state().record.seq, 1);
     let doubtful = fsck(&before).unwrap().problems;

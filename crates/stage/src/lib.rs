@@ -34,7 +34,7 @@ pub struct Upstreams {
     clock: Clock,
     /// Whether to refuse all connections.
     pub are_broken: AtomicBool,
-    /// When each was asked.
+    /// The times of all connections.
     pub asked: Mutex<Vec<Timestamp>>,
 }
 

@@ -1,4 +1,4 @@
-//! A git:// server's greeting, of which something is known from the conversation before.
+//! The greeting of a git:// server, when the client remembers an earlier one.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,7 +10,7 @@ fn pkt(line: &str) -> String {
     format!("{:04x}{line}\n", line.len() + 5)
 }
 
-/// Reads until what came ends with a flush, which both questions do.
+/// Reads a request up to its flush. Both kinds of request end with a flush.
 fn question(stream: &mut TcpStream) -> Vec<u8> {
     let mut said = Vec::new();
     let mut piece = [0; 4096];
@@ -30,7 +30,7 @@ fn a_server_that_says_less_than_before_is_understood() {
         let refs = |n: u8| pkt(&format!("{:040x} refs/heads/b{n}", n)) + "0000";
         let greeting =
             |more: &str| ["version 2", "agent=a/1", "ls-refs", "fetch", more].map(pkt).concat() + "0000";
-        // The first is asked for its greeting alone, the others for their refs along with it.
+        // The first request is for the greeting alone, the others are for the refs, too.
         for (n, more) in [(1, "object-info"), (2, "object-info"), (3, "x"), (4, &"server-option".repeat(60))]
         {
             let (mut stream, _) = listener.accept().unwrap();
@@ -39,13 +39,13 @@ fn a_server_that_says_less_than_before_is_understood() {
             let len = usize::from_str_radix(std::str::from_utf8(&first).unwrap(), 16).unwrap();
             let mut line = vec![0; len - 4];
             stream.read_exact(&mut line).unwrap();
-            // Byte by byte, or so.
+            // The greeting arrives in small pieces.
             for piece in greeting(more).as_bytes().chunks(7) {
                 stream.write_all(piece).unwrap();
             }
             question(&mut stream);
             stream.write_all(refs(n).as_bytes()).unwrap();
-            // It does not hang up.
+            // The server does not close the connection.
             std::mem::forget(stream);
         }
     });
@@ -56,7 +56,7 @@ fn a_server_that_says_less_than_before_is_understood() {
         let (_, advertised) = Session::open_and_list(&url, &options, &[]).unwrap();
         assert_eq!(advertised.refs[0].name, format!("refs/heads/b{n}").into_bytes());
     }
-    // Another greeting: it is asked again in the ordinary way.
+    // The greeting has changed: the client asks again in the ordinary way.
     let (_, advertised) = Session::open_and_list(&url, &options, &[]).unwrap();
     assert_eq!(advertised.refs[0].name, b"refs/heads/b4");
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());

@@ -1,5 +1,5 @@
-//! A simulated disk under the archive: what was synced is there, the rest in any part; or syncs lie, reads
-//! fail, bits flip.
+//! A simulated disk under the archive. After a power failure it holds all that was synced, and any part of
+//! the rest. Syncs may also lie, reads may fail, and bits may flip.
 #![allow(dead_code)] // Each test file uses its own part.
 
 use std::cell::{Cell, RefCell};
@@ -8,11 +8,11 @@ use std::io;
 use weir_archive::{EndMark, Error, State, Storage, Tail, Writer, verify};
 use weir_ground::{Epoch, Timestamp};
 
-/// xorshift64*: every run can be made again from its seed.
+/// A generator (xorshift64*). Every run can be repeated from its seed.
 pub struct Rng(pub u64);
 
 impl Rng {
-    /// The generator of one round: seeds that follow each other begin far apart.
+    /// Returns the generator of one round. Generators of consecutive rounds begin far apart.
     pub fn of(seed: u64, round: u64) -> Rng {
         Rng((seed.wrapping_add(round).wrapping_add(1)).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
@@ -25,7 +25,7 @@ impl Rng {
     }
 }
 
-/// `WEIR_SEED`, or one of the clock: a new one each time. It is printed.
+/// Returns `WEIR_SEED`, or a new seed from the clock. Prints it.
 pub fn seed() -> u64 {
     let clock = || {
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64
@@ -36,7 +36,7 @@ pub fn seed() -> u64 {
     seed
 }
 
-/// What has been asked of the disk since the last sync.
+/// An operation since the last sync.
 enum Pending {
     Write(u64, Vec<u8>),
     SetLen(u64),
@@ -51,20 +51,20 @@ pub struct Disk {
     pending: RefCell<Vec<Pending>>,
     mark: Cell<Option<EndMark>>,
     durable_mark: Cell<Option<EndMark>>,
-    /// Fails writes beyond this many bytes of file.
+    /// The length of the file beyond which writes fail.
     pub capacity: Cell<Option<u64>>,
-    /// Makes syncs lie.
+    /// Whether syncs lie: they succeed, but make nothing durable.
     pub lose_syncs: Cell<bool>,
-    /// Calls that change something until the power fails.
+    /// The number of calls that change something until the power fails.
     pub power_left: Cell<Option<u64>>,
-    /// The number of the sync that fails, and of those that were asked for.
+    /// The number of the sync that fails, and the count of syncs so far.
     pub sync_fails: Cell<Option<u64>>,
     pub syncs: Cell<u64>,
-    /// Cutting fails.
+    /// Whether cutting the file fails.
     pub cut_fails: Cell<bool>,
-    /// Bytes that cannot be read.
+    /// The range of bytes that cannot be read.
     pub unreadable: Cell<Option<(u64, u64)>>,
-    /// Bytes and calls that were read.
+    /// The number of bytes that were read.
     pub bytes_read: Cell<u64>,
 }
 
@@ -105,12 +105,12 @@ impl Disk {
         disk
     }
 
-    /// A disk with that file, without a mark.
+    /// Returns a disk with the content `file` and without an end mark.
     pub fn of(file: Vec<u8>) -> Disk {
         Disk { durable: RefCell::new(file.clone()), seen: RefCell::new(file), ..Default::default() }
     }
 
-    /// What a kill leaves: all that was asked for so far.
+    /// Returns the disk as a killed process leaves it: with every operation so far.
     pub fn copy(&self) -> Disk {
         let copy = Disk::of(self.seen.borrow().clone());
         copy.mark.set(self.mark.get());
@@ -118,7 +118,7 @@ impl Disk {
         copy
     }
 
-    /// The same, without its mark: as a copy of the file.
+    /// Returns the disk without its end mark, as a copy of the file would be.
     pub fn unmarked(&self) -> Disk {
         Disk::of(self.seen.borrow().clone())
     }
@@ -204,7 +204,7 @@ impl Storage for Disk {
     }
 }
 
-/// Content that is different for each commit, of very different sizes; some of it looks like records and
+/// Returns content that differs between commits and varies widely in size. Some of it looks like records and
 /// headers.
 fn content(rng: &mut Rng, decoy: &[u8]) -> Vec<u8> {
     let len = [0, 1, 511, 512, 513, 5000, 70_000, 1_300_000][rng.below(8) as usize];
@@ -244,7 +244,7 @@ pub fn append(writer: &mut Writer<&Disk>, rng: &mut Rng, n: u64) -> weir_archive
     Ok(writer.state().expect("just committed").clone())
 }
 
-/// An archive of `groups` groups, and the state after each.
+/// Creates an archive of `groups` groups. Returns it with the state after each group.
 pub fn archive(rng: &mut Rng, groups: u64) -> (Disk, Vec<State>) {
     let disk = Disk::default();
     let mut writer = Writer::create(&disk, 1).unwrap();
@@ -252,8 +252,8 @@ pub fn archive(rng: &mut Rng, groups: u64) -> (Disk, Vec<State>) {
     (disk, states)
 }
 
-/// The state that a disk is recovered to, which must be sound and accept another commit with a number that
-/// none had; and what was behind it.
+/// Recovers the archive on `disk`. Returns its state, and the tail that was behind it. The archive must be
+/// sound, and must accept another commit with an unused number.
 pub fn recover(disk: &Disk, rng: &mut Rng) -> Result<(State, Option<Tail>), Error> {
     let mut kept = None;
     let mut writer = Writer::open_keeping(disk, |tail| {

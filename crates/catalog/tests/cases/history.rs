@@ -1,4 +1,4 @@
-//! What visits found, and what hooks are still to be told of it.
+//! The history of visits, and the updates that hooks have not received yet.
 
 use weir_catalog::{Catalog, Outcome, Visit};
 use weir_ground::{Epoch, FailureClass, Timestamp};
@@ -83,7 +83,7 @@ pub fn visits_that_are_news_are_kept(c: &mut Catalog) {
         visit(Timestamp(6), true, Outcome::PutOff),
     ])
     .unwrap();
-    // Two within one second are one, with what both have found.
+    // Two visits within one second become one entry, with the results of both.
     c.record(&[visit(Timestamp(7), true, updated(2)), visit(Timestamp(7), true, failed())]).unwrap();
     c.record(&[Visit { epoch: Epoch(9), ..visit(Timestamp(8), true, updated(3)) }]).unwrap();
     let visits = c.past_visits(id, 10).unwrap();

@@ -1,4 +1,4 @@
-//! What forges list: pages, names, what is gone, accounts.
+//! Listings of forges: pages, names, repositories that are gone, accounts.
 
 use weir_catalog::{
     Account, AccountKind, Catalog, Error, Hold, ImportPosition, NewRepository, RequestBudget, Taken,
@@ -11,13 +11,13 @@ pub fn renames_keep_the_archive_and_names_move_on(c: &mut Catalog) {
     let (_, taken) = pass(c, &[listed(1, "o/a"), listed(2, "o/.github")], Timestamp(10));
     assert_eq!(taken, Taken { added: 2, ..Taken::default() });
     assert_eq!(c.get("h/o/.github").unwrap().unwrap().path, "h/o/%2Egithub.tar");
-    // 1 is called b now, and 3 has its old name; 3 is told of first.
+    // Repository 1 is called b now, and 3 has its old name. The page lists 3 first.
     let (_, taken) = pass(c, &[listed(3, "o/a"), listed(1, "o/b"), listed(2, "o/.github")], Timestamp(20));
     assert_eq!(taken, Taken { added: 1, renamed: 1, known: 1, ..Taken::default() });
     let (a, b) = (c.get("h/o/a").unwrap().unwrap(), c.get("h/o/b").unwrap().unwrap());
     assert_eq!((a.path.as_str(), a.url.as_str()), ("h/o/a~3.tar", "https://h/o/a.git"));
     assert_eq!((b.path.as_str(), b.url.as_str()), ("h/o/a.tar", "https://h/o/b.git"));
-    // Two that swap their names.
+    // Two repositories swap their names.
     let (_, taken) = pass(c, &[listed(3, "o/b"), listed(1, "o/a"), listed(2, "o/.github")], Timestamp(30));
     assert_eq!(taken.renamed, 2);
     assert_eq!((c.get("h/o/a").unwrap().unwrap().id, c.get("h/o/b").unwrap().unwrap().id), (b.id, a.id));
@@ -104,7 +104,7 @@ pub fn what_was_skipped_belongs_to_its_scope_and_what_is_not_wanted_is_seen(c: &
 pub fn a_dump_adds_and_a_listing_knows_better(c: &mut Catalog) {
     let at = |lines, is_finished| ImportPosition { lines, is_finished };
     assert_eq!(c.import_position("d").unwrap(), at(0, false));
-    // Without ids, then with: the same ones.
+    // The dump names repositories without ids, then with ids: they are the same repositories.
     let take = |c: &mut Catalog, source, position, rows: &[_], now| {
         c.take_import("h", source, position, rows, Timestamp(now)).unwrap()
     };
@@ -118,7 +118,8 @@ pub fn a_dump_adds_and_a_listing_knows_better(c: &mut Catalog) {
         (at(5, true), 3),
         "o/a was adopted"
     );
-    // A later dump renames, a listing renames, and then the dump says nothing new.
+    // A later dump renames a repository, and a listing renames it again. After that the old name in a dump
+    // changes nothing.
     assert_eq!(take(c, "e", at(1, true), &[row("3", "o/d")], 7).unwrap().renamed, 1);
     let mut listing = c.begin_listing("h", "all", Timestamp(8)).unwrap();
     let taken = c.take_page(&mut listing, &[row("3", "o/e"), row("2", "o/b")], None, Timestamp(8)).unwrap();
@@ -131,7 +132,7 @@ pub fn a_dump_adds_and_a_listing_knows_better(c: &mut Catalog) {
     );
     let e = c.get("h/o/e").unwrap().unwrap();
     assert_eq!((e.path.as_str(), c.list().unwrap().len()), ("h/o/c.tar", 3));
-    // What the forge has no more is not brought back by what is older.
+    // A dump does not bring back a repository that is gone from the forge.
     let unseen = c.unseen(&listing, 0, 10).unwrap();
     assert_eq!(unseen.len(), 1);
     c.set_gone(&[unseen[0].id], Timestamp(9), Timestamp(9)).unwrap();
@@ -192,7 +193,7 @@ pub fn accounts_and_what_is_left_of_limits(c: &mut Catalog) {
         |id: u32, login: &str, kind| Account { forge_id: id.to_string(), login: login.to_owned(), kind };
     let user = |id, login| account(id, login, AccountKind::User);
     let organization = |id, login| account(id, login, AccountKind::Organization);
-    // Known as an owner first, whose kind that forge does not tell.
+    // The organisation is known first as an owner. The forge does not report the kind of owners.
     let mut owned = listed(1, "o/a");
     owned.1.owner = Some(user(9, "o"));
     pass(c, &[owned], Timestamp(5));
@@ -216,7 +217,7 @@ pub fn accounts_and_what_is_left_of_limits(c: &mut Catalog) {
     let told: Vec<_> =
         all.iter().map(|a| (a.account.login.as_str(), a.organizations.join(","), a.repositories)).collect();
     assert_eq!(told, [("a", "o".to_owned(), 0), ("o", String::new(), 1), ("renamed", "o".to_owned(), 0)]);
-    // Another forge has others by the same ids; an organisation nobody told of has no members.
+    // The ids of another forge mean other accounts. An organisation that is not listed has no members.
     let mut other = c.begin_listing("g/accounts", "all", Timestamp(10)).unwrap();
     c.take_accounts(
         &mut other,
@@ -232,7 +233,7 @@ pub fn accounts_and_what_is_left_of_limits(c: &mut Catalog) {
         (c.account_counts("g").unwrap().memberships, c.account_counts("f").unwrap().memberships),
         (0, 2)
     );
-    // Who left.
+    // A member leaves the organisation.
     let mut listing = c.begin_listing("f/accounts", "all", Timestamp(30)).unwrap();
     c.take_accounts(
         &mut listing,

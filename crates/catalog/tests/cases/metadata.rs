@@ -10,8 +10,8 @@ use super::{pass, row};
 /// A catalog with looks to be leased.
 struct Looks<'a> {
     c: &'a mut Catalog,
-    /// Numbers of its repositories by their names: `a`, whose metadata is not wanted; `b`, of which nothing
-    /// is said; `b.wiki`; `c`, whose metadata is wanted; `d`, which is not mirrored.
+    /// The ids of its repositories by name: `a`, whose metadata is not wanted; `b`, which has no setting;
+    /// `b.wiki`; `c`, whose metadata is wanted; `d`, which is not mirrored.
     ids: HashMap<String, i64>,
 }
 
@@ -47,12 +47,12 @@ impl<'a> Looks<'a> {
         }
     }
 
-    /// Leases all that is due, from `now` until `until`.
+    /// Leases all looks that are due, from `now` until `until`.
     fn all(&mut self, now: Timestamp, until: Timestamp) -> Vec<MetadataTask> {
         std::iter::from_fn(|| self.c.lease_metadata("o", "f", None, now, (now, until)).unwrap()).collect()
     }
 
-    /// Ends the look at the repository called `name`; returns whether its lease was the last one.
+    /// Ends the look at the repository called `name`. Returns whether its lease was the last one.
     fn end(
         &mut self,
         (name, epoch): (&str, Epoch),
@@ -95,7 +95,7 @@ fn visit(r: &Repository) -> Visit {
     }
 }
 
-/// Returns the names of what is to be looked at.
+/// Returns the names of the repositories in `tasks`.
 fn names(tasks: &[MetadataTask]) -> Vec<String> {
     tasks.iter().map(|t| t.repository.name.trim_start_matches("h/").to_owned()).collect()
 }
@@ -112,7 +112,7 @@ pub fn looks_for_metadata_are_leased_in_turn(c: &mut Catalog) {
     assert!(looks.end(("c", second[0].epoch), Timestamp(40), false, Some("oops")));
     assert_eq!(looks.c.metadata_counts().unwrap(), MetadataCounts { looked_at: 2, failing: 1 });
     assert_eq!(looks.c.metadata_errors(5).unwrap(), [("h/c".to_owned(), "oops".to_owned())]);
-    // What has been due for longest comes first, and a lease that has run out is anybody's.
+    // The look that has been due for longest comes first. A lease that has run out can be taken again.
     let due = looks.all(Timestamp(60), Timestamp(100));
     assert_eq!(
         (names(&due), due[0].failures, due[1].changed_at),
@@ -122,7 +122,7 @@ pub fn looks_for_metadata_are_leased_in_turn(c: &mut Catalog) {
     assert!(looks.c.extend_metadata_lease(c, due[0].epoch, Timestamp(300)).unwrap());
     let later = looks.all(Timestamp(101), Timestamp(200));
     assert_eq!(names(&later), ["b"]);
-    // The lease before that holds no more.
+    // The earlier lease no longer holds.
     assert!(
         !looks.c.extend_metadata_lease(b, due[1].epoch, Timestamp(400)).unwrap()
             && !looks.end(("b", due[1].epoch), Timestamp(7), true, Some("late"))
@@ -136,7 +136,7 @@ pub fn looks_for_metadata_are_leased_in_turn(c: &mut Catalog) {
 pub fn looks_of_a_killed_process_are_leased_again(c: &mut Catalog) {
     let mut looks = Looks::new(c);
     looks.look();
-    // A killed process gives its leases back when the next one begins, and cannot write down what it found.
+    // The next process releases the leases of a killed process, which then can record nothing.
     let killed = looks.all(Timestamp(102), Timestamp(200));
     assert_eq!(names(&killed), ["b"]);
     looks.c.release_all_looks("p").unwrap();
@@ -153,7 +153,7 @@ pub fn looks_of_a_killed_process_are_leased_again(c: &mut Catalog) {
 pub fn metadata_is_looked_for_where_it_is_named_or_wanted(c: &mut Catalog) {
     let mut looks = Looks::new(c);
     looks.look();
-    // Whatever was said of those that are named.
+    // A look at repositories that are named ignores their settings.
     let (a, b, d) = (looks.ids["a"], looks.ids["b"], looks.ids["d"]);
     let named = looks.c.note_metadata_of("f", &[a, b, d]).unwrap();
     assert_eq!(named, [a, b]);
@@ -166,7 +166,7 @@ pub fn metadata_is_looked_for_where_it_is_named_or_wanted(c: &mut Catalog) {
     for (name, task) in ["a", "b"].iter().zip(&tasks) {
         assert!(looks.end((name, task.epoch), Timestamp(0), false, None));
     }
-    // What is not wanted any more is not looked at.
+    // Repositories whose metadata is no longer wanted get no looks.
     looks.note("f", false);
     assert_eq!(names(&looks.all(Timestamp(1001), Timestamp(2000))), ["c"], "only what says so itself");
     looks.c.remove("h/c").unwrap();

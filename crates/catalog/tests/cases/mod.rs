@@ -1,4 +1,4 @@
-//! What a catalog promises, over whichever database it is.
+//! The promises of a catalog, whichever database it uses.
 
 mod history;
 mod listings;

@@ -60,7 +60,7 @@ pub fn forks_build_on_the_root_of_their_network(c: &mut Catalog) {
     what_is_mirrored_already_is_left_as_it_is(c, &ids);
 }
 
-/// Registers nine repositories, most of them forks; returns their numbers.
+/// Registers nine repositories, most of them forks. Returns their ids.
 fn network(c: &mut Catalog) -> Vec<i64> {
     let fork = |id: u32, of: u32, private: bool| {
         let (name, listed) = listed(id, &format!("o/r{id}"));
@@ -74,21 +74,21 @@ fn network(c: &mut Catalog) -> Vec<i64> {
             },
         )
     };
-    // 1 <- 2 <- 3; 4 of one that is not known; 6 of the private 5; 7 and 8 of each other, as a forge might
-    // say; 9 of itself.
+    // 2 is a fork of 1, and 3 of 2. 4 is a fork of an unknown repository, and 6 of the private 5. 7 and 8 are
+    // forks of each other, as a forge might say. 9 is a fork of itself.
     let page = [(1, 0), (2, 1), (3, 2), (4, 99), (5, 0), (6, 5), (7, 8), (8, 7), (9, 9)]
         .map(|(id, of)| fork(id, of, id == 5));
     pass(c, &page, Timestamp(1));
     (1..=9).map(|n| c.get(&format!("h/o/r{n}")).unwrap().unwrap().id).collect()
 }
 
-/// Returns who of `ids` builds on whom.
+/// Returns the pairs of a repository of `ids` and its base.
 fn all_bases(c: &Catalog, ids: &[i64]) -> BTreeSet<(i64, i64)> {
     c.bases(ids).unwrap().into_iter().map(|b| (b.id, b.base)).collect()
 }
 
-/// Checks that what 2 and 3 build on is neither removed nor made to build on something; then clears these
-/// bases, and 1 is removed.
+/// Checks that the base of 2 and 3 can neither be removed nor get a base itself. Then clears these bases, and
+/// removes 1.
 fn a_base_stays_and_stays_whole(c: &mut Catalog, ids: &[i64]) {
     assert!(matches!(c.remove("h/o/r1").unwrap_err(), Error::BuiltOn { count: 2, .. }));
     assert!(matches!(c.set_base(ids[0], ids[3]).unwrap_err(), Error::BuiltOn { .. }));
@@ -103,7 +103,7 @@ fn a_base_stays_and_stays_whole(c: &mut Catalog, ids: &[i64]) {
     assert!(c.remove_gone(ids[0], Timestamp(9)).unwrap());
 }
 
-/// Checks that no base is chosen for what is mirrored already, unless that is asked for.
+/// Checks that no base is chosen for a repository that is mirrored already, unless the caller asks for it.
 fn what_is_mirrored_already_is_left_as_it_is(c: &mut Catalog, ids: &[i64]) {
     let visit = |id| Visit {
         id,

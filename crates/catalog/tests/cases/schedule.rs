@@ -1,4 +1,4 @@
-//! Who visits what, and when: leases, due times, priorities.
+//! The schedule of visits: leases, due times, priorities.
 
 use weir_catalog::{Catalog, Interval, Outcome, PRIORITY_MAX, Repository, Settings, Visit, Which};
 use weir_ground::{Epoch, FailureClass, Timestamp};
@@ -134,7 +134,7 @@ pub fn a_lost_lease_writes_nothing_and_others_are_left_alone(c: &mut Catalog) {
         lfs_missing: None,
         outcome: Outcome::Unchanged,
     };
-    // It took too long: another has it now.
+    // The visit took too long: another process has the lease now.
     let second = c.lease("two/1", Timestamp(200), Timestamp(300), &DUE, 1).unwrap();
     assert_eq!(
         c.record(&[
@@ -172,7 +172,7 @@ pub fn a_lost_lease_writes_nothing_and_others_are_left_alone(c: &mut Catalog) {
 pub fn a_clock_that_was_ahead_puts_nothing_off(c: &mut Catalog) {
     c.add(&["a", "b", "c"].map(|name| entry(name, "u")), Timestamp(0)).unwrap();
     let later = 1_000_000_000;
-    // Two are visited, and one is leased, by a clock that is thirty years ahead.
+    // A process whose clock is thirty years ahead visits two repositories and leases a third.
     let leased = c.lease("there", Timestamp(later), Timestamp(later + 1800), &DUE, 2).unwrap();
     let visit = |r: &Repository| Visit {
         id: r.id,
@@ -196,7 +196,7 @@ pub fn a_clock_that_was_ahead_puts_nothing_off(c: &mut Catalog) {
     assert_eq!(c.mend_times(Timestamp(5000)).unwrap(), 0);
     assert_eq!(c.lease("here", Timestamp(5000), Timestamp(6800), &DUE, 9).unwrap().len(), 3);
     assert!(c.list().unwrap().iter().all(|r| r.last_attempt.is_none_or(|at| at == Timestamp(5000))));
-    // Seconds between two machines are nothing.
+    // A small difference between two clocks is no reason to mend times.
     assert_eq!(c.mend_times(Timestamp(4000)).unwrap(), 0);
     let ahead = c.follow_clock().unwrap();
     assert!(ahead.abs() <= 1, "{ahead}");
@@ -226,7 +226,7 @@ pub fn priorities_go_first_then_hints_then_the_most_overdue(c: &mut Catalog) {
     let settings = Settings { interval: Some(Interval::Seconds(60)), ..Settings::default() };
     let (e, set) = (id(c, "e"), [id(c, "f"), id(c, "e"), id(c, "b"), -1]);
     c.change_settings(&set, Timestamp(i64::MAX), &|priority, _| *priority += 1).unwrap();
-    // What another set meanwhile stays.
+    // A change keeps what another process has set meanwhile.
     c.change_settings(&[e], Timestamp(i64::MAX), &|priority, _| *priority += 8).unwrap();
     c.change_settings(&[e], Timestamp(i64::MAX), &|_, settings| {
         settings.interval = Some(Interval::Seconds(60))
@@ -247,7 +247,7 @@ pub fn priorities_go_first_then_hints_then_the_most_overdue(c: &mut Catalog) {
     );
     let epochs: Vec<u64> = c.list().unwrap().iter().map(|r| r.epoch.0).collect();
     assert_eq!(epochs, [20; 6], "each was leased once, and then");
-    // Once it was visited a hint is no hint any more.
+    // A visit ends a hint.
     c.record(&[visit(id(c, "c"), 20, 30, 40), visit(id(c, "a"), 20, 30, 39)]).unwrap();
     assert_eq!(leased(c, "z", Timestamp(50), 9), "ac");
     let listed: String = c.with_settings().unwrap().iter().map(|r| r.name.clone()).collect();
@@ -257,8 +257,8 @@ pub fn priorities_go_first_then_hints_then_the_most_overdue(c: &mut Catalog) {
     })
     .unwrap();
     assert_eq!((c.with_settings().unwrap().len(), c.get("e").unwrap().unwrap().next_due), (2, Timestamp(7)));
-    // A visit that was under way then was none with these settings; of one that begins only then that is not
-    // asked.
+    // A visit that was under way during a change did not use the new settings: the repository stays due. A
+    // visit that begins after the change used them.
     let set = |c: &mut Catalog, due| {
         c.change_settings(&[e], due, &|_, settings| settings.lfs = Some(true)).unwrap()
     };

@@ -1,4 +1,4 @@
-//! A PostgreSQL server of its own, on a socket in a folder of its own, ended by its process id.
+//! A PostgreSQL server for one test, on a socket in a temporary folder. The test ends it by its process id.
 #![allow(dead_code)] // Each test file uses its own part, as of the program's tests.
 
 use std::os::unix::process::CommandExt;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A running server. Its superuser is `weir`, who is let in without a password.
+/// A running server. Its superuser `weir` needs no password.
 pub struct Server {
     process: Child,
     binaries: PathBuf,
@@ -14,7 +14,7 @@ pub struct Server {
     port: u16,
 }
 
-/// Where the newest PostgreSQL's programs are.
+/// Returns the folder of the newest PostgreSQL's programs.
 fn binaries() -> PathBuf {
     let mut versions: Vec<(u32, PathBuf)> = std::fs::read_dir("/usr/lib/postgresql")
         .expect("PostgreSQL is installed (make packages)")
@@ -26,7 +26,7 @@ fn binaries() -> PathBuf {
     versions.pop().expect("PostgreSQL's server is installed (make packages)").1
 }
 
-/// PostgreSQL does not run as root: then it is run as the user it came with.
+/// Makes `command` run as PostgreSQL's user if the test runs as root: PostgreSQL does not run as root.
 fn as_its_user(command: &mut Command) -> &mut Command {
     match its_user() {
         Some((uid, gid)) => command.uid(uid).gid(gid),
@@ -44,7 +44,7 @@ fn its_user() -> Option<(u32, u32)> {
 }
 
 impl Server {
-    /// Starts one, with settings as `postgres -c` takes them.
+    /// Starts a server, with settings as `postgres -c` takes them.
     pub fn start(settings: &[&str]) -> Server {
         let (binaries, folder) = Server::make();
         let process = Server::run(&binaries, folder.path(), settings);
@@ -53,8 +53,8 @@ impl Server {
         server
     }
 
-    /// Starts one that listens on loopback too, with TLS only there, and a certificate of its own for
-    /// `localhost`.
+    /// Starts a server that also listens on loopback. There it accepts only TLS, with a self-signed
+    /// certificate for `localhost`.
     pub fn start_with_tls() -> Server {
         let (binaries, folder) = Server::make();
         let (key, certificate) = (folder.path().join("server.key"), folder.path().join("server.crt"));
@@ -98,7 +98,7 @@ impl Server {
         server
     }
 
-    /// A new folder of data.
+    /// Creates a new data folder. Returns the folder of the programs, and the folder that holds the data.
     fn make() -> (PathBuf, tempfile::TempDir) {
         let binaries = binaries();
         let folder = tempfile::tempdir().unwrap();
@@ -120,7 +120,7 @@ impl Server {
         (binaries, folder)
     }
 
-    /// The port it listens on, which is part of its socket's name as well.
+    /// Returns the port of the server, which is also part of the name of its socket.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -142,12 +142,12 @@ impl Server {
         }
     }
 
-    /// The folder of its socket.
+    /// Returns the folder of the socket.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The URL of a new schema in it.
+    /// Creates a schema. Returns its URL.
     pub fn schema(&self, name: &str) -> String {
         assert!(self.try_sql(&format!("CREATE SCHEMA {name}")));
         format!(
@@ -180,18 +180,18 @@ impl Server {
         assert!(self.try_sql(sql), "{sql}");
     }
 
-    /// Ends it as a power cut would, and starts it again.
+    /// Ends the server as a power cut would, and starts it again.
     pub fn crash(&mut self) {
         self.stop();
         self.go_on();
     }
 
-    /// Ends it as a power cut would.
+    /// Ends the server as a power cut would.
     pub fn stop(&mut self) {
         self.end("-KILL");
     }
 
-    /// Stops its processes where they are, or lets them go on.
+    /// Suspends the processes of the server, or resumes them.
     pub fn stall(&self, is_stalled: bool) {
         let signal = if is_stalled { "-STOP" } else { "-CONT" };
         let children =
@@ -201,9 +201,9 @@ impl Server {
         Command::new("kill").arg(signal).args(all.split_whitespace()).status().unwrap();
     }
 
-    /// Starts it again.
+    /// Starts the server again.
     pub fn go_on(&mut self) {
-        // Its children notice that it is gone, and hold its memory until then.
+        // The children of the old server hold its memory until they notice that it is gone.
         let until = Instant::now() + Duration::from_secs(60);
         self.process = Server::run(&self.binaries, self.folder.path(), &[]);
         while !self.try_sql("SELECT 1") {
@@ -223,7 +223,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // "Immediate shutdown": nothing of it is needed any more.
+        // "Immediate shutdown": the data is not needed any more.
         self.end("-QUIT");
     }
 }

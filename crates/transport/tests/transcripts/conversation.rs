@@ -82,7 +82,7 @@ impl Upstream {
         self.0.lock().unwrap().write(line);
     }
 
-    /// Returns the recorded conversation, followed by the upstream's lines that nobody read.
+    /// Returns the recorded conversation, followed by the lines that the upstream did not send.
     pub fn written(&self) -> String {
         let script = self.0.lock().unwrap();
         let mut written = script.written.clone();

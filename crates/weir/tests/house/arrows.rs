@@ -1,4 +1,4 @@
-//! Arrows between crates, and between the rooms of a crate, are those that ARCHITECTURE.md draws.
+//! The dependencies between crates, and between the rooms of a crate, are those that ARCHITECTURE.md draws.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,7 +14,8 @@ fn architecture() -> String {
     fs::read_to_string(crates().parent().unwrap().join("ARCHITECTURE.md")).unwrap()
 }
 
-/// The picture: crates from the top floor to the ground, each with those that it builds on.
+/// Returns the crates of the picture from the top floor to the ground, each with the crates that it builds
+/// on.
 fn drawn() -> Vec<(String, BTreeSet<String>)> {
     let text = architecture();
     let picture = text.split("```").nth(1).expect("a picture");
@@ -24,7 +25,7 @@ fn drawn() -> Vec<(String, BTreeSet<String>)> {
         .collect()
 }
 
-/// The first cells of the rows of the table whose header starts with `header`, and the cells behind them.
+/// Returns the rows of the table whose header starts with `header`: the first cell, and the cells behind it.
 fn table(header: &str) -> Vec<(String, Vec<String>)> {
     let text = architecture();
     let rows = text.lines().skip_while(|line| !line.starts_with(header)).skip(2);
@@ -36,7 +37,7 @@ fn table(header: &str) -> Vec<(String, Vec<String>)> {
         .collect()
 }
 
-/// The crates that each manifest builds on.
+/// Returns the crates that the manifest of each crate names.
 fn built() -> BTreeMap<String, BTreeSet<String>> {
     let manifest = |path: &Path| {
         let text = fs::read_to_string(path.join("Cargo.toml")).unwrap();

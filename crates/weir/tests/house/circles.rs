@@ -1,4 +1,4 @@
-//! No files of a crate import each other in a circle: whoever reads one knows which are below it.
+//! No files of a crate import each other in a circle, so that a reader of one knows which are below it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::imports::{imports, modules};
 
-/// All that `from` leads to.
+/// Returns all modules that `from` imports, directly or through others.
 fn reached(imports: &BTreeMap<String, BTreeSet<String>>, from: &str) -> BTreeSet<String> {
     let (mut seen, mut open) = (BTreeSet::new(), vec![from.to_owned()]);
     while let Some(at) = open.pop() {

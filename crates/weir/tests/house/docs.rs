@@ -1,4 +1,4 @@
-//! Files, modules and items that documents name are there.
+//! The files, modules and items that documents name exist.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ fn files(folder: &Path, extension: &str, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The documents: those at the top, and all below `docs`.
+/// Returns the documents: those at the top, and all below `docs`.
 fn documents() -> Vec<PathBuf> {
     let mut found = Vec::new();
     files(&workspace().join("docs"), "md", &mut found);
@@ -29,7 +29,7 @@ fn documents() -> Vec<PathBuf> {
     found
 }
 
-/// What stands between single backticks in `text`, with its line.
+/// Returns the words between single backticks in `text`, with line numbers.
 fn quoted(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut in_block = false;
     text.lines().enumerate().flat_map(move |(n, line)| {
@@ -39,7 +39,7 @@ fn quoted(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Whether `path` is there: from the top, from `crates`, or below the sources of one of the crates.
+/// Returns whether `path` exists: from the top, from `crates`, or below the sources of one of the crates.
 fn is_there(path: &str) -> bool {
     let crates = fs::read_dir(workspace().join("crates")).unwrap();
     workspace().join(path).exists()
@@ -50,7 +50,7 @@ fn is_there(path: &str) -> bool {
         || crates.flatten().any(|one| one.path().join("src").join(path).exists())
 }
 
-/// Whether `item` is a module of the crate `name`, or something that its code defines.
+/// Returns whether `item` is a module of the crate `name`, or an item that its code defines.
 fn is_of_crate(name: &str, item: &str) -> bool {
     let modules = modules(&workspace().join("crates").join(name).join("src"));
     let defines = |path: &PathBuf| {
@@ -105,7 +105,7 @@ fn documents_that_code_names_are_there() {
         let comments = text.lines().map(str::trim_start).filter(|line| line.starts_with("//"));
         let mut before = "";
         for line in comments {
-            // git-lfs has a folder of that name, too.
+            // git-lfs has a folder `docs`, too.
             let is_ours = !line.contains("git-lfs") && !before.contains("git-lfs");
             for word in line.split(|c: char| !c.is_ascii_alphanumeric() && !"-_./".contains(c)) {
                 let is_named = word.starts_with("docs/") && word.ends_with(".md");

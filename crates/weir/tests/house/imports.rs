@@ -1,10 +1,10 @@
-//! What the files of a crate import of each other, read from their text.
+//! The imports between the files of a crate, read from their text.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The file of a module, by its path within the crate; that of the crate itself is called "".
+/// The files of modules, by the module's path within the crate. The crate's root has the path "".
 pub type Modules = BTreeMap<String, PathBuf>;
 
 pub fn modules(src: &Path) -> Modules {
@@ -27,15 +27,15 @@ pub fn modules(src: &Path) -> Modules {
     found
 }
 
-/// The code of a file, without comments and tests.
+/// Returns the code of a file, without comments and tests.
 pub fn code(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap();
     let code = text.split("#[cfg(test)]").next().unwrap();
     code.lines().map(|line| line.split("//").next().unwrap()).collect::<Vec<_>>().join("\n")
 }
 
-/// Gives each path of the tree of a `use` that `rest` begins with, after `before`; returns what follows the
-/// tree.
+/// Parses the tree of a `use` at the start of `rest`. Adds its paths to `found`, each behind `before`.
+/// Returns the text that follows the tree.
 fn tree<'t>(before: &[String], rest: &'t str, found: &mut Vec<Vec<String>>) -> &'t str {
     let rest = rest.trim_start();
     if let Some(mut rest) = rest.strip_prefix('{') {
@@ -57,7 +57,7 @@ fn tree<'t>(before: &[String], rest: &'t str, found: &mut Vec<Vec<String>>) -> &
         Some(more) => tree(&path, more, found),
         None => {
             found.push(path);
-            // Another name that it gets here is no path.
+            // A new name (`as`) is not part of the path.
             rest[end..].strip_prefix(" as ").map_or(&rest[end..], |name| {
                 name.trim_start_matches(|c: char| c.is_alphanumeric() || c == '_')
             })
@@ -65,7 +65,7 @@ fn tree<'t>(before: &[String], rest: &'t str, found: &mut Vec<Vec<String>>) -> &
     }
 }
 
-/// The paths of `code` that start with `word`.
+/// Returns the paths in `code` that follow `word`.
 fn paths_from(code: &str, word: &str) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     for (at, _) in code.match_indices(word) {
@@ -76,9 +76,9 @@ fn paths_from(code: &str, word: &str) -> Vec<Vec<String>> {
     found
 }
 
-/// The modules that each module names.
+/// Returns the modules that each module names.
 pub fn imports(modules: &Modules) -> BTreeMap<String, BTreeSet<String>> {
-    // What the crate gives to others may be named by that.
+    // Modules may name an item that the crate exports by its exported name.
     let given: BTreeMap<String, String> = paths_from(&code(&modules[""]), "pub use ")
         .into_iter()
         .filter_map(|path| Some((path.last()?.clone(), path.first()?.clone())))

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Columns of a line of code, at most; rustfmt.toml says the same, and lets long strings and comments pass.
+/// The maximum number of columns of a line of code. rustfmt.toml says the same, but lets long strings and
+/// comments pass.
 const COLUMNS_MAX: usize = 110;
 /// Folders of the workspace that hold code.
 const FOLDERS: &[&str] = &["crates", "fuzz", "conformance", "bench"];

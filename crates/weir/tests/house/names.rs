@@ -6,10 +6,10 @@ use std::path::Path;
 
 use crate::imports::{code, modules};
 
-/// Names that mean the same wherever they stand: what a crate fails with, and a register of lanes.
+/// Names that mean the same in every crate: its error and result, and a vector register.
 const ALIKE: &[&str] = &["Error", "Result", "Vector"];
 
-/// Names of the types that `code` defines. Types of a trait's implementation are the trait's.
+/// Returns the names of the types that `code` defines. Skips associated types, which belong to a trait.
 fn types(code: &str) -> impl Iterator<Item = &str> {
     code.lines().filter_map(|line| {
         let is_inner = line.starts_with(' ');

@@ -1,4 +1,4 @@
-//! Everything that is tested with the program itself: one binary, linked once.
+//! All tests that run the program itself, in one binary that is linked once.
 
 mod cli;
 mod common;

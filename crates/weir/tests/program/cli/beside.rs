@@ -1,4 +1,4 @@
-//! What `weir serve` does beside serving: it crawls, mirrors, and tells monitors how it is.
+//! What `weir serve` does besides serving: it crawls, mirrors, and reports its state to monitors.
 
 use crate::common::forge::{Forge, Listed, State};
 use crate::common::{Env, free_port, wait_for_port, wait_until};
@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// The answer to a GET, head and all.
+/// Returns the answer to a GET, with its head.
 fn get(port: u16, path: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -31,7 +31,7 @@ fn it_crawls_and_mirrors_and_says_so_to_monitors() {
         pushed_at: "2024-01-01T00:00:00Z".into(),
         fork: false,
     };
-    // The last one is not there.
+    // The last repository does not exist upstream.
     let forge = Forge::new(State {
         repositories: (1..=5).map(one).collect(),
         clone_base: daemon.url(""),
@@ -61,7 +61,7 @@ fn it_crawls_and_mirrors_and_says_so_to_monitors() {
     );
     let told = get(metrics, "/metrics");
     assert!(told.starts_with("HTTP/1.1 200 OK\r\n") && told.contains("text/plain; version=0.0.4"), "{told}");
-    // What the catalog says may be a minute old; what the process did is not.
+    // Values from the catalog may be a minute old. The counters of the process are current.
     assert!(
         told.contains("weir_visits_total{result=\"updated\"} 4\n")
             && told.contains("weir_visits_total{result=\"failed\"} 1\n"),

@@ -1,11 +1,11 @@
-//! `weir check` and `weir config check`: what is wrong is named before a visit or a client meets it.
+//! `weir check` and `weir config check` name problems before a visit or a client meets them.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
 use crate::common::{Env, Http, free_port};
 
-/// What `weir check` finds that is not well: level, check and message.
+/// Returns the exit code of `weir check`, and the problems that it finds: level, check and message.
 fn findings(env: &Env, arguments: &[&str]) -> (Option<i32>, Vec<(String, String, String)>) {
     let output = env.weir_command(&[&["--json", "check"], arguments].concat()).output().unwrap();
     let found: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
@@ -48,7 +48,7 @@ fn what_is_wrong_with_archives_is_named() {
     }
     env.weir(&["mirror"]);
     let store = env.pool().join("store");
-    // The catalog forgets it, and its archive stays.
+    // The catalog forgets the repository, but its archive stays.
     env.weir(&["rm", "stranger"]);
     fs::remove_file(store.join("f/gone.tar")).unwrap();
     fs::File::options().write(true).open(store.join("short.tar")).unwrap().set_len(4096).unwrap();
@@ -65,7 +65,7 @@ fn what_is_wrong_with_archives_is_named() {
     );
     assert_found(&found, "warning", "archives", &["does not know", "stranger.tar", "weir adopt"]);
     assert_found(&found, "warning", "archives", &["healed.tar.damaged-2", "4 B"]);
-    // Each remedy is one.
+    // Every remedy that is named helps.
     env.weir(&["adopt"]);
     env.weir(&["mirror", "f/gone"]);
     env.weir_command(&["fsck", "--repair", "short"]).output().unwrap();
@@ -95,7 +95,7 @@ fn many_of_a_kind_are_counted() {
         String::from_utf8(env.weir_command(&["check", "--offline", "-n", "0"]).output().unwrap().stdout)
             .unwrap();
     assert!(said.contains("5 more that are missing") && said.ends_with("5 errors, 0 warnings\n"), "{said}");
-    // Of hosts, too.
+    // The problems of hosts are counted, too.
     for n in 0..5 {
         env.weir(&["add", "--name", &format!("h{n}"), &format!("git://127.0.0.1:{}/x", free_port())]);
     }
@@ -122,12 +122,12 @@ fn what_is_no_archive_and_what_is_no_catalog_is_said() {
     assert_found(&found, "error", "archives", &["'folder' is not a file", "weir mirror folder"]);
     assert_found(&found, "error", "archives", &["'pipe' is not a file"]);
     assert_found(&found, "warning", "archives", &["a name.tar", "rename the file"]);
-    // Nobody waits for somebody to write into the pipe.
+    // weir does not wait for a process to write into the pipe.
     let said = env.weir_fails(&["mirror", "--all"]);
     assert!(said.matches("it is no ordinary file").count() == 2 && said.contains("2 failed"), "{said}");
     fs::remove_file(store.join("pipe.tar")).unwrap();
     env.weir(&["mirror", "pipe"]);
-    // The doctor says so of what others only fail with.
+    // `weir check` names the remedy for a damaged catalog, where other commands only fail.
     let catalog = env.pool().join("catalog.db");
     for file in ["catalog.db-wal", "catalog.db-shm"] {
         let _ = fs::remove_file(env.pool().join(file));
@@ -157,7 +157,7 @@ fn hosts_and_forges_are_asked_once() {
     let forge = format!("\n[[forge]]\ntype = 'gitea'\nname = 'f'\nurl = 'http://127.0.0.1:{dead}'\n");
     fs::write(&path, text + &forge).unwrap();
     let (code, found) = findings(&env, &[]);
-    // One that is well stands for its host.
+    // One repository that can be reached is enough for its host.
     assert_eq!((code, found.len()), (Some(1), 2), "{found:#?}");
     assert_found(
         &found,
@@ -207,7 +207,7 @@ fn a_server_whose_very_certificate_is_named_is_believed_as_git_believes_it() {
     let upstream = env.odd_repository("up.git");
     env.weir(&["add", "--name", "odd", upstream.to_str().unwrap()]);
     env.weir(&["mirror"]);
-    // openssl's recipe makes what says that it is an authority's.
+    // openssl's usual recipe makes a certificate that claims to be an authority's.
     let (own, own_key) = env.certificate_with("own", &["subjectAltName=IP:127.0.0.1"]);
     let (other_name, other_key) = env.certificate_with("other", &["subjectAltName=DNS:example.org"]);
     let client = Env::new();
@@ -234,7 +234,7 @@ fn a_server_whose_very_certificate_is_named_is_believed_as_git_believes_it() {
         let of =
             |check: &str| found.iter().find(|f| f.1 == check && f.2.contains(&address)).map(|f| f.2.clone());
         match said {
-            // Of a forge there is nothing here, but it answers.
+            // There is no forge at this address, but the server answers.
             None => assert!(of("host").is_none() && of("forge").unwrap().contains("not found"), "{found:#?}"),
             Some(said) => {
                 assert!(

@@ -1,4 +1,4 @@
-//! What a new user does in the first hour, and what is said of mistakes.
+//! What a new user does in the first hour, and the messages about mistakes.
 
 use crate::common::Env;
 
@@ -31,7 +31,7 @@ fn what_is_no_repository_is_not_registered() {
     assert_eq!(states(&env, &[]).len(), 2);
 }
 
-/// A copy of the file at `path`, with more at its end.
+/// Copies the file at `path`, appends `more`, and returns the path of the copy.
 fn fs_with(path: &std::path::Path, more: &[u8]) -> std::path::PathBuf {
     let copy = path.with_extension("more");
     std::fs::write(&copy, [&std::fs::read(path).unwrap()[..], more].concat()).unwrap();
@@ -69,7 +69,7 @@ fn every_line_of_a_list_that_is_wrong_is_told_of() {
     let bytes = fs_with(&list, b"git://h/caf\xe9.git\n");
     let said = env.weir_fails(&["add", "--from", bytes.to_str().unwrap()]);
     assert!(said.contains(":7: it is not UTF-8") && said.contains(":6: 'y' is taken"), "{said}");
-    // Or the others, all the same.
+    // With `--keep-going` the other lines are registered all the same.
     let output = env
         .weir_command(&["--json", "add", "--keep-going", "--from", list.to_str().unwrap()])
         .output()
@@ -121,13 +121,13 @@ fn states_are_told_as_they_are() {
     assert_eq!(states(&env, &["--sort", "size", "-n", "5"]).last(), Some(&all[0]), "without an archive");
     let status = env.weir(&["status"]);
     assert!(status.contains("1 paused, 1 set back"), "{status}");
-    // A maintenance ends; what was set back stays so.
+    // A pause for maintenance ends. A repository that was set back stays so.
     env.weir(&["pause", "*"]);
     assert!(env.weir(&["resume", "*"]).contains("5 resumed"));
     assert_eq!(states(&env, &["f/set-back"]), [is("f/set-back", "pinned")]);
     env.weir_command(&["mirror", "--all"]).output().unwrap();
     assert_eq!(env.weir_json(&["show", "f/set-back"])["seq"], 4);
-    // By its name it follows again, and that is said.
+    // `weir mirror` with its name mirrors it again, and says so.
     let output = env.weir_command(&["mirror", "f/set-back"]).output().unwrap();
     assert!(
         String::from_utf8_lossy(&output.stderr).contains("f/set-back was set back; it is mirrored again"),
@@ -145,7 +145,7 @@ fn what_was_set_back_time_and_again_follows_at_once() {
     env.weir(&["mirror"]);
     env.git(&upstream, &["update-ref", "refs/heads/more", "HEAD"]);
     env.weir(&["mirror", "--all"]);
-    // Each is written under a number of its own, which is ahead of the clock by then.
+    // Each restore writes under a new epoch. After several the epoch is ahead of the clock.
     for n in 0..8 {
         env.weir(&["restore", &format!("a@{}", 2 + n % 2)]);
     }
@@ -156,7 +156,7 @@ fn what_was_set_back_time_and_again_follows_at_once() {
             || env.weir(&["mirror", "a"]).contains("1 unchanged")
     );
     assert!(env.weir_json(&["ls", "o"])[0]["last_success"].is_i64(), "it was written down");
-    // One that is gone is told of, is due, and comes again.
+    // A missing archive is reported. Its repository is due, and is cloned again.
     std::fs::remove_file(env.pool().join("store/a.tar")).unwrap();
     assert!(env.weir_fails(&["log", "a"]).contains("the archive of 'a' is missing"));
     assert!(env.weir_fails(&["fsck", "a"]).contains("the next visit clones it again"));
@@ -197,7 +197,7 @@ fn what_names_nothing_is_said() {
         env.weir_fails(&["set", "--priority", "9", "h/c"])
             .contains("either a number from 0 to 3, or default")
     );
-    // A folder alone does not mean what is below it: that would be a large mistake.
+    // The name of a folder does not stand for the repositories below it: a mistake would cost many.
     assert!(env.weir_fails(&["rm", "h/o"]).contains("'h/o' is not a repository, but matches 2"));
     assert!(env.weir_fails(&["show", "h/o"]).contains("'h/o' is not a repository, but matches 2"));
     env.weir(&["rm", "h/o/*"]);

@@ -10,7 +10,7 @@ use crate::common::{Env, pkt, wait_for_port, wait_until};
 
 const COUNT: usize = 24;
 
-/// Small upstreams below `ups/`, served by git daemon, and registered.
+/// Creates small upstreams below `ups/`, serves them with git daemon, and registers them.
 fn upstreams(env: &Env) -> crate::common::Server {
     let mut list = String::new();
     for n in 0..COUNT {
@@ -47,7 +47,7 @@ fn processes_share_the_work_and_what_is_served_is_served_while_the_catalog_is_aw
 
     let server = env.serve();
     env.assert_same(&server, "u3", &env.path("ups/u3.git"), "as mirrored");
-    // One that says nothing more is not waited for.
+    // weir does not wait for a PostgreSQL server that stops answering.
     postgres.stall(true);
     let started = Instant::now();
     let mut waiting = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
@@ -65,7 +65,7 @@ fn processes_share_the_work_and_what_is_served_is_served_while_the_catalog_is_aw
     let said = env.weir_fails(&["mirror"]);
     assert!(said.contains("PostgreSQL"), "{said}");
     postgres.go_on();
-    // An answer may be as old as the silence that went before it.
+    // For a while weir may still answer as if the catalog were away.
     let mut listing = env.git_command(env.dir.path(), &["ls-remote", &server.url("u4")]);
     wait_until(
         || "the catalog is back, and is not asked".to_owned(),
@@ -123,7 +123,7 @@ fn catalogs_move_to_postgres_and_back() {
     let before = env.weir_json(&["ls"]);
     let url = postgres.schema("pool");
     {
-        // Nothing that is being written is left behind.
+        // The catalog is not moved while another process may write to it.
         let port = crate::common::free_port();
         let mut serving =
             env.weir_command(&["-q", "serve", "--git", &format!("127.0.0.1:{port}")]).spawn().unwrap();
@@ -158,7 +158,7 @@ fn what_cannot_be_is_said() {
     let postgres = crate::common::postgres::Server::start(&["fsync=off"]);
     let (url, empty) = (postgres.schema("pool"), Env { dir: tempfile::tempdir().unwrap() });
     let env = Env::over(&url);
-    // Another pool's store is not where this catalog's archives are.
+    // The archives of this catalog are not in the store of another pool.
     let refused = empty.weir_fails(&["init", "--catalog", &url]);
     assert!(refused.contains("another store"), "{refused}");
     let unreachable = empty.weir_fails(&["init", "--catalog", "postgres://weir:secret@127.0.0.1:1/db"]);
@@ -182,7 +182,7 @@ fn a_visit_keeps_its_lease_however_long_it_takes_and_a_dead_machine_loses_its() 
     let postgres = crate::common::postgres::Server::start(&["fsync=off"]);
     let env = Env::over(&postgres.schema("pool"));
     env.configure("mirror", "lease = \"3s\"\nretry = \"1s\"");
-    // One that says nothing while it is asked.
+    // This upstream accepts connections, but never answers.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("git://127.0.0.1:{}/r", silent.local_addr().unwrap().port());
     env.weir(&["add", "--name", "r", &url]);

@@ -1,4 +1,4 @@
-//! Hooks hear of every update at least once, in order, from a fixed number of programs.
+//! Hooks get every update at least once, and in order. A fixed number of hook programs runs.
 
 use crate::common::{Env, wait_until};
 use std::collections::BTreeMap;
@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 const COUNT: usize = 6;
 
-/// A pool with upstreams, and a hook that runs `body` for each `$line`, which it appends to `told` when it
-/// has ended.
+/// Returns a pool with upstreams and a hook. The hook runs `body` for each `$line`, and then appends the line
+/// to the file `told`.
 fn with_hook(body: &str) -> (Env, crate::common::Server) {
     let env = Env::new();
     for n in 0..COUNT {
@@ -40,7 +40,7 @@ fn lines(path: &Path) -> Vec<String> {
     std::fs::read_to_string(path).unwrap_or_default().lines().map(str::to_owned).collect()
 }
 
-/// What was told: the archives' commits by name.
+/// Returns the commits of archives that the hook was told, by repository.
 fn told(env: &Env) -> BTreeMap<String, Vec<u64>> {
     let mut all: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for line in lines(&env.path("told")) {
@@ -108,13 +108,12 @@ fn programs_that_fail_are_tried_again_and_stop_nobody() {
 #[test]
 fn what_was_not_told_is_told_later() {
     let (env, _daemon) = with_hook("sleep 0.3");
-    // Killed while hooks are told.
+    // weir is killed while it runs hooks.
     let mut child = env.weir_command(&["-q", "mirror"]).spawn().unwrap();
     wait_until(|| "no hook is told".to_owned(), || !lines(&env.path("told")).is_empty());
     child.kill().unwrap();
     child.wait().unwrap();
-    // Nor can the program be run for a while: then the updates wait, and a mirror that is told to stop does
-    // not.
+    // For a while the hook cannot be run. The updates wait, but a mirror that is told to stop does not.
     let hook = env.path("hook");
     std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o644)).unwrap();
     let log = std::fs::File::create(env.path("log")).unwrap();
@@ -178,7 +177,7 @@ fn its_keeper_is_told_of_what_is_new() {
         .map(|e| (e["event"].as_str().unwrap(), e["name"].as_str().unwrap(), e["class"].as_str().unwrap()))
         .collect();
     assert_eq!(what, [("failed", "r", "gone"), ("recovered", "r", "gone")], "the second failure is no news");
-    // A program that says nothing, and one that cannot be started, hold up nobody for long.
+    // A program that says nothing, or that cannot be started, does not hold weir up for long.
     for body in ["#!/bin/sh\nsleep 60\n", "no program"] {
         std::fs::write(&script, body).unwrap();
         std::fs::rename(&upstream, &away).unwrap();

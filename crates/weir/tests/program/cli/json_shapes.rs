@@ -81,7 +81,7 @@ const COMMANDS: &[&str] = &[
     "adopt --dry-run",
     "crawl",
 ];
-/// Keys that this pool gives no cause for: of pauses, and of `weir add --keep-going`.
+/// Keys that this pool never prints: those of pauses.
 const UNSEEN: &[(&str, &str)] =
     &[("weir mirror", "host"), ("weir mirror", "cause"), ("weir mirror", "until")];
 

@@ -1,6 +1,6 @@
 //! The commands of the book, run chapter by chapter as a reader would run them, against a small internet: an
-//! HTTP proxy leads every host that the book names to one server. The test runs each command, or names it in
-//! the chapter's list of those that it leaves out, with the reason.
+//! HTTP proxy leads every host that the book names to one server. The test runs every command, except those
+//! that a chapter's list leaves out with a reason.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,7 +10,7 @@ use std::process::Command;
 
 use crate::common::{Env, Http, free_port};
 
-/// Upstreams, by the names they have under their hosts.
+/// The upstreams, named by host and path.
 const UPSTREAMS: &[&str] = &[
     "git.example.org/team/tool",
     "github.com/git/git",
@@ -23,7 +23,7 @@ const UPSTREAMS: &[&str] = &[
     "gitlab.example/team/tool",
     "new.example/team/tool",
 ];
-/// What each of them has, for git fast-import.
+/// The history of each upstream, for git fast-import.
 const HISTORY: &str = "commit refs/heads/main
 committer A <a@b> 1700000000 +0000
 data 2
@@ -35,15 +35,15 @@ M 100644 inline Documentation/git.txt
 data 4
 git
 ";
-/// The URL that every host of the internet is asked by: no certificates are made for them.
+/// A replacement of URL schemes: the hosts of the internet have no certificates, so that the test uses HTTP.
 const PLAIN: (&str, &str) = ("https://", "http://");
 
 /// A chapter of the book, and what its commands need.
 struct Chapter {
     file: &'static str,
-    /// Commands before the first one, in bash.
+    /// Commands that run before the first one, in bash.
     before: &'static str,
-    /// Commands that stand for work by hand, before the command that starts so.
+    /// Commands that stand for work by hand: the start of the command that they precede, and the commands.
     between: &'static [(&'static str, &'static str)],
     /// Starts of commands that are not run, and why.
     left_out: &'static [(&'static str, &'static str)],
@@ -145,7 +145,7 @@ fn book() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/book/src")
 }
 
-/// Returns the blocks of `chapter` in that language.
+/// Returns the code blocks of `chapter` in `language`.
 fn blocks(chapter: &str, language: &str) -> Vec<String> {
     let text = fs::read_to_string(book().join(chapter)).unwrap();
     let parts = text.split("\n```").skip(1).step_by(2);
@@ -167,7 +167,7 @@ fn commands(chapter: &str) -> Vec<String> {
     commands
 }
 
-/// A proxy that leads every host to the server at `port`.
+/// Starts a proxy that leads every host to the server at `port`. Returns the port of the proxy.
 fn proxy_to(port: u16) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap().port();
@@ -311,8 +311,8 @@ impl World {
     }
 }
 
-/// Functions of the scripts: a command is told before it is run; servers run beside, one at a time; clones go
-/// into folders of their own.
+/// Functions of the scripts. A command is printed before it runs. Servers run in the background, one at a
+/// time. Each clone gets a folder of its own.
 const PRELUDE: &str = r#"
 set -u
 SERVER=; CLONES=0

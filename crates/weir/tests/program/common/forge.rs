@@ -1,6 +1,6 @@
-//! A forge on loopback: the APIs of GitHub (as an Enterprise Server has it), GitLab, Gitea, Bitbucket, Gerrit
-//! and sourcehut over one list of repositories, with rate limits that count, pages that fail and answers that
-//! break off; and whatever speaks CGI.
+//! A fake forge on loopback. It serves the APIs of GitHub (with the paths of an Enterprise Server), GitLab,
+//! Gitea, Bitbucket, Gerrit and sourcehut for one list of repositories. It can apply rate limits, fail pages
+//! and cut answers off. It also runs a CGI program.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -24,53 +24,53 @@ pub struct Listed {
     pub fork: bool,
 }
 
-/// What the forge has, how it behaves, and what it was asked.
+/// The content of the forge, its behaviour, and the requests that it received.
 #[derive(Default)]
 pub struct State {
     pub repositories: Vec<Listed>,
-    /// Before paths: where the clones come from.
+    /// The start of all clone URLs, before the path.
     pub clone_base: String,
-    /// Lists that start there answer 500.
+    /// The positions (ids or pages) at which a list answers with status 500.
     pub broken: Vec<u64>,
-    /// Requests until the limit is used up; it is whole again a second later.
+    /// The requests left until the rate limit is used up. A second later there is no limit any more.
     pub limit: Option<u64>,
     pub spent_until: u64,
-    /// Searches that fail, from now on.
+    /// The number of searches, from now on, that fail.
     pub broken_searches: u32,
-    /// A repository that only one installation may see.
+    /// A repository, and the only installation that may see it.
     pub seen_by: Option<(u64, u64)>,
-    /// Searches that GitHub gives up, from now on.
+    /// If not 0, GitHub gives up the next search with at most 1000 results.
     pub incomplete: u32,
-    /// Answers that break off in the middle, from now on.
+    /// If not 0, the next answer breaks off in the middle.
     pub cut: u32,
-    /// Time one answer takes.
+    /// The time that each answer takes.
     pub slow: Duration,
-    /// At /manifest.js.
+    /// The answer to a request for /manifest.js.
     pub manifest: Option<Value>,
     /// A CGI program at /cgi, and its environment.
     pub cgi: Option<(std::path::PathBuf, Vec<(&'static str, String)>)>,
-    /// Asked: path and query.
+    /// The path and query of each request.
     pub log: Vec<String>,
-    /// What each was asked with: the value of `Authorization`, or nothing.
+    /// The value of `Authorization` in each API request, or an empty string.
     pub shown: Vec<String>,
-    /// Whether lists of an owner's repositories have tags.
+    /// Whether lists of an owner's repositories have an ETag.
     pub etags: bool,
-    /// Whether repositories whose id can be divided by five have wikis.
+    /// Whether repositories whose id is divisible by five have wikis.
     pub wikis: bool,
-    /// People by their numbers, and organisations with who belongs to them.
+    /// The ids of people; then the ids of organisations, each with the ids of its members.
     pub people: Vec<u64>,
     pub organisations: Vec<(u64, Vec<u64>)>,
-    /// Owners that are organisations, whose repositories with odd ids are private.
+    /// Owners that are organisations. Their repositories with odd ids are private.
     pub private_owners: Vec<String>,
-    /// What is said of the limit with each answer: in all, what is left, when it is whole again.
+    /// The rate limit that each answer reports: requests in all, requests left, and the time of the reset.
     pub said: Option<(u64, u64, u64)>,
-    /// Installations of an App, whose tokens alone are taken then.
+    /// The installations of an App. If there are any, the forge accepts only their tokens.
     pub installations: Vec<u64>,
-    /// Issues and the like.
+    /// The metadata of the repositories.
     pub around: Around,
-    /// Requests while the limit was used up.
+    /// The number of requests that arrived while the limit was used up.
     pub impatient: u32,
-    /// Paths that are answered so, whatever stands there.
+    /// Paths with a fixed answer, which replaces the ordinary one: path, status, body.
     pub answers: Vec<(&'static str, &'static str, Value)>,
 }
 
@@ -148,7 +148,7 @@ impl Forge {
         stream.write_all(sent.as_bytes()).ok()
     }
 
-    /// Returns what the CGI program answers, with the first lines of an answer over HTTP.
+    /// Returns the answer of the CGI program, after the first lines of an HTTP answer.
     fn run_cgi(&self, target: &str, info: &str, query: &str) -> Option<Vec<u8>> {
         let (program, environment) = self.state().cgi.clone()?;
         let mut cgi = std::process::Command::new(program);
@@ -178,7 +178,7 @@ impl Forge {
     }
 }
 
-/// Returns the lines of the head of a request, and its body.
+/// Reads a request. Returns the lines of its head, and its body.
 fn read_request(reader: &mut BufReader<TcpStream>) -> Option<(Vec<String>, Vec<u8>)> {
     let mut lines = Vec::new();
     loop {
@@ -198,17 +198,17 @@ fn read_request(reader: &mut BufReader<TcpStream>) -> Option<(Vec<String>, Vec<u
     Some((lines, body))
 }
 
-/// Returns a tag of `value`, which is another when it changes.
+/// Returns an ETag for `value`, which differs when `value` changes.
 fn tag_of(value: &Value) -> String {
     let sum =
         value.to_string().bytes().fold(7u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
     format!("\"{sum:x}\"")
 }
 
-/// An answer: its status, more lines of its head, and what it says.
+/// An answer: its status, additional headers, and its body.
 type Reply = (&'static str, String, Value);
 
-/// Returns the answer that `value` is, or that nothing is there.
+/// Returns an answer with `value`, or status 404 if there is none.
 fn found(value: Option<Value>) -> Reply {
     match value {
         Some(value) => ("200 OK", String::new(), value),
@@ -216,44 +216,44 @@ fn found(value: Option<Value>) -> Reply {
     }
 }
 
-/// Returns the answer of a forge with troubles of its own.
+/// Returns the answer of a forge that fails (status 500).
 fn failed() -> Reply {
     ("500 Internal Server Error", String::new(), json!({ "message": "oops" }))
 }
 
-/// What is asked.
+/// A request.
 struct Asked<'a> {
     path: &'a str,
     query: &'a str,
     body: &'a [u8],
-    /// The value of `Authorization`, or nothing.
+    /// The value of `Authorization`, or an empty string.
     shown: &'a str,
 }
 
 impl Asked<'_> {
-    /// Returns the number that the query has for `name`.
+    /// Returns the value of the query parameter `name`, a number.
     fn parameter(&self, name: &str) -> Option<u64> {
         self.query.split('&').find_map(|p| p.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
     }
 
-    /// Returns the number at the end of the path, behind `prefix`.
+    /// Returns the number that follows `prefix` in the path.
     fn id(&self, prefix: &str) -> Option<u64> {
         self.path.strip_prefix(prefix)?.parse().ok()
     }
 
-    /// Returns the page of `list` that is asked for, if pages are of that size.
+    /// Returns the requested page of `list`, with `size` items a page.
     fn page(&self, list: Vec<Value>, size: u64) -> Vec<Value> {
         let skipped = ((self.parameter("page").unwrap_or(1) - 1) * size) as usize;
         list.into_iter().skip(skipped).take(size as usize).collect()
     }
 }
 
-/// Returns an account of GitHub's or Gitea's, of somebody.
+/// Returns a person's account, as GitHub and Gitea list it.
 fn person(id: u64) -> Value {
     json!({ "id": id, "login": format!("p{id}"), "type": "User" })
 }
 
-/// Returns an account of GitHub's or Gitea's, of an organisation.
+/// Returns an organisation's account, as GitHub and Gitea list it.
 fn organisation(id: u64) -> Value {
     let name = format!("o{id}");
     json!({ "id": id, "login": name, "username": name, "type": "Organization" })
@@ -264,7 +264,7 @@ fn number_in(name: &str, first: char) -> Option<u64> {
     name.strip_prefix(first)?.parse().ok()
 }
 
-/// When it was made: some by one in a day, from 3000 on many in a second.
+/// Returns the time of creation: at most one a day below id 3000, many in one second above.
 fn created_at(r: &Listed) -> String {
     match r.id {
         id @ ..3000 => format!("20{:02}-{:02}-{:02}T00:00:00Z", 10 + id / 300, 1 + id / 28 % 12, 1 + id % 28),
@@ -309,7 +309,7 @@ impl State {
         }
     }
 
-    /// Counts a request; returns the answer to it if the limit is used up.
+    /// Counts a request. Returns the answer to it if the limit is used up.
     fn over_limit(&mut self) -> Option<Reply> {
         if self.spent_until > now() {
             self.impatient += 1;
@@ -329,8 +329,8 @@ impl State {
         None
     }
 
-    /// Returns the answer to those who have not said who they are, or not rightly, and to an App that asks
-    /// what it may do.
+    /// Returns the answer to a request without valid credentials, or to an App's request for its
+    /// installations and their tokens.
     fn access(&self, asked: &Asked<'_>) -> Option<Reply> {
         let Asked { path, shown, .. } = asked;
         if path.ends_with("/info/refs") && !shown.starts_with("Basic ") {
@@ -358,7 +358,7 @@ impl State {
         (!is_known).then(|| ("401 Unauthorized", String::new(), json!({ "message": "Bad credentials" })))
     }
 
-    /// Returns a page of what GitHub's search finds.
+    /// Returns a page of results of GitHub's search.
     fn github_search(&mut self, asked: &Asked<'_>) -> Reply {
         let question = asked.query.split('&').find_map(|p| p.strip_prefix("q=")).unwrap();
         let question = percent_encoding::percent_decode_str(question).decode_utf8_lossy();
@@ -390,7 +390,7 @@ impl State {
         found(Some(json!({ "total_count": hits.len(), "incomplete_results": incomplete, "items": items })))
     }
 
-    /// Returns what GitHub's GraphQL says of repositories.
+    /// Returns GitHub's GraphQL answer about repositories.
     fn github_nodes(&self, asked: &Asked<'_>) -> Reply {
         let question: Value = serde_json::from_slice(asked.body).unwrap();
         let ids = question["variables"]["ids"].as_array().unwrap();
@@ -402,7 +402,7 @@ impl State {
         found(Some(json!({ "data": { "nodes": ids.iter().map(node).collect::<Vec<_>>() } })))
     }
 
-    /// Returns what sourcehut's GraphQL says of one repository, or a page of its lists.
+    /// Returns sourcehut's GraphQL answer: one repository, or a page of a list.
     fn sourcehut_query(&self, asked: &Asked<'_>) -> Reply {
         let question: Value = serde_json::from_slice(asked.body).unwrap();
         if let Some(owner) = question["variables"]["owner"].as_str() {
@@ -428,7 +428,7 @@ impl State {
         self.repositories.iter().find(|r| r.id == id)
     }
 
-    /// Returns the answer to a question for one repository, if it is one.
+    /// Returns the answer to a request for one repository, if `asked` is one.
     fn one_repository(&self, asked: &Asked<'_>) -> Option<Reply> {
         let Asked { path, shown, .. } = asked;
         if let Some(id) = path
@@ -452,12 +452,12 @@ impl State {
         asked.id("/api/v1/repositories/").map(|id| found(self.by_id(id).map(|r| self.gitea(r))))
     }
 
-    /// Returns at most `max` repositories with numbers above `id`.
+    /// Returns at most `max` repositories with ids above `id`.
     fn after(&self, id: u64, max: usize) -> Vec<&Listed> {
         self.repositories.iter().filter(|r| r.id > id).take(max).collect()
     }
 
-    /// Returns a page of all that GitHub or GitLab has.
+    /// Returns a page of GitHub's or GitLab's list of all repositories.
     fn list_of_everything(&self, asked: &Asked<'_>) -> Reply {
         let path = asked.path;
         let is_github = path.starts_with("/api/v3");
@@ -476,7 +476,7 @@ impl State {
         ("200 OK", link, items.into())
     }
 
-    /// Returns a page of all that Gitea has.
+    /// Returns a page of Gitea's list of all repositories.
     fn gitea_list(&self, asked: &Asked<'_>) -> Reply {
         let (page, limit) = (asked.parameter("page").unwrap(), asked.parameter("limit").unwrap());
         if self.broken.contains(&page) {
@@ -491,10 +491,10 @@ impl State {
         found(Some(json!({ "ok": true, "data": items.collect::<Vec<_>>() })))
     }
 
-    /// Returns a page of all that Gerrit has.
+    /// Returns a page of Gerrit's list of all repositories.
     fn gerrit_list(&self, asked: &Asked<'_>) -> Reply {
         let (start, n) = (asked.parameter("S").unwrap() as usize, asked.parameter("n").unwrap() as usize);
-        // Servers have limits of their own.
+        // A server limits the size of a page, too.
         let page: Vec<&Listed> = self.repositories.iter().skip(start).take(n.min(100)).collect();
         let more = start + page.len() < self.repositories.len();
         let last = page.len();
@@ -504,7 +504,7 @@ impl State {
         found(Some(page.iter().enumerate().map(entry).collect::<serde_json::Map<_, _>>().into()))
     }
 
-    /// Returns the answer of Bitbucket, or that nothing is there.
+    /// Returns the answer of Bitbucket, or status 404.
     fn bitbucket_route(&self, asked: &Asked<'_>) -> Reply {
         let path = asked.path;
         match path {
@@ -536,7 +536,7 @@ impl State {
         }
     }
 
-    /// Returns the answer to a question for accounts of GitHub's or Gitea's, if it is one.
+    /// Returns the answer to a request for accounts at GitHub or Gitea, if `asked` is one.
     fn account_route(&self, asked: &Asked<'_>) -> Option<Reply> {
         let (api, size, rest) = match asked.path.strip_prefix("/api/v3/") {
             Some(rest) => ("v3", 100, rest),
@@ -556,7 +556,7 @@ impl State {
         }
         if let Some(name) = rest.strip_prefix("users/").filter(|r| !r.contains('/') && *r != "search") {
             let one = number_in(name, 'p').filter(|id| self.people.contains(id)).map(person);
-            // GitHub gives organisations, too.
+            // GitHub returns organisations here, too.
             let other = number_in(name, 'o').filter(|id| api == "v3" && is_organisation(id));
             return Some(found(one.or(other.map(organisation))));
         }
@@ -577,13 +577,13 @@ impl State {
         }
     }
 
-    /// Returns a page of the repositories of somebody at GitHub, who may be asked for as an organisation.
+    /// Returns a page of an owner's repositories at GitHub. `is_asked_so`: the request names an organisation.
     fn github_repositories_of(&self, asked: &Asked<'_>, owner: &str, is_asked_so: bool) -> Reply {
         let is_organisation = self.private_owners.iter().any(|o| o == owner);
         if is_asked_so && !is_organisation {
             return found(None);
         }
-        // What is private is only shown where it is asked for as an organisation's.
+        // Private repositories are listed only in a request for an organisation.
         let of: Vec<Value> = self
             .repositories
             .iter()

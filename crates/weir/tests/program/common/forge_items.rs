@@ -1,4 +1,4 @@
-//! A repository as each of the APIs gives it.
+//! A repository in the format of each of the APIs.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ impl State {
         self.wikis && r.id.is_multiple_of(5)
     }
 
-    /// An item of GitHub's list of everything: it says little.
+    /// Returns an item of GitHub's list of all repositories, which has few fields.
     pub(super) fn item(&self, r: &Listed) -> Value {
         json!({ "id": r.id, "node_id": format!("node{}", r.id), "full_name": format!("{}/{}", r.owner,
             r.name), "private": false,

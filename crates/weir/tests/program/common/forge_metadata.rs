@@ -1,24 +1,24 @@
-//! What a forge says around its repositories: lists as GitHub, GitLab and Gitea page and sort them.
+//! The metadata of the fake forge: lists with the pages and the order of GitHub, GitLab and Gitea.
 
 use serde_json::{Value, json};
 
 use super::Reply;
 
-/// By the names streams have here; all repositories have the same.
+/// Metadata, by the names of weir's streams. All repositories have the same.
 #[derive(Default)]
 pub struct Around {
     pub lists: std::collections::BTreeMap<&'static str, Vec<Value>>,
-    /// Lists that answer with this status.
+    /// Lists that fail, each with its status.
     pub broken: Vec<(&'static str, &'static str)>,
-    /// Pages that can be had of a list, if not all.
+    /// The number of pages of a list that the forge serves, if not all.
     pub pages_max: Option<usize>,
-    /// Requests from now on until something happens, before the answer; and what.
+    /// The number of requests before the one at which `then` changes something.
     pub calm: u32,
     pub then: Option<fn(&mut Around)>,
 }
 
 impl Around {
-    /// The answer to a request for a list of a repository, if it is one: status, headers, items.
+    /// Returns the answer to a request for a list of a repository, if it is one: status, headers, items.
     pub fn route(&mut self, path: &str, query: &str, is_known: bool) -> Option<Reply> {
         let (api, rest) =
             [("v3", "/api/v3/repositories/"), ("v4", "/api/v4/projects/"), ("v1", "/api/v1/repos/")]
@@ -41,7 +41,7 @@ impl Around {
         if let Some((_, status)) = self.broken.iter().find(|(name, _)| *name == stream) {
             return Some((status, String::new(), json!({ "message": "no" })));
         }
-        // GitLab's notes, of one issue: for those who say who they are.
+        // GitLab's notes of one issue or merge request, which only a client with a token may read.
         let noted = list
             .split_once('/')
             .filter(|_| api == "v4")
@@ -80,13 +80,13 @@ impl Around {
     }
 }
 
-/// Returns what the query has for `name`.
+/// Returns the value of the query parameter `name`.
 fn parameter(query: &str, name: &str) -> Option<String> {
     let value = query.split('&').find_map(|p| p.strip_prefix(name)?.strip_prefix('='))?;
     Some(percent_encoding::percent_decode_str(value).decode_utf8_lossy().into_owned())
 }
 
-/// Leaves those of `items` that are as new as the query asks for, in the order that it asks for.
+/// Keeps those of `items` that are as new as the query asks for, in the order that it asks for.
 fn select(items: &mut Vec<Value>, api: &str, query: &str) {
     let time = |item: &Value| item["updated_at"].as_str().unwrap_or_default().to_owned();
     if let Some(since) = parameter(query, "since").or_else(|| parameter(query, "updated_after")) {
@@ -101,7 +101,7 @@ fn select(items: &mut Vec<Value>, api: &str, query: &str) {
             items.sort_by_key(time);
             items.reverse();
         }
-        // As it was made, the latest first.
+        // Gitea sorts by creation, the latest first.
         "v1" => items.sort_by_key(|item| std::cmp::Reverse(item["id"].as_u64())),
         _ if query.contains("direction=desc") => items.reverse(),
         _ => {}

@@ -1,5 +1,5 @@
-//! What the tests of the whole program share: a pool in a temporary folder, stock git with a fixed
-//! environment, servers on free ports of loopback that end with the test.
+//! Shared parts of the tests of the program: a pool in a temporary folder, stock git with a fixed
+//! environment, and servers on free ports of loopback that end with the test.
 pub mod forge;
 pub mod lfs;
 #[path = "../../../../catalog/tests/common/postgres.rs"]
@@ -39,7 +39,8 @@ impl Server {
         format!("git://127.0.0.1:{}/{path}", self.port)
     }
 
-    /// Returns whether it has clients, and has read all that they sent (the queues in proc_net_tcp(5)).
+    /// Returns whether the server has clients, and has read all that they sent (the queues in
+    /// proc_net_tcp(5)).
     pub fn has_read_all(&self) -> bool {
         let port = format!(":{:04X}", self.port);
         let tcp = std::fs::read_to_string("/proc/net/tcp").unwrap();
@@ -52,14 +53,14 @@ impl Server {
     }
 }
 
-/// A port nobody listens on just now, another each time. None that the system gives to whoever connects
-/// somewhere: that might take it before the server does that it is for.
+/// Returns a free port, a different one each time. It is not one of the ports that the system assigns to
+/// outgoing connections: such a connection might take it before the test's server does.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     const FIRST: u32 = 12_000;
     const COUNT: u32 = 18_000;
     loop {
-        // Processes that run side by side begin at places of their own.
+        // Test processes that run at the same time begin at different ports.
         let n = std::process::id().wrapping_mul(611).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
         let port = (FIRST + n % COUNT) as u16;
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {
@@ -78,7 +79,7 @@ pub fn wait_until(told: impl Fn() -> String, mut is_so: impl FnMut() -> bool) {
 }
 
 pub fn wait_for_port(port: u16) {
-    // A connection may be one to itself, where the system gives out the port that it is to reach.
+    // A connection may reach itself, if the system chooses `port` as its local port.
     let listens = |stream: TcpStream| stream.local_addr().unwrap().port() != port;
     wait_until(
         || format!("nobody listens on port {port}"),
@@ -92,16 +93,16 @@ pub fn wait_for_answer(stream: &TcpStream) {
     assert!(stream.peek(&mut [0]).unwrap() > 0, "no answer, but the end");
 }
 
-/// A server of the pool over HTTP, and over git:// too.
+/// A server of the pool over HTTP, and the port at which it serves git://.
 pub struct Http(pub Server, pub u16);
 
 impl Http {
-    /// `weir serve` with `more` options.
+    /// Starts `weir serve` with `more` options.
     pub fn serve(env: &Env, more: &[&str]) -> Http {
         Http::serve_to(env, more, Stdio::inherit())
     }
 
-    /// The same, which logs all it has to say to a file.
+    /// Starts `weir serve` with `more` options, and writes its log to the file `log`.
     pub fn serve_logging(env: &Env, more: &[&str], log: &Path) -> Http {
         Http::serve_to(env, more, std::fs::File::create(log).unwrap().into())
     }
@@ -124,7 +125,7 @@ impl Http {
         format!("git://127.0.0.1:{}/{name}", self.1)
     }
 
-    /// Sends `request` and gives all that comes back.
+    /// Sends `request` and returns the whole answer.
     pub fn ask(&self, request: &[u8]) -> String {
         String::from_utf8_lossy(&self.ask_bytes(request)).into_owned()
     }
@@ -138,7 +139,7 @@ impl Http {
         answer
     }
 
-    /// The head of the answer to a GET with more headers, and its body.
+    /// Returns the head and the body of the answer to a GET with additional headers.
     pub fn get(&self, path: &str, headers: &str) -> (String, Vec<u8>) {
         let answer = self.ask_bytes(
             format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n").as_bytes(),
@@ -153,7 +154,7 @@ fn text(output: &Output) -> String {
 }
 
 impl Env {
-    /// Commits `file`, and nothing else, on top of `main` if there is one, and sets `refname` to the commit;
+    /// Commits `file`, and nothing else, on top of `main` if that exists. Sets `refname` to the commit, and
     /// returns its id.
     pub fn commit_file(&self, upstream: &Path, refname: &str, file: &str, content: &[u8]) -> String {
         let blob = self.git_with(upstream, &["hash-object", "-w", "--stdin"], content);
@@ -166,7 +167,7 @@ impl Env {
         commit
     }
 
-    /// Adds a commit with one new file, told apart by `n`, to `main` of `upstream`.
+    /// Adds a commit with one new file to `main` of `upstream`. Its name and time depend on `n`.
     pub fn add_commit(&self, upstream: &Path, n: u64) {
         let stream = format!(
             "commit refs/heads/main\ncommitter C <c@x> {} +0000\ndata 1\nx\nfrom refs/heads/main^0\nM 644 \
@@ -182,7 +183,7 @@ impl Env {
         env
     }
 
-    /// Waits until a process holds the lock of those that mirror the pool (proc_locks(5)).
+    /// Waits until a process that mirrors the pool holds its lock (proc_locks(5)).
     pub fn wait_for_mirror(&self) {
         let lock = self.pool().join("mirror.lock");
         wait_until(
@@ -216,7 +217,7 @@ catalog.commit()
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// One whose catalog is in PostgreSQL at `url`.
+    /// Creates a pool whose catalog is in PostgreSQL at `url`.
     pub fn over(url: &str) -> Env {
         let env = Env { dir: tempfile::tempdir().unwrap() };
         env.weir(&["init", "--catalog", url]);
@@ -231,7 +232,7 @@ catalog.commit()
         self.path("pool")
     }
 
-    /// Names of what lies in the store, but for what says which store it is.
+    /// Returns the names of the files in the store, except the file that identifies the store.
     pub fn stored(&self) -> Vec<String> {
         let names = std::fs::read_dir(self.pool().join("store"))
             .unwrap()
@@ -258,7 +259,7 @@ catalog.commit()
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Runs weir, which must fail, and gives what it said.
+    /// Runs weir, which must fail. Returns its output.
     pub fn weir_fails(&self, args: &[&str]) -> String {
         let output = self.weir_command(args).output().unwrap();
         assert!(!output.status.success(), "weir {args:?} should fail: {}", text(&output));
@@ -286,14 +287,14 @@ catalog.commit()
         c
     }
 
-    /// Runs git in the folder `at`; it must succeed. Its output is given without the last newline.
+    /// Runs git in the folder `at`, which must succeed. Returns its output without the last newline.
     pub fn git(&self, at: &Path, args: &[&str]) -> String {
         let output = self.git_command(at, args).output().unwrap();
         assert!(output.status.success(), "git {args:?} in {}: {}", at.display(), text(&output));
         String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
     }
 
-    /// The same with input.
+    /// Runs git as [`Env::git`] does, with `input` on standard input.
     pub fn git_with(&self, at: &Path, args: &[&str], input: &[u8]) -> String {
         let mut child = self
             .git_command(at, args)
@@ -308,7 +309,7 @@ catalog.commit()
         String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
     }
 
-    /// Adds lines to the pool's configuration: keys below the section `section` that stands there.
+    /// Adds `lines` to a section that the pool's configuration has.
     pub fn configure(&self, section: &str, lines: &str) {
         let path = self.pool().join("weir.toml");
         let text = std::fs::read_to_string(&path).unwrap();
@@ -317,12 +318,13 @@ catalog.commit()
         std::fs::write(path, text.replacen(&head, &format!("{head}{lines}\n"), 1)).unwrap();
     }
 
-    /// A server's certificate for 127.0.0.1 that nobody else has signed, and its key.
+    /// Creates a self-signed server certificate for 127.0.0.1. Returns the paths of the certificate and its
+    /// key.
     pub fn certificate(&self) -> (PathBuf, PathBuf) {
         self.certificate_with("c", &["basicConstraints=critical,CA:FALSE", "subjectAltName=IP:127.0.0.1"])
     }
 
-    /// One with these extensions beside openssl's own, in files called so.
+    /// Creates a self-signed certificate with `extensions` beside openssl's own. `name` names the files.
     pub fn certificate_with(&self, name: &str, extensions: &[&str]) -> (PathBuf, PathBuf) {
         let (certificate, key) = (self.path(&format!("{name}.pem")), self.path(&format!("{name}-key.pem")));
         let words =
@@ -341,7 +343,7 @@ catalog.commit()
         path
     }
 
-    /// A repository with everything odd that git allows.
+    /// Creates a repository with everything odd that git allows.
     pub fn odd_repository(&self, name: &str) -> PathBuf {
         let path = self.init_bare(name);
         self.git_with(&path, &["fast-import", "--quiet"], &odd_history());
@@ -367,7 +369,7 @@ catalog.commit()
         self.git_daemon_at(free_port(), extra)
     }
 
-    /// The same at `port`.
+    /// Serves bare repositories below this folder with stock git daemon at `port`.
     pub fn git_daemon_at(&self, port: u16, extra: &[&str]) -> Server {
         // Not `git daemon`: that is a process above the daemon, and killing it leaves the daemon behind.
         let program = Path::new(&self.git(self.dir.path(), &["--exec-path"])).join("git-daemon");
@@ -397,7 +399,7 @@ catalog.commit()
         Server { child, port }
     }
 
-    /// Everything reachable from all refs, sorted; and the refs with HEAD.
+    /// Returns the refs, and all objects that they reach, sorted.
     pub fn picture(&self, repo: &Path) -> (String, Vec<String>) {
         let refs = self.git(repo, &["for-each-ref", "--format=%(refname) %(objectname) %(*objectname)"]);
         let mut objects: Vec<String> = self
@@ -410,7 +412,7 @@ catalog.commit()
         (refs, objects)
     }
 
-    /// Asserts that what the server gives under `name` is just what `upstream` has.
+    /// Asserts that a clone of `name` from the server has exactly the refs and objects of `upstream`.
     pub fn assert_same(&self, server: &Server, name: &str, upstream: &Path, why: &str) {
         let copy = tempfile::tempdir_in(self.dir.path()).unwrap();
         let target = copy.path().join("copy.git");
@@ -491,14 +493,14 @@ fn odd_history() -> Vec<u8> {
     let side = commit(&mut out, "side", b"s2", &[side], &file(b"s", "100644", b"2"));
     let main = commit(&mut out, "main", b"m", &[octopus], &file(b"m", "100644", b"m"));
     let merged = commit(&mut out, "main", b"merge side", &[main, side], &file(b"s", "100644", b"2"));
-    // A root of its own.
+    // A second root commit.
     commit(&mut out, "orphan", b"another root", &[], &file(b"x", "100644", b"x"));
     write!(out, "tag v1\nfrom :{merged}\ntagger T <t@x> 1650000000 +0000\ndata 3\none\n").unwrap();
     write!(out, "reset refs/heads/caf\u{e9}\nfrom :{main}\n\n").unwrap();
     out
 }
 
-/// A small deterministic generator (xorshift64*), so that a failing run can be made again from its seed.
+/// A small deterministic generator (xorshift64*), so that a failing run can be repeated from its seed.
 pub struct Rng(pub u64);
 
 impl Rng {
@@ -518,7 +520,7 @@ impl Rng {
     }
 }
 
-/// `text` as a pkt-line.
+/// Returns `text` as a pkt-line.
 pub fn pkt(text: &str) -> String {
     format!("{:04x}{text}", text.len() + 4)
 }

@@ -1,4 +1,4 @@
-//! What only GitHub has: search, Apps. And wikis, which are repositories on three forges.
+//! Features that only GitHub has (search, Apps), and wikis, which are repositories on three forges.
 
 use std::process::Command;
 
@@ -74,7 +74,7 @@ fn bitbucket_is_listed_by_the_workspaces_of_its_credentials() {
 #[test]
 fn a_search_gives_all_it_finds_however_much_that_is() {
     let env = Env::new();
-    // 2999 spread over ten years, and three thousand within seconds.
+    // 2999 repositories are spread over ten years, and 3000 were created within seconds.
     let repositories = repositories(1..6000);
     let forge = Forge::new(State { repositories, clone_base: "https://h/".into(), ..State::default() });
     configure(
@@ -102,7 +102,7 @@ fn a_search_gives_all_it_finds_however_much_that_is() {
         "what it gave up is asked in halves: {said}"
     );
     assert_eq!(names(&env).len(), 5999, "each once");
-    // What cannot be had is asked for less; where GitHub is down the next crawl goes on from there.
+    // A search that fails is repeated for half of its range. If GitHub is down, the next crawl resumes there.
     forge.state().broken_searches = 2 * 3;
     assert_eq!(crawl(&env)["listed"], 5999);
     forge.state().broken_searches = 1000;
@@ -110,9 +110,11 @@ fn a_search_gives_all_it_finds_however_much_that_is() {
     forge.state().broken_searches = 0;
     assert_eq!(crawl(&env)["listed"], 5999);
     let asked = forge.state().log.iter().filter(|l| l.contains("/search/")).count();
-    // Sixty pages each, and what it costs to find the seconds in which hundreds were made.
+    // Each crawl needs sixty pages, and searches to find the seconds in which hundreds of repositories were
+    // created.
     assert!(asked < 5 * 220, "{asked} searches in five crawls");
-    // What a search finds no more is asked for by itself, and is not gone for that.
+    // weir requests a repository that the search no longer finds by its id. It is not gone just because the
+    // search does not find it.
     forge.state().repositories.retain(|r| r.id != 7);
     forge.state().repositories.iter_mut().find(|r| r.id == 9).unwrap().owner = "moved";
     let said = crawl(&env);
@@ -151,7 +153,7 @@ fn app() -> (Env, Forge) {
 #[test]
 fn an_app_is_asked_for_tokens_of_its_installations() {
     let (env, forge) = app();
-    // As others write the key.
+    // PKCS #8 is another common format of the key.
     openssl(&env, &["pkcs8", "-topk8", "-nocrypt", "-in", "key.pem", "-out", "pkcs8.pem"]);
     openssl(&env, &["rsa", "-in", "key.pem", "-pubout", "-out", "public.pem"]);
     for (file, more) in [("key.pem", ""), ("pkcs8.pem", "app_installations = [9]\n")] {
@@ -175,7 +177,7 @@ fn an_app_is_asked_for_tokens_of_its_installations() {
     }
 }
 
-/// Checks that what was shown for a token is what the private key of `public.pem` has signed.
+/// Checks that the token in `shown` is signed with the private key of `public.pem`.
 fn is_signed(env: &Env, shown: &str) {
     let word = shown.strip_prefix("Bearer ").unwrap();
     let (text, signature) = word.rsplit_once('.').unwrap();
@@ -192,7 +194,7 @@ fn is_signed(env: &Env, shown: &str) {
 #[test]
 fn an_installation_that_is_gone_says_nothing_of_repositories() {
     let (env, forge) = app();
-    // Others are asked; without any, nothing is gone for that.
+    // weir uses the other installations. Without any, it does not mark repositories as gone.
     let env_of = Env::new();
     let with = |more: &str| {
         format!(
@@ -205,7 +207,7 @@ fn an_installation_that_is_gone_says_nothing_of_repositories() {
     configure(&env_of, "github", &forge, &with("app_installations = [8]\n"));
     assert!(env_of.weir_fails(&["crawl"]).contains("it rejects all tokens"));
     assert_eq!(env_of.weir_json(&["status"])["counts"]["gone"], 0);
-    // What one must not see another may.
+    // Another installation may see a repository that the first must not see.
     forge.state().seen_by = Some((3, 9));
     forge.state().repositories.retain(|r| r.id != 5);
     configure(
@@ -255,7 +257,7 @@ fn clones_show_the_tokens_of_their_forge_and_of_the_installation_at_their_owner(
     };
     let shown = |env: &Env, expected: &str| {
         forge.state().shown.clear();
-        // The fake has nothing to clone.
+        // The fake forge has nothing to clone.
         assert!(env.weir_fails(&["mirror", "--all"]).contains(expected));
         let shown = forge.state().shown.clone();
         shown
@@ -265,7 +267,8 @@ fn clones_show_the_tokens_of_their_forge_and_of_the_installation_at_their_owner(
     };
     configure(&env, "github", &forge, "tokens = [\"one\", \"two\"]");
     crawl(&env);
-    // What one must not see is not there for it: the other may.
+    // To a token that must not see a repository the forge says that there is none. So weir tries the other
+    // token.
     assert_eq!(shown(&env, "failed"), [basic("x-access-token:one"), basic("x-access-token:two")].into());
     configure(&env, "github", &forge, "tokens = [\"one\"]\nclone_with_tokens = false");
     assert_eq!(shown(&env, "a password is required"), [].into());
@@ -293,7 +296,7 @@ fn wikis_are_repositories_beside() {
         };
         assert_eq!(wikis(&env), ["f/even/r10.wiki", "f/odd/r15.wiki", "f/odd/r5.wiki"], "{kind}");
         assert_eq!(env.weir_json(&["show", "f/odd/r5.wiki"])["url"], "https://h/odd/r5.wiki.git", "{kind}");
-        // They go where their repositories go.
+        // A wiki is renamed, and vanishes, with its repository.
         forge.state().repositories.iter_mut().find(|r| r.id == 5).unwrap().name = "renamed".into();
         forge.state().repositories.retain(|r| r.id != 10);
         let said = crawl(&env);
@@ -303,7 +306,8 @@ fn wikis_are_repositories_beside() {
             ["f/even/r10.wiki", "f/odd/r15.wiki", "f/odd/renamed.wiki"],
             "{kind}: gone is not forgotten"
         );
-        // Not wanted any more, they stay all the same; one that is switched off there is gone.
+        // Known wikis stay when the configuration no longer asks for wikis. A wiki that the forge has
+        // switched off is gone.
         configure(&env, kind, &forge, "tokens = [\"secret\"]");
         assert_eq!((crawl(&env)["gone"].as_u64(), wikis(&env).len()), (Some(0), 3), "{kind}");
         forge.state().wikis = false;
@@ -330,7 +334,7 @@ fn people_organisations_and_who_belongs_to_which() {
             "{kind}: {said}"
         );
         let status = |env: &Env| env.weir_json(&["status"])["accounts"][0]["counts"].clone();
-        // One more owns the repositories, and was told of with them.
+        // The owner of the repositories has the id of one of the 230 people.
         let all = serde_json::json!({ "users": 230, "organizations": 3, "memberships": 122 });
         assert_eq!(status(&env), all, "{kind}");
         let of = |env: &Env, login: &str| env.weir_json(&["accounts", login])[0]["organizations"].clone();
@@ -341,7 +345,7 @@ fn people_organisations_and_who_belongs_to_which() {
                 .contains("accounts      f: 230 people, 3 organisations, 122 memberships, listed"),
             "{kind}"
         );
-        // They change, and who is listed no more stays known.
+        // Memberships change. An account that is no longer listed stays known.
         {
             let mut state = forge.state();
             state.organisations[1].1 = vec![7, 9];
@@ -374,7 +378,7 @@ fn people_organisations_and_who_belongs_to_which() {
         );
         assert!(env.weir_fails(&["accounts", "p999"]).contains("no account named 'p999' is known"));
     }
-    // A page that cannot be had is passed over; the next crawl has it.
+    // A page that fails is skipped. The next crawl reads it.
     let env = Env::new();
     let forge = Forge::new(State { people: (1..=250).collect(), broken: vec![100], ..State::default() });
     configure(&env, "github", &forge, "tokens = [\"secret\"]\naccounts = true");
@@ -405,7 +409,7 @@ fn what_is_left_of_a_limit_is_shown_and_a_token_that_is_used_up_is_not_tried() {
         status.contains(": 4321 of 5000 requests left, reset in ") && !status.contains("first"),
         "{status}"
     );
-    // Both are used up with one request each, and that is written down: the next process asks with neither.
+    // One request uses up each of the two tokens, and weir records that. The next process uses neither.
     forge.state().said = Some((5000, 0, now + 3000));
     crawl(&env);
     assert_eq!(env.weir(&["status"]).matches(": 0 of 5000 requests left").count(), 2);
@@ -444,7 +448,7 @@ fn pages_that_have_not_changed_are_not_had_again() {
         "{said}"
     );
     assert_eq!(said["finished"], true);
-    // What has changed is had again, and what is gone is missed.
+    // Pages that have changed are read again, and a repository that vanished is gone.
     forge.state().repositories[40].pushed_at = "2025-01-01T00:00:00Z".into();
     forge.state().repositories.retain(|r| r.id != 499);
     let said = crawl(&env);
@@ -455,7 +459,7 @@ fn pages_that_have_not_changed_are_not_had_again() {
     );
     env.weir(&["rm", "f/odd/r9"]);
     assert_eq!(crawl(&env)["added"], 1, "what was forgotten here is found again");
-    // With other wishes everything is looked through again.
+    // After a change of the configuration, all pages are read again.
     configure(&env, "github", &forge, &format!("{owners}wikis = true"));
     forge.state().wikis = true;
     let said = crawl(&env);
@@ -463,7 +467,7 @@ fn pages_that_have_not_changed_are_not_had_again() {
     assert_eq!(told(&crawl(&env)), (8, 6));
     configure(&env, "github", &forge, &format!("{owners}exclude = [\"*/r7\"]"));
     assert_eq!(told(&crawl(&env)).1, 0);
-    // A limit counts, and an owner more is another listing.
+    // A limit has the same effect, and so has another list of owners.
     configure(&env, "github", &forge, &format!("{owners}limit = 120"));
     assert_eq!((crawl(&env)["wanted"].as_u64(), told(&crawl(&env)).1), (Some(120), 0));
     configure(&env, "github", &forge, owners);
@@ -471,13 +475,13 @@ fn pages_that_have_not_changed_are_not_had_again() {
     configure(&env, "github", &forge, "tokens = [\"secret\"]\nowners = [\"even\", \"odd\"]");
     assert_eq!(told(&crawl(&env)).1, 0);
     assert_eq!(told(&crawl(&env)).1, 6);
-    // An owner who vanished and is back with the same is there again.
+    // An owner vanishes, and comes back with the same repositories.
     let even: Vec<_> = forge.state().repositories.iter().filter(|r| r.owner == "even").cloned().collect();
     forge.state().repositories.retain(|r| r.owner != "even");
     assert_eq!(crawl(&env)["gone"], 300, "with their wikis");
     forge.state().repositories.extend(even);
     assert_eq!(crawl(&env)["back"], 250);
-    // A page that is full stays as it is when there is one more.
+    // A full page does not change when a repository is added. The crawl must find the next page.
     let few = Env::new();
     forge.state().repositories.retain(|r| r.id <= 200);
     configure(&few, "github", &forge, "tokens = [\"secret\"]\nowners = [\"odd\"]");

@@ -1,4 +1,4 @@
-//! Dumps that others have made, imported: all of them, whatever interrupts it.
+//! Imports of dumps from other projects. All rows must arrive, whatever interrupts the import.
 
 use crate::common::{Env, Rng};
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const ROWS: u64 = 60_000;
 
-/// Rows of GHTorrent's `projects`: every tenth is in C, the others in Go, every hundredth deleted.
+/// Returns rows of GHTorrent's `projects`: every tenth is in C, the others in Go, every hundredth is deleted.
 fn projects() -> String {
     let mut text = String::new();
     for n in 1..=ROWS {
@@ -90,7 +90,7 @@ fn filters_dry_runs_standard_input_and_what_is_wrong() {
         assert!(name.starts_with("github.com/o1") && name.ends_with('0'), "{name}");
         assert_eq!(r["url"], format!("https://{name}.git"));
     }
-    // The same dump again is known, and an hour of events by standard input adds to it.
+    // A second import of the same dump adds nothing. An hour of events from standard input adds repositories.
     assert_eq!(import(&env, &["ghtorrent", dump])["rows"], 0);
     assert_eq!(import(&env, &["ghtorrent", "--again", dump])["known"], added);
     std::fs::write(env.pool().join("weir.toml"), "").unwrap();
@@ -121,7 +121,7 @@ fn filters_dry_runs_standard_input_and_what_is_wrong() {
 fn a_crawld_moves_over() {
     let server = crate::common::postgres::Server::start(&["fsync=off"]);
     let url = server.schema("crawld");
-    // db/create_schema.sql, as far as it is read.
+    // The part of crawld's db/create_schema.sql that weir reads.
     server.sql(
         "SET search_path = crawld;
          CREATE TABLE repositories (id SERIAL PRIMARY KEY, name VARCHAR NOT NULL,
@@ -151,7 +151,7 @@ fn a_crawld_moves_over() {
     assert_eq!((said["added"].as_u64(), said["finished"].as_bool()), (Some(25_000), Some(true)), "{said}");
     assert_eq!(env.weir_json(&["show", "github.com/o/r7"])["url"], "https://github.com/o/r7.git");
     assert_eq!(import(&env, &["crawld", &url])["rows"], 0, "imported before");
-    // Not as if there were no more, when it breaks off.
+    // An import that breaks off must not look like one that is complete.
     server.sql("ALTER TABLE crawld.gh_repositories ALTER pushed_at TYPE VARCHAR USING 'soon'");
     assert!(env.weir_fails(&["import", "crawld", "--again", &url]).contains("to_char"));
     assert!(env.weir_fails(&["import", "crawld", "config.json"]).contains("postgres://"));

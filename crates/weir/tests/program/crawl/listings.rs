@@ -1,4 +1,5 @@
-//! Crawls of a forge on loopback: what is listed is what there is, whatever happens meanwhile.
+//! Crawls of a forge on loopback. The catalog must get exactly the repositories of the forge, whatever
+//! happens meanwhile.
 
 use crate::common::Env;
 use crate::common::forge::{Forge, Listed, State};
@@ -25,7 +26,7 @@ fn configure(env: &Env, kind: &str, forge: &Forge, more: &str) {
     std::fs::write(env.pool().join("weir.toml"), text).unwrap();
 }
 
-/// Names and upstreams in the catalog.
+/// Returns the names and upstreams in the catalog.
 fn known(env: &Env) -> BTreeMap<String, String> {
     let list = env.weir_json(&["ls"]);
     let text = |v: &serde_json::Value| v.as_str().unwrap().to_owned();
@@ -64,7 +65,7 @@ fn all_of_it_with_few_requests_through_every_api() {
         let requests = said["requests"].as_u64().unwrap();
         assert!(requests <= if kind == "github" { 450 / 40 } else { 12 }, "{kind}: {requests} requests");
         assert_eq!(crawl(&env)["known"], 450, "{kind}: nothing new the second time");
-        // What is not wanted is not there.
+        // A crawl adds only repositories that the filters admit.
         configure(
             &env,
             kind,
@@ -116,7 +117,7 @@ fn what_one_owner_or_page_says_stays_with_it() {
     assert_eq!(said["skipped_pages"], 7, "{said}");
     let status = env.weir(&["status"]);
     assert!(status.contains("7 failed pages"), "{status}");
-    // Once it may be seen it is no trouble any more.
+    // Once the pages can be read, they no longer count as failed.
     forge.state().answers.clear();
     crawl(&env);
     assert!(!env.weir(&["status"]).contains("failed pages"));
@@ -135,7 +136,7 @@ fn what_is_not_known_is_not_let_in() {
     let said = env.weir(&["crawl"]);
     assert!(said.contains("450 skipped (the forge does not say its stars)"), "{said}");
     assert_eq!(env.weir_json(&["ls"]), serde_json::json!([]));
-    // With a token it says.
+    // With a token the forge reports the stars.
     configure(&env, "github", &forge, &format!("{filter}\ntokens = ['secret']"));
     assert_eq!(crawl(&env)["added"], 447);
 }
@@ -163,12 +164,12 @@ fn bitbucket_gerrit_and_sourcehut() {
             _ => ("f/~odd/r7", "~odd/r7"),
         };
         assert_eq!((name.as_str(), url.as_str()), (expected.0, format!("{base}/{}", expected.1).as_str()));
-        // Renamed ones are the same, where there is an id; vanished ones are gone.
+        // Where the forge has ids, a renamed repository stays the same. A repository that vanishes is gone.
         {
             let mut state = forge.state();
             state.repositories[6].name = "renamed".into();
             state.repositories.remove(100);
-            // As Gerrit gives them: by their names.
+            // Gerrit lists repositories by name.
             state
                 .repositories
                 .sort_by_key(|r| if id_is_name { (r.owner, r.name.clone()) } else { ("", String::new()) });
@@ -225,7 +226,7 @@ fn indexes_of_a_real_cgit_and_a_real_gitweb() {
             other.weir(&["ls-tree", "f/sub/e", "main"]).lines().count(),
             env.git(&env.path("tree/sub/e.git"), &["ls-tree", "main"]).lines().count()
         );
-        // One vanishes; an index that cannot be had is no empty one.
+        // One repository vanishes. An index that cannot be read does not count as empty.
         std::fs::rename(env.path("tree/z.git"), env.path("moved.git")).unwrap();
         let said = crawl(&other);
         assert_eq!((said["gone"].as_u64(), said["known"].as_u64()), (Some(1), Some(4)), "{kind}: {said}");
@@ -277,7 +278,7 @@ fn pages_that_fail_are_skipped_and_had_later() {
             "{kind}: {said}"
         );
         assert_eq!(known(&env), expected(&forge), "{kind}");
-        // A forge that is down is not passed over.
+        // If the forge is down, the crawl fails. It does not skip all pages.
         forge.state().broken = (0..5000).collect();
         let error = env.weir_fails(&["crawl"]);
         assert!(
@@ -309,7 +310,8 @@ fn renamed_moved_vanished_and_back() {
             .collect()
     };
     let before = paths();
-    // The first gets the third's name, which is transferred; the second vanishes, and comes back.
+    // The third repository moves to another owner, and the first takes its name. The second vanishes, and
+    // comes back.
     std::fs::rename(env.path("odd/r3.git"), env.path("even/r3.git")).unwrap();
     std::fs::rename(env.path("odd/r1.git"), env.path("odd/r3.git")).unwrap();
     {
@@ -356,7 +358,7 @@ fn only_a_purge_deletes_and_never_too_much() {
     crawl(&env);
     env.weir(&["mirror"]);
     env.let_pass(2);
-    // One vanishes from the forge, one that nobody lists from its host.
+    // One repository vanishes from the forge, and one that no forge lists vanishes from its host.
     forge.state().repositories.remove(0);
     std::fs::rename(env.path("alone.git"), env.path("moved.git")).unwrap();
     crawl(&env);
@@ -439,7 +441,7 @@ fn folders_and_manifests() {
     assert_eq!(known(&env).keys().collect::<Vec<_>>(), ["tree/a", "tree/b/c"]);
     env.weir(&["mirror"]);
     env.weir(&["fsck"]);
-    // Paused ones are left alone, unless they are asked for by name.
+    // Paused repositories are not visited, unless the command names them.
     env.weir(&["pause", "tree/*"]);
     assert!(
         env.weir(&["mirror", "--all"]).starts_with("0 updated, 0 unchanged")
@@ -447,7 +449,7 @@ fn folders_and_manifests() {
     );
     assert_eq!(env.weir(&["resume", "tree/a", "tree/*"]).trim(), "2 resumed");
     assert!(env.weir(&["mirror", "--all"]).starts_with("0 updated, 2 unchanged"));
-    // What is here can be mirrored from here, by grokmirror or by weir.
+    // A manifest lets grokmirror or another weir mirror this pool.
     let said = env.weir(&["manifest", env.path("manifest.js").to_str().unwrap()]);
     assert!(said.starts_with("2 repositories"), "{said}");
     env.weir(&["manifest", env.path("manifest.js.gz").to_str().unwrap(), "tree/b/*"]);

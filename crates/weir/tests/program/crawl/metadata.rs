@@ -1,4 +1,4 @@
-//! Issues, pull requests and releases as forges tell of them, in archives: all of it, whatever changes
+//! Issues, pull requests and releases of forges, in archives. All of them must arrive, whatever changes
 //! meanwhile.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ fn item<'a>(around: &'a mut Around, stream: &'static str, id: u64) -> &'a mut Va
     around.lists.get_mut(stream).unwrap().iter_mut().find(|item| item["id"] == id).unwrap()
 }
 
-/// 350 issues, of which 120 changed in one second, and as much of everything else as takes pages.
+/// Returns 350 issues, of which 120 changed in the same second, and several pages of everything else.
 fn around() -> Around {
     let one = |id: u64, at: u64| {
         json!({ "id": id, "iid": id, "number": id, "title": format!("item {id}"),
@@ -46,7 +46,7 @@ fn around() -> Around {
     Around { lists, ..Around::default() }
 }
 
-/// A mirror of a repository of a forge of that kind.
+/// Returns a pool that mirrors a repository of a forge of `kind`, the forge, and the git server.
 fn mirrored(kind: &str, more: &str) -> (Env, Forge, crate::common::Server) {
     let env = Env::new();
     env.odd_repository("o/r1.git");
@@ -114,9 +114,9 @@ fn all_of_it_and_then_what_is_new() {
     }
 }
 
-/// Checks that all of it is here after two looks, though some of it changes during the first.
+/// Checks that all metadata is here after two looks, though some of it changes during the first.
 fn all_is_found_whatever_changes_meanwhile(kind: &str, env: &Env, forge: &Forge) {
-    // While pages are turned an issue that was had changes, and a comment is made.
+    // While weir reads the pages, an issue changes, and a new issue appears.
     let change: fn(&mut Around) = |around| {
         item(around, "issues", 7)["title"] = json!("changed meanwhile");
         item(around, "issues", 7)["updated_at"] = json!(time(900));
@@ -164,7 +164,7 @@ fn what_is_new_is_added(kind: &str, env: &Env, forge: &Forge) {
         (item(around, "pulls", 2003)["title"], item(around, "pulls", 2003)["updated_at"]) =
             (json!("new"), json!(time(1001)));
         let releases = around.lists.get_mut("releases").unwrap();
-        // That a file was had is no news; that a release is gone is no reason to forget it.
+        // A new count of downloads is no news. A release that is gone upstream is kept.
         releases[1]["assets"][0]["download_count"] = json!(77);
         releases.remove(0);
         releases.push(json!({ "tag_name": "v4" }));
@@ -175,7 +175,7 @@ fn what_is_new_is_added(kind: &str, env: &Env, forge: &Forge) {
     assert_eq!(lines(env, "releases").len(), 4, "{kind}");
 }
 
-/// Checks that what was found is there as ordinary files, and after the archive was written anew.
+/// Checks that the metadata is there after a compaction, and as ordinary files.
 fn it_is_there_as_ordinary_files(kind: &str, env: &Env, forge: &Forge) {
     env.weir(&["compact", "f/o/r1"]);
     assert_eq!(lines(env, "issues"), expected(forge, "issues"), "{kind}");
@@ -230,8 +230,8 @@ fn what_fails_is_told_and_costs_only_itself() {
         "{said}"
     );
     assert_eq!(env.weir_json(&["status"])["metadata"]["failing"], 0);
-    // There is an end to how far some lists can be turned: that is no failure, and not where the next look
-    // begins.
+    // Some forges serve only the first pages of a list. That is no failure, and the next look begins at the
+    // first page again.
     forge.state().around.pages_max = Some(1);
     forge.state().around.lists.get_mut("labels").unwrap().insert(0, json!({ "id": 999, "name": "first" }));
     for _ in 0..2 {
@@ -240,11 +240,11 @@ fn what_fails_is_told_and_costs_only_itself() {
     }
     assert!(lines(&env, "labels").contains_key("999"));
     forge.state().around.pages_max = None;
-    // All of it forbidden is a failure.
+    // If the forge forbids all lists, the look fails.
     forge.state().around.broken = STREAMS.iter().map(|stream| (*stream, "403 Forbidden")).collect();
     assert!(!update_fails(&env)["error"].is_null());
     forge.state().around.broken.clear();
-    // Turned off where all have it.
+    // Metadata is turned off for one repository of a forge that has it turned on.
     let text = std::fs::read_to_string(env.pool().join("weir.toml")).unwrap();
     std::fs::write(
         env.pool().join("weir.toml"),
@@ -295,14 +295,15 @@ fn clocks_that_are_wrong_hide_nothing() {
             (new["id"], new["updated_at"]) = (json!(id), json!(at));
             state.around.lists.get_mut(stream).unwrap().push(new);
         };
-        // Seen late, with times before the latest that was seen; and one of the far future.
+        // Items that appear late: their times are not after the latest time seen. One item has a time in the
+        // far future.
         for (stream, id, latest) in [("issues", 5000, 350), ("pulls", 6000, 669)] {
             add(stream, id, &time(latest - 5));
             add(stream, id + 1, &time(latest));
             add(stream, id + 2, "2099-01-01T00:00:00Z");
         }
         assert_eq!(update(&env)["added"], json!({ "issues": 3, "pulls": 3 }), "{kind}");
-        // What is of today comes before that one, and is not old for it.
+        // Items of today have earlier times than that item, but they are new all the same.
         let today = std::process::Command::new("date")
             .args(["-u", "+%Y-%m-%dT%H:%M:%SZ", "-d", "5 minutes ago"])
             .output()
