@@ -8,7 +8,7 @@ use serde_json::json;
 use weir_ground::FileError;
 use weir_mirror::WorkFolder;
 use weir_pool::InRepo;
-use weir_repo::{Repo, Sharing, Takes, export_bundle, export_directory, write_anew};
+use weir_repo::{ExportReport, Repo, Sharing, Takes, export_bundle, export_directory, write_anew};
 
 use crate::cli::{ExportFormat, Global};
 use crate::error::{Error, Result};
@@ -45,9 +45,14 @@ pub(crate) fn export(
             .in_repo(&r.name)?;
         repo = Repo::open_archive(&path).in_repo(&r.name)?;
     }
+    // Archives are mapped: errors of the system are of what is written.
+    let exported = |written: weir_repo::Result<ExportReport>| match written {
+        Err(weir_repo::Error::Io(e)) => Err(Error::File(fail(e))),
+        written => Ok(written.in_repo(&r.name)?.bytes),
+    };
     let bytes = match format {
-        ExportFormat::Directory => export_directory(&repo, target).in_repo(&r.name)?.bytes,
-        ExportFormat::Bundle => export_bundle(&repo, target).in_repo(&r.name)?.bytes,
+        ExportFormat::Directory => exported(export_directory(&repo, target))?,
+        ExportFormat::Bundle => exported(export_bundle(&repo, target))?,
         ExportFormat::Tar => {
             let archive = repo.archive().ok_or_else(|| weir_pool::Error::NotMirrored(r.name.clone()))?;
             let mut file = File::create(target).map_err(fail)?;

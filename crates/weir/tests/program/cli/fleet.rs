@@ -91,13 +91,19 @@ fn the_mirror_loop_goes_on_when_the_catalog_is_back() {
     let env = Env::over(&postgres.schema("pool"));
     let port = crate::common::free_port();
     let address = format!("127.0.0.1:{port}");
-    let first = env.odd_repository("first.git");
-    env.weir(&["add", "--name", "first", first.to_str().unwrap()]);
-    let log = std::fs::File::create(env.path("log")).unwrap();
-    let mut child = env.weir_command(&["mirror", "--watch", "--quiet"]).stderr(log).spawn().unwrap();
-    wait_for_mirrored(&env, 1, &mut child);
+    // Each loop has mirrored a repository before the catalog goes away.
+    let add = |name: &str| {
+        let upstream = env.odd_repository(&format!("{name}.git"));
+        env.weir(&["add", "--name", name, upstream.to_str().unwrap()]);
+    };
+    add("first");
     let watch_some = ["-q", "mirror", "--watch", "first"];
     let mut by_pattern = env.weir_command(&watch_some).stderr(Stdio::null()).spawn().unwrap();
+    wait_for_mirrored(&env, 1, &mut by_pattern);
+    add("second");
+    let log = std::fs::File::create(env.path("log")).unwrap();
+    let mut child = env.weir_command(&["mirror", "--watch", "--quiet"]).stderr(log).spawn().unwrap();
+    wait_for_mirrored(&env, 2, &mut child);
     let mut serving = env.weir_command(&["serve", "--git", &address]).stderr(Stdio::null()).spawn().unwrap();
     wait_for_port(port);
     postgres.stop();
@@ -105,7 +111,7 @@ fn the_mirror_loop_goes_on_when_the_catalog_is_back() {
     wait_until(|| "the loop does not notice that the catalog is away".to_owned(), || !log().is_empty());
     postgres.go_on();
     let _daemon = upstreams(&env);
-    wait_for_mirrored(&env, COUNT + 1, &mut child);
+    wait_for_mirrored(&env, COUNT + 2, &mut child);
     assert!(by_pattern.try_wait().unwrap().is_none(), "the loop with a pattern has ended");
     for child in [&mut child, &mut by_pattern, &mut serving] {
         let _ = std::process::Command::new("kill").arg(child.id().to_string()).status();

@@ -100,6 +100,8 @@ fn six_readers_agree() {
     assert_eq!(refs(&env.path("live-tar")), refs(&upstream));
     // The other export formats.
     env.weir(&["export", "u", "u.bundle"]);
+    let said = env.weir_fails(&["export", "u", "nosuch/u.bundle"]);
+    assert!(said.contains("cannot write 'nosuch/u.bundle'"), "{said}");
     env.git(env.dir.path(), &["clone", "-q", "--mirror", "u.bundle", "from-bundle.git"]);
     assert_eq!(env.picture(&env.path("from-bundle.git")).0, refs_in_picture(&env, &upstream));
     env.weir(&["export", "u", "bare.git"]);
