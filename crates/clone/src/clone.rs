@@ -67,7 +67,7 @@ pub fn clone(options: &CloneOptions<'_>) -> Result<CloneOutcome> {
     let target = Target::new(&options.directory.map_or_else(default, Path::to_owned), options.is_bare)?;
     let archive = (url.scheme == Scheme::Local).then(|| url.local_path()).filter(|path| path.is_file());
     let (description, bytes) = match &archive {
-        Some(path) => from_archive(path, &target)?,
+        Some(path) => from_archive(path, &target).inspect_err(|_| target.discard())?,
         None => {
             let fail = |source| Error::Upstream { url: url.to_string(), source };
             let mut files = HttpFiles::new(url, options.transport).map_err(fail)?;

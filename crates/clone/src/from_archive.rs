@@ -25,6 +25,9 @@ pub(crate) fn from_archive(path: &Path, target: &Target) -> Result<(Description,
         if !written.insert(name) {
             continue;
         }
+        if !pack.crcs_match().map_err(Error::repo(&path.display().to_string()))? {
+            return Err(Error::Damaged(format!("{}: an entry is not what its checksum says", pack.name())));
+        }
         objects += pack.index().count();
         for (suffix, region) in [("pack", pack.data()), ("idx", pack.index().data())] {
             let path = packs.join(format!("{name}.{suffix}"));

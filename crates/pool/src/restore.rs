@@ -9,7 +9,7 @@ use weir_catalog::clock::now;
 use weir_catalog::{Catalog, NewRepository, Repository};
 use weir_git::Oid;
 use weir_ground::{Epoch, printable};
-use weir_repo::{ArchiveRepo, NewState, Refs, Repo, Sharing, StateKind, Takes, write_anew};
+use weir_repo::{ArchiveRepo, NewState, Refs, Repo, Sharing, StateKind, Takes, UpdateReport, write_anew};
 
 use crate::error::{Error, InRepo, Result};
 use crate::files::SUFFIX;
@@ -66,21 +66,12 @@ pub fn restore(
             target
         }
     };
-    let mut archive = ArchiveRepo::open(&target).in_repo(&r.name)?;
-    if name.is_some() {
-        archive.goes_on_alone(now()).in_repo(&r.name)?;
-    }
-    let here = archive.repo().in_repo(&r.name)?;
-    check_all_there(r, here.as_deref(), seq, &refs)?;
-    let shallow = here.as_ref().map_or_else(|| Ok(Vec::new()), |here| cut_still(here)).in_repo(&r.name)?;
-    let restored = NewState {
-        refs: Cow::Borrowed(&refs),
-        shallow: &shallow,
-        time: now(),
-        epoch: Epoch::NONE,
-        kind: StateKind::Restored,
-    };
-    let report = archive.commit(None, restored).in_repo(&r.name)?;
+    let report = set_back(r, seq, &refs, &target, name.is_some()).inspect_err(|_| {
+        if name.is_some() {
+            // A copy that is not what it should be is registered by no 'weir adopt'.
+            let _ = std::fs::remove_file(&target);
+        }
+    })?;
     let shown = name.unwrap_or(&r.name);
     if shown != r.name {
         let copy =
@@ -90,6 +81,25 @@ pub fn restore(
     let epoch = weir_repo::epoch_of(&target).in_repo(&r.name)?;
     catalog.pin(shown, end_of(&report), refs.list().len() as u64, epoch)?;
     Ok(Restored { name: shown.to_owned(), seq: report.seq })
+}
+
+/// Commits `refs`, those of state `seq` of `r`, to the archive at `target`, which may be a copy of it.
+fn set_back(r: &Repository, seq: u64, refs: &Refs, target: &Path, is_copy: bool) -> Result<UpdateReport> {
+    let mut archive = ArchiveRepo::open(target).in_repo(&r.name)?;
+    if is_copy {
+        archive.goes_on_alone(now()).in_repo(&r.name)?;
+    }
+    let here = archive.repo().in_repo(&r.name)?;
+    check_all_there(r, here.as_deref(), seq, refs)?;
+    let shallow = here.as_ref().map_or_else(|| Ok(Vec::new()), |here| cut_still(here)).in_repo(&r.name)?;
+    let restored = NewState {
+        refs: Cow::Borrowed(refs),
+        shallow: &shallow,
+        time: now(),
+        epoch: Epoch::NONE,
+        kind: StateKind::Restored,
+    };
+    archive.commit(None, restored).in_repo(&r.name)
 }
 
 /// Refuses to restore a state that the archive no longer holds completely: a new clone may have replaced it.

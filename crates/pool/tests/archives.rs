@@ -156,6 +156,20 @@ fn a_repository_is_set_back_and_copied() {
 }
 
 #[test]
+fn a_copy_of_a_damaged_state_leaves_no_archive() {
+    let (mut stage, store) = mirrored(&["r"]);
+    let r = stage.get("r");
+    let path = store.archive_path(&r);
+    let mut data = fs::read(&path).unwrap();
+    let pack = data.windows(4).position(|w| w == b"PACK").unwrap();
+    data[pack + 14..pack + 40].fill(0x55);
+    fs::write(&path, data).unwrap();
+    let first = r.seq.unwrap().unsigned_abs();
+    refused(weir_pool::restore(&mut stage.catalog, &store, &r, first, Some("copy")));
+    assert!(!store.path.join("copy.tar").exists());
+}
+
+#[test]
 fn a_purge_deletes_what_is_gone_and_never_too_much() {
     let (mut stage, store) = mirrored(&["a", "b", "c", "d"]);
     let now = stage.clock.now();

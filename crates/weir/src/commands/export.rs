@@ -45,6 +45,15 @@ pub(crate) fn export(
             .in_repo(&r.name)?;
         repo = Repo::open_archive(&path).in_repo(&r.name)?;
     }
+    for pack in repo.objects().packs() {
+        if !pack.crcs_match().in_repo(&r.name)? {
+            let name = &r.name;
+            return Err(Error::Message(format!(
+                "the archive of '{name}' is damaged ({}): run 'weir fsck --repair {name}' first",
+                pack.name()
+            )));
+        }
+    }
     // Archives are mapped: errors of the system are of what is written.
     let exported = |written: weir_repo::Result<ExportReport>| match written {
         Err(weir_repo::Error::Io(e)) => Err(Error::File(fail(e))),
@@ -52,13 +61,15 @@ pub(crate) fn export(
     };
     let bytes = match format {
         ExportFormat::Directory => exported(export_directory(&repo, target))?,
-        ExportFormat::Bundle => exported(export_bundle(&repo, target))?,
+        ExportFormat::Bundle => write_whole(target, &mut |path| exported(export_bundle(&repo, path)))?,
         ExportFormat::Tar => {
             let archive = repo.archive().ok_or_else(|| weir_pool::Error::NotMirrored(r.name.clone()))?;
-            let mut file = File::create(target).map_err(fail)?;
-            let bytes = weir_archive::write_sealed(archive, &mut file).map_err(fail)?;
-            file.sync_all().map_err(fail)?;
-            bytes
+            write_whole(target, &mut |path| {
+                let mut file = File::create(path).map_err(fail)?;
+                let bytes = weir_archive::write_sealed(archive, &mut file).map_err(fail)?;
+                file.sync_all().map_err(fail)?;
+                Ok(bytes)
+            })?
         }
     };
     if global.json {
@@ -67,4 +78,20 @@ pub(crate) fn export(
         writeln!(output::stdout(), "{}: {} written to {}", r.name, output::bytes(bytes), target.display())?;
     }
     Ok(())
+}
+
+/// Calls `write` with a path beside `target`, and gives the new file the name `target` once it is whole.
+/// Until then an older file stays. A device is written to directly.
+fn write_whole(target: &Path, write: &mut dyn FnMut(&Path) -> Result<u64>) -> Result<u64> {
+    if target.exists() && !target.is_file() {
+        return write(target);
+    }
+    let fail = FileError::on("write", target);
+    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut new = tempfile::Builder::new();
+    new.prefix(".").suffix(".weir-tmp").permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let new = new.tempfile_in(folder).map_err(fail)?;
+    let bytes = write(new.path())?;
+    new.persist(target).map_err(|e| fail(e.error))?;
+    Ok(bytes)
 }

@@ -100,6 +100,23 @@ fn six_readers_agree() {
     assert_eq!(refs(&env.path("live-tar")), refs(&upstream));
     // The other export formats.
     env.weir(&["export", "u", "u.bundle"]);
+    // An older bundle stays until the new one is whole; none is made of damaged data.
+    let before = std::fs::read(env.path("u.bundle")).unwrap();
+    let archive = env.pool().join("store/u.tar");
+    let whole = std::fs::read(&archive).unwrap();
+    let mut flipped = whole.clone();
+    let pack = whole.windows(4).position(|w| w == b"PACK").unwrap();
+    flipped[pack + 20] ^= 1;
+    std::fs::write(&archive, flipped).unwrap();
+    for target in ["u.bundle", "new.tar", "new.git"] {
+        assert!(env.weir_fails(&["export", "u", target]).contains("is damaged"), "{target}");
+        assert_eq!(env.path(target).exists(), target == "u.bundle");
+    }
+    let from = archive.to_str().unwrap();
+    assert!(env.weir_fails(&["clone", from, "new"]).contains("is damaged"));
+    assert!(!env.path("new/.git").exists());
+    std::fs::write(&archive, whole).unwrap();
+    assert_eq!(std::fs::read(env.path("u.bundle")).unwrap(), before);
     let said = env.weir_fails(&["export", "u", "nosuch/u.bundle"]);
     assert!(said.contains("cannot write 'nosuch/u.bundle'"), "{said}");
     env.git(env.dir.path(), &["clone", "-q", "--mirror", "u.bundle", "from-bundle.git"]);
