@@ -11,14 +11,13 @@ pub(crate) fn stop_on_signal(stop: &Stop) -> Result<tokio::sync::watch::Receiver
     let stop = stop.clone();
     let (told, asked) = tokio::sync::watch::channel(false);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    // Before this function returns: a signal without a handler would end the process.
+    let (mut interrupt, mut terminate) = runtime.block_on(async {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok::<_, std::io::Error>((signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?))
+    })?;
     spawn("signals", move || {
         runtime.block_on(async {
-            use tokio::signal::unix::{SignalKind, signal};
-            let (Ok(mut interrupt), Ok(mut terminate)) =
-                (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-            else {
-                return;
-            };
             loop {
                 tokio::select! {
                     _ = interrupt.recv() => {}

@@ -294,7 +294,8 @@ fn a_service_manager_is_told_who_serves() {
     let ready = told();
     let pid = ready.strip_prefix("MAINPID=").and_then(|rest| rest.strip_suffix("\nREADY=1")).unwrap();
     assert_ne!(pid, server.id().to_string());
-    assert!(server.wait().unwrap().success());
+    let status = server.wait().unwrap();
+    assert!(status.success(), "{status}");
     signal(pid, "-TERM");
 }
 
