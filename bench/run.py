@@ -741,31 +741,16 @@ def doors(large):
         return json.loads(run(BENCH, kind, address, path, "16", str(n)))
 
     n = 50 if SMOKE else 5000
-    a, b = (
-        clones("sink", f"127.0.0.1:{ours.port}", "/small", n),
-        clones("sink", f"127.0.0.1:{theirs.port}", "/small.git", n // 10),
-    )
-    row(
-        "clones of a small repository a second, git://",
-        a["clones_per_s"],
-        b["clones_per_s"],
-        "20 times",
-        "higher",
-        "/s",
-    )
-    c, d = (
-        clones("http", f"127.0.0.1:{http}", "/small", n),
-        clones("http", f"127.0.0.1:{nginx.port}", "/small.git", n // 10),
-    )
-    row(
-        "the same, HTTP; peer is http-backend",
-        c["clones_per_s"],
-        d["clones_per_s"],
-        "20 times",
-        "higher",
-        "/s",
-    )
-    print(f"| failed of these | {a['failed'] + c['failed']} | {b['failed'] + d['failed']} | | 0 |")
+    failed = [0, 0]
+    for title, kind, our_port, their_port in (
+        ("clones of a small repository a second, git://", "sink", ours.port, theirs.port),
+        ("the same, HTTP; peer is http-backend", "http", http, nginx.port),
+    ):
+        a = clones(kind, f"127.0.0.1:{our_port}", "/small", n)
+        b = clones(kind, f"127.0.0.1:{their_port}", "/small.git", n // 10)
+        row(title, a["clones_per_s"], b["clones_per_s"], "20 times", "higher", "/s")
+        failed = [failed[0] + a["failed"], failed[1] + b["failed"]]
+    print(f"| failed of these | {failed[0]} | {failed[1]} | | 0 |")
     # A static file as long as the answer.
     static, p = tempfile.mkdtemp(dir=work), port()
     os.chmod(static, 0o755)

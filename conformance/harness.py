@@ -1,4 +1,4 @@
-"""What the conformance scripts with troubles share: checks, pools of weir, loopback servers, PostgreSQL."""
+"""Shared by the conformance scripts with troubles: checks, pools of weir, loopback servers, PostgreSQL."""
 
 import glob
 import json

@@ -29,7 +29,7 @@ with those that nothing reaches, may differ: the script counts how often, and wh
 WEIR_SEED is the seed of the first state; the others follow. WEIR_WITHOUT_DEEPEN=1 leaves out --deepen.
 WEIR_JOBS states run at a time. The script prints each difference with a shell script that reproduces it, by
 means of `states.py serve FOLDER` (the servers) and `states.py upstream SEED STEP FOLDER` (the upstream after
-so many changes). Exits with 1 if it found any difference.
+STEP changes). It exits with 1 if it found a difference.
 """
 
 import collections

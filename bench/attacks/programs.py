@@ -104,22 +104,27 @@ def request_for_sizes(attack):
     return wire.command("object-info", "size", *(f"oid {oid}" for oid in attack.given["oids"]))
 
 
+def start_shell(repository, request):
+    """Starts `weir shell` for a repository and sends it a request. Returns the process."""
+    child = subprocess.Popen(
+        [stage.WEIR, "--pool", stage.pool, "shell", "-c", f"git-upload-pack '{repository}'"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "GIT_PROTOCOL": "version=2"},
+    )
+    child.stdin.write(request)
+    child.stdin.flush()
+    return child
+
+
 def shell_sizes(attack):
     """Finding 20: `object-info` as in 1 over `weir shell`; half of those who ask hang up."""
     request, started = request_for_sizes(attack), []
-    args = [stage.WEIR, "--pool", stage.pool, "shell", "-c", "git-upload-pack 'rewritten'"]
     while attack.goes_on() and len(started) < STARTED_MAX:
         for n in range(4):
             with attack.tolerant():
-                child = subprocess.Popen(
-                    args,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.DEVNULL,
-                    env={**os.environ, "GIT_PROTOCOL": "version=2"},
-                )
-                child.stdin.write(request)
-                child.stdin.flush()
+                child = start_shell("rewritten", request)
                 if n % 2:
                     child.stdin.close()
                     child.stdout.close()
@@ -135,19 +140,10 @@ def shell_slow(attack):
     request = wire.command(
         "fetch", f"want {attack.given['blobs']}", "filter blob:limit=100m", "ofs-delta", "done"
     )
-    args = [stage.WEIR, "--pool", stage.pool, "shell", "-c", "git-upload-pack 'blobs'"]
     started = []
     while attack.goes_on() and len(started) < 50:
         with attack.tolerant():
-            child = subprocess.Popen(
-                args,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env={**os.environ, "GIT_PROTOCOL": "version=2"},
-            )
-            child.stdin.write(request)
-            child.stdin.flush()
+            child = start_shell("blobs", request)
             started.append(child)
         attack.pause(0.1)
     attack.rest()

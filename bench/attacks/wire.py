@@ -1,4 +1,4 @@
-"""What attackers send: pkt-lines, HTTP requests, and enough of HTTP/2 (RFC 9113) to ask and not to read."""
+"""Messages of attackers: pkt-lines, HTTP requests, and enough of HTTP/2 (RFC 9113) to ask and not to read."""
 
 import gzip
 import socket

@@ -1,4 +1,4 @@
-"""What all tables share: commands, an upstream, weir's servers and git's own, and the text of a cell."""
+"""Shared by all tables: commands, an upstream, weir's servers and git's own, and the text of a cell."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ HOME = os.path.expanduser("~")
 
 
 class Skipped(Exception):
-    """What a row needs cannot be had here."""
+    """This machine lacks something that a row needs."""
 
 
 def run(*command, **more):

@@ -1,4 +1,4 @@
-"""What stock git does with a fresh weir and with git's own server: both must leave the same behind."""
+"""Runs stock git against a fresh weir and against git's own server: both must leave the same state."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""What the scripts of this folder share: programs to run, repositories in two states, places for servers."""
+"""Shared by the scripts of this folder: programs to run, repositories in two states, places for servers."""
 
 import dataclasses
 import os
@@ -18,7 +18,7 @@ CACHE = os.path.join(ROOT, "target", "clients", "cache")
 
 
 class Unavailable(Exception):
-    """What a server needs cannot be had here; the words say what."""
+    """This machine lacks something that a server needs; the message names it."""
 
 
 def run(*command, **more):
