@@ -191,16 +191,11 @@ impl<S: CrawlSource> Rounds<'_, S> {
         let mut progress = CrawlProgress { finished: true, ..CrawlProgress::default() };
         let mut listed = Ok(());
         if !only_accounts {
-            let crawled = self.crawl(source, &mut |crawl| {
-                crawl.run(catalog, forge.as_mut(), &mut |progress| {
-                    self.goes_on(tell(&name, RoundEvent::Page(progress)))
-                })
-            });
-            match crawled {
+            match self.list_repositories(catalog, source, forge.as_mut(), tell) {
                 Ok(crawled) => progress = crawled,
                 Err(e) => {
                     tell(&name, RoundEvent::Ended).map_err(RoundError::Other)?;
-                    return Err(e.into());
+                    return Err(e);
                 }
             }
         }
@@ -214,10 +209,16 @@ impl<S: CrawlSource> Rounds<'_, S> {
         listed
     }
 
-    /// Calls `run` with the crawl that `source` describes.
-    fn crawl<T>(&self, source: &S, run: &mut dyn FnMut(&Crawl<'_>) -> T) -> T {
-        run(&Crawl {
-            name: &source.name(),
+    fn list_repositories(
+        &self,
+        catalog: &mut Catalog,
+        source: &S,
+        forge: &mut dyn Forge,
+        tell: &mut TellRound<'_>,
+    ) -> Result<CrawlProgress, RoundError> {
+        let name = source.name();
+        let crawl = Crawl {
+            name: &name,
             scope: &source.scope(),
             filter: &source.filter(),
             name_of: &|listed| source.name_of(listed),
@@ -226,7 +227,14 @@ impl<S: CrawlSource> Rounds<'_, S> {
             limit: source.limit(),
             gone_s: self.gone_s,
             now: self.now,
-        })
+        };
+        let mut told = Ok(());
+        let crawled = crawl.run(catalog, forge, &mut |progress| {
+            told = tell(&name, RoundEvent::Page(progress));
+            told.is_ok() && !self.stop.is_stopped()
+        });
+        told.map_err(RoundError::Other)?;
+        Ok(crawled?)
     }
 
     fn list_accounts(
@@ -238,20 +246,19 @@ impl<S: CrawlSource> Rounds<'_, S> {
         tell: &mut TellRound<'_>,
     ) -> Result<(), RoundError> {
         let name = source.name();
-        let observe =
-            &mut |accounts: &AccountsProgress| self.goes_on(tell(&name, RoundEvent::Accounts(accounts)));
+        let mut told = Ok(());
+        let observe = &mut |accounts: &AccountsProgress| {
+            told = tell(&name, RoundEvent::Accounts(accounts));
+            told.is_ok() && !self.stop.is_stopped()
+        };
         let accounts = crawl_accounts(&name, &source.scope(), catalog, forge, self.now, observe);
         progress.usage = forge.usage();
+        told.map_err(RoundError::Other)?;
         if let Some(accounts) = accounts? {
             progress.finished = accounts.finished;
             tell(&name, RoundEvent::AccountsListed(&accounts)).map_err(RoundError::Other)?;
         }
         Ok(())
-    }
-
-    /// Returns whether a listing goes on; `told` is what the caller's function returned for a page.
-    fn goes_on(&self, told: Result<(), OtherError>) -> bool {
-        told.is_ok() && !self.stop.is_stopped()
     }
 }
 

@@ -15,8 +15,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use weir_catalog::{Catalog, Update};
+use weir_ground::Stop;
 use weir_ground::thread::spawn;
-use weir_ground::{FileError, Stop};
 use weir_transport::Url;
 
 use crate::config::HooksConfig;
@@ -53,9 +53,7 @@ impl Hooks {
         if config.post_update.is_empty() {
             return Ok(None);
         }
-        let path = pool.path.join("hooks.lock");
-        let opened = std::fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-        let lock = Arc::new(opened.map_err(FileError::on("open", &path))?);
+        let lock = Arc::new(pool.open_lock("hooks.lock")?);
         let tells = lock.try_lock().is_ok();
         let is_locked = Arc::new(AtomicBool::new(tells));
         let stop = Stop::default();

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use weir_catalog::Catalog;
-use weir_ground::FileError;
 use weir_pool::check_locks;
 
 use crate::error::Result;
@@ -37,9 +36,7 @@ impl MirrorGuard {
         if pool.catalog.is_remote() {
             check_locks(&pool.store.path)?;
         }
-        let path = pool.path.join(MIRROR_LOCK_NAME);
-        let file = std::fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-        let lock = file.map_err(FileError::on("open", &path))?;
+        let lock = pool.open_lock(MIRROR_LOCK_NAME)?;
         let machine = machine_of(&pool.catalog)?;
         if lock.try_lock().is_ok() {
             let mut catalog = pool.another_catalog()?;
@@ -69,9 +66,7 @@ impl LookGuard {
     /// Takes part. If no other process looks, leases of looks that still exist belonged to a process that was
     /// killed.
     pub(crate) fn take(pool: &Pool) -> Result<LookGuard> {
-        let path = pool.path.join(METADATA_LOCK_NAME);
-        let file = std::fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-        let lock = file.map_err(FileError::on("open", &path))?;
+        let lock = pool.open_lock(METADATA_LOCK_NAME)?;
         let machine = machine_of(&pool.catalog)?;
         if lock.try_lock().is_ok() {
             pool.another_catalog()?.release_all_looks(&machine)?;

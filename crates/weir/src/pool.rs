@@ -1,6 +1,6 @@
 //! A pool: configuration, catalog and store in one folder.
 
-use std::fs::{DirBuilder, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -160,6 +160,13 @@ impl Pool {
         let (path, config) = (self.path.clone(), self.config.clone());
         let (store, store_id) = (self.store.clone(), self.store_id.clone());
         Ok(Pool { path, config, catalog: self.another_catalog()?, store, store_id })
+    }
+
+    /// Opens the file `name` of the pool for locking, and makes it if there is none.
+    pub(crate) fn open_lock(&self, name: &str) -> Result<File> {
+        let path = self.path.join(name);
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+        Ok(file.map_err(FileError::on("open", &path))?)
     }
 
     /// Opens a second connection to the catalog, for another thread.

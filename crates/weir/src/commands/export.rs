@@ -49,7 +49,8 @@ pub(crate) fn export(
         if !pack.crcs_match().in_repo(&r.name)? {
             let name = &r.name;
             return Err(Error::Message(format!(
-                "the archive of '{name}' is damaged ({}): run 'weir fsck --repair {name}' first",
+                "the archive of '{name}' is damaged ({}): run 'weir fsck --repair {name}' first, or save \
+                what is left with 'tar xf'",
                 pack.name()
             )));
         }

@@ -15,9 +15,7 @@ use crate::pool::{CATALOG_NAME, MIRROR_LOCK_NAME, Pool};
 
 pub(crate) fn migrate(pool: &Pool, global: &Global, destination: &str) -> Result<()> {
     // No process records visits meanwhile.
-    let path = pool.path.join(MIRROR_LOCK_NAME);
-    let opened = std::fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-    let lock = opened.map_err(FileError::on("open", &path))?;
+    let lock = pool.open_lock(MIRROR_LOCK_NAME)?;
     if lock.try_lock().is_err() {
         return Err(Error::Message("'weir mirror' or 'weir serve' is running; stop it first".to_owned()));
     }

@@ -281,6 +281,7 @@ impl World {
             |script: &mut String, text: &str| writeln!(script, "{}", self.here(text, &ports)).unwrap();
         hidden(&mut script, chapter.before);
         let commands = commands(chapter.file);
+        assert!(commands.len() > 5, "{}: {commands:?}", chapter.file);
         for (start, why) in chapter.left_out.iter().chain(chapter.between) {
             assert!(commands.iter().any(|c| c.starts_with(start)), "{}: no '{start}' ({why})", chapter.file);
         }
@@ -390,8 +391,10 @@ chapters! {
 fn settings_in_the_book_are_settings() {
     let world = World::new();
     let pool = world.reader.path().join("home/weir");
+    let mut checked = 0;
     for chapter in CHAPTERS {
         for block in blocks(chapter.file, "toml") {
+            checked += 1;
             let forge = "[[forge]]\ntype = \"github\"\nurl = \"https://github.com\"\n";
             let whole = if block.contains('[') && !block.starts_with("search") { "" } else { forge };
             let config = world.here(&format!("{whole}{block}"), &[("9418", 9418)]);
@@ -404,4 +407,5 @@ fn settings_in_the_book_are_settings() {
             assert!(output.status.success(), "{}:\n{block}\n{said}", chapter.file);
         }
     }
+    assert!(checked > 20, "{checked} blocks of settings");
 }
