@@ -138,7 +138,7 @@ fn record_at_mark(storage: &impl Storage, mark: &EndMark, len: u64) -> Result<Op
     Ok(found.map(|(record, sum)| (record, RecordPlace { offset, len, sum })))
 }
 
-/// What a walk over the headers of a group finds.
+/// The result of a walk over the headers of a group.
 enum GroupRecord {
     /// A valid record at the end of its group.
     Whole(Box<Placed>),

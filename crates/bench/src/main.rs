@@ -234,7 +234,8 @@ fn crowd(slow: bool, address: &str, path: &str, connections: usize, time: Durati
     push(&mut line, format!("git-upload-pack {path}\0host={address}\0\0version=1\0").as_bytes());
     let mut streams = Vec::with_capacity(connections);
     for n in 0..connections {
-        // Each connection has another source address: one address may not have so many.
+        // Each connection comes from its own source address: the server limits the connections of one
+        // address.
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
         socket.bind(&std::net::SocketAddr::from(([127, 0, (n >> 8) as u8 + 1, n as u8], 0)).into())?;
         if slow {

@@ -36,7 +36,7 @@ pub struct AccountCounts {
     pub memberships: i64,
 }
 
-/// What is left of a rate limit.
+/// The remaining requests of a credential, as a forge reports them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RequestBudget {
     /// The credential: the start of its SHA-256, or the name of an App's installation.

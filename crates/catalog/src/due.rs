@@ -5,7 +5,7 @@
 //! hint sets 1, a priority sets 2 or more. `hinted_at` is the time of the last hint: a visit that began
 //! before that time may have missed the change.
 //!
-//! What changes these columns:
+//! These events change the columns:
 //! - A hint, a push that a forge lists, or a new archive in place of the base: [`hinted`].
 //! - `weir set` and `weir set --url`: [`due`].
 //! - `weir fsck` finds damage, or a visit loses its lease: [`at_the_latest`].

@@ -39,7 +39,7 @@ pub enum Error {
     BadUrl {
         /// The URL, without its password.
         url: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
     /// TLS cannot be set up.

@@ -9,7 +9,7 @@ use crate::{Catalog, Result};
 pub struct KeptPage {
     /// The tag that changes with the page (RFC 9110, "ETag").
     pub etag: String,
-    /// What was wanted of the page. If something else is wanted, the page must be read again.
+    /// The configuration that chose repositories from the page. Under another one, weir reads the page again.
     pub wanted: String,
     /// Ids of the repositories in it.
     pub ids: Vec<String>,

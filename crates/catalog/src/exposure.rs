@@ -1,4 +1,4 @@
-//! What access rules depend on, besides the name of a repository.
+//! Former names and privacy of repositories, which access rules depend on.
 
 use weir_ground::Timestamp;
 
@@ -7,7 +7,7 @@ use crate::repository::NewRepository;
 use crate::upsert::remember_name;
 use crate::{Catalog, Error, Result};
 
-/// What decides who may read a repository, besides its name.
+/// The facts besides its name that decide who may read a repository.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exposure {
     /// Names that it had before. For a copy, also the names that the original has or had.

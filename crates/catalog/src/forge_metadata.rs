@@ -1,4 +1,4 @@
-//! What forges say of repositories, as of their last listing.
+//! Descriptions of repositories by their forges, as of the last listing.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -8,8 +8,8 @@ use weir_ground::Timestamp;
 use crate::database::{Value, values};
 use crate::{Catalog, Result};
 
-/// What the forge of a repository says of it. What it does not say is `None`. Times are as the forge writes
-/// them.
+/// The description of a repository by its forge. A value that the forge does not give is `None`. Times are as
+/// the forge writes them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ForgeMetadata {
     /// Its name there.

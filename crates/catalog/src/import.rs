@@ -39,7 +39,7 @@ impl Catalog {
     /// listing of the forge has said.
     ///
     /// Returns `None`, and changes nothing, if another import has already read the dump up to `position`.
-    /// That can be a concurrent one, or a killed one whose last transaction PostgreSQL committed late.
+    /// It can be a concurrent import, or a killed one whose last transaction PostgreSQL committed late.
     ///
     /// # Errors
     /// If the database fails.

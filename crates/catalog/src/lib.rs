@@ -1,4 +1,4 @@
-//! What is mirrored, from where, and when it is due. This is the only crate that uses SQL.
+//! The catalog: repositories, their upstreams, and when each visit is due. Only this crate uses SQL.
 //!
 //! The catalog is the truth about intentions (which repositories, how often); archives are the truth about
 //! content. A catalog that lags behind an archive costs one more visit, but no data: results are recorded in

@@ -1,4 +1,4 @@
-//! What users ask for: settings of single repositories, and visits at once.
+//! Requests of users: settings of single repositories, and visits at once.
 
 use weir_ground::Timestamp;
 

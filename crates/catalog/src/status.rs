@@ -34,9 +34,9 @@ pub struct Counts {
     pub mirrored: i64,
     /// Those that are not visited.
     pub disabled: i64,
-    /// Of these, those that a user has paused.
+    /// The number of disabled repositories that a user has paused.
     pub paused: i64,
-    /// Of these, those that are set back to an older state.
+    /// The number of disabled repositories that are set back to an older state.
     pub pinned: i64,
     /// Those that lack files of Git LFS.
     pub incomplete: i64,

@@ -51,7 +51,7 @@ impl ListingSource {
     }
 }
 
-/// What the catalog knows of a repository that is listed.
+/// A listed repository as the catalog has it.
 struct KnownRow {
     id: i64,
     name: String,

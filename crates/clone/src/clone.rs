@@ -14,7 +14,7 @@ use crate::from_archive::from_archive;
 use crate::repository::{ChosenHead, Remote, Target, write_repository};
 use crate::tips::check_tips;
 
-/// What to clone, and how.
+/// The source of a clone, and its options.
 pub struct CloneOptions<'a> {
     /// The repository.
     pub url: &'a Url,

@@ -24,7 +24,7 @@ const BLOBS_AT_ONCE: usize = 64;
 pub(crate) fn check_tips(repo: &Repo, tips: &[Oid], checked_out: Option<Oid>) -> Result<()> {
     for pack in repo.objects().packs() {
         let index = pack.index();
-        // Of two entries with the same id, git might take the other one.
+        // If two entries have the same id, git might take the entry that this check did not read.
         if (1..index.count()).any(|n| index.raw_id(n - 1) >= index.raw_id(n)) {
             return Err(Error::UnsortedIndex);
         }

@@ -97,7 +97,8 @@ struct Credential {
     holds_until: u64,
     /// The name under which its budget is recorded.
     name: String,
-    /// What the forge last said of its limit: the limit, what is left, and when it is reset.
+    /// The rate limit as the forge last reported it: the limit, the remaining requests, and the time of
+    /// reset.
     said: Option<(Option<u64>, u64, u64)>,
 }
 
@@ -336,7 +337,7 @@ impl Api {
         if body.starts_with(UNRUNNABLE) {
             body.drain(..UNRUNNABLE.len());
         }
-        // What should be JSON and is not was cut off on the way, or is an error page.
+        // An answer that is not the JSON it should be was cut off on the way, or is an error page.
         if (question.is_some() || is_json(&parts.headers))
             && serde_json::from_slice::<serde::de::IgnoredAny>(&body).is_err()
         {

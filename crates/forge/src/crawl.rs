@@ -35,7 +35,7 @@ pub enum CrawlError {
 pub struct Crawl<'a> {
     /// The forge's name in the catalog.
     pub name: &'a str,
-    /// What is listed. With another scope, the listing begins again.
+    /// The scope of the listing. With another scope, the listing begins again.
     pub scope: &'a str,
     /// Decides which repositories are wanted.
     pub filter: &'a ListingFilter,
@@ -72,7 +72,7 @@ pub struct CrawlProgress {
     pub unknown_of: Option<&'static str>,
     /// Repositories that can have no name here.
     pub refused: u64,
-    /// What the catalog did with the wanted repositories.
+    /// The changes that the catalog made for the wanted repositories.
     pub taken: Taken,
     /// Pages that could not be fetched.
     pub skipped: u64,

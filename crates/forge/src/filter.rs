@@ -21,7 +21,7 @@ pub struct ListingFilter {
     pub active_since: Option<String>,
 }
 
-/// What a filter decides about a repository.
+/// The decision of a filter about a repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FilterVerdict {
     /// It is wanted.

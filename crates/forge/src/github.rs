@@ -157,7 +157,7 @@ impl GitHub {
             )
         };
         let position = place.text();
-        // Of an organisation, /users lists only public repositories, whatever the token.
+        // For an organisation, /users lists only public repositories, whatever the token.
         let mut found = Err(Error::NotFound(String::new()));
         if self.api.is_known() && !self.people.contains(&owner) {
             let url = url("orgs");

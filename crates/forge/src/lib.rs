@@ -90,7 +90,7 @@ pub enum Error {
     Unexpected {
         /// The request.
         url: String,
-        /// What is wrong with it.
+        /// The reason.
         detail: String,
     },
     /// The caller ended the wait for a rate limit.

@@ -1,4 +1,4 @@
-//! What an object links to: just enough parsing for reachability, on untrusted bytes.
+//! The links of an object: just enough parsing for reachability, on untrusted bytes.
 
 use memchr::memchr;
 

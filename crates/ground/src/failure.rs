@@ -8,7 +8,8 @@ use serde::{Serialize, Serializer};
 /// administrator can do about it.
 macro_rules! classes {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal, $remedy:literal;)*) => {
-        /// What the failure of a visit means: whether and when to visit again, and who can fix it.
+        /// The class of a failed visit. It decides whether and when to visit again, and who can fix the
+        /// cause.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum FailureClass {
             $($(#[doc = $doc])+ $variant,)*
@@ -47,7 +48,7 @@ classes! {
     Gone = "gone", "run 'weir rm NAME' if it is gone for good; the archive is kept";
     /// The repository exists, but weir may not read it.
     Forbidden = "forbidden", "configure credentials: netrc, tokens of a [[forge]], or a credential helper";
-    /// What the server sent breaks the protocol, or the URL is invalid.
+    /// The server broke the protocol, or the URL is invalid.
     Protocol = "protocol", "check the URL; if it is right, tell the upstream's administrator";
     /// Something on this machine fails: a disk, a missing program.
     Local = "local", "fix the problem on this machine that the message names";

@@ -1,4 +1,4 @@
-//! What forges say around repositories (issues, pull requests, releases), stored in the archives.
+//! Fetches issues, pull requests and releases from forges into the archives.
 //!
 //! Each repository has a schedule of its own for metadata, with a lease. [`run()`] leases the repository that
 //! has been due for longest. It asks the forge for pages, from the place that the archive records, and

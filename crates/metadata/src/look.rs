@@ -58,7 +58,7 @@ impl From<weir_repo::Error> for LookFailure {
 
 type Looked<T> = std::result::Result<T, LookFailure>;
 
-/// What was fetched and is not in the archive yet, and the cursors that the archive has.
+/// Fetched items that are not in the archive yet, and the cursors that the archive has.
 #[derive(Default)]
 pub(crate) struct FetchedItems {
     lines: BTreeMap<&'static str, Vec<u8>>,
@@ -82,7 +82,7 @@ impl Look<'_> {
     /// Takes what is new, and records the result in the catalog.
     pub(crate) fn run(&mut self, wanted: &[MetadataKind]) -> Result<LookOutcome> {
         let result = self.take(wanted);
-        // What was fetched before an error is written all the same.
+        // Items that came before an error are written all the same.
         let written = self.write();
         let result = result.and(written);
         let at = now();
@@ -155,7 +155,7 @@ impl Look<'_> {
             .or_insert_with(|| repo.metadata_cursor(stream).map(str::to_owned))
             .clone();
         cursor = cursor.map(|cursor| resumed(&cursor));
-        // What the archive already has, of this stream and of others that come with it.
+        // The items that the archive already has, in this stream and in those that come with it.
         let mut known: BTreeMap<&'static str, HashSet<[u8; 16]>> = BTreeMap::new();
         for pages in 1.. {
             let page = match self.forge.metadata(&self.task.forge_id, stream, cursor.as_deref(), now()) {

@@ -40,7 +40,7 @@ pub type OpenForge<'a> = dyn Fn(&Stop) -> std::result::Result<Box<dyn Forge>, Ot
 /// A function that gets the result of a look, and the name of the repository.
 pub type TellLook<'a> = dyn Fn(&str, &LookOutcome) -> std::result::Result<(), OtherError> + 'a;
 
-/// What to look at, and where to report it.
+/// The repositories to look at, and the function that reports each look.
 pub struct Schedule<'a> {
     /// The name of this process, for leases.
     pub owner: &'a str,

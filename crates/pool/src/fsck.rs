@@ -17,9 +17,9 @@ pub struct Checked {
     pub is_there: bool,
     /// The number of objects read.
     pub objects: u64,
-    /// What is damaged or missing.
+    /// Damage and missing data, a line each.
     pub problems: Vec<String>,
-    /// What could not be checked.
+    /// Checks that could not be made, a line each.
     pub unchecked: Vec<String>,
     /// Data after the last commit, which is normal after a kill.
     pub unfinished: Option<String>,

@@ -68,7 +68,7 @@ pub fn restore(
     };
     let report = set_back(r, seq, &refs, &target, name.is_some()).inspect_err(|_| {
         if name.is_some() {
-            // A copy that is not what it should be is registered by no 'weir adopt'.
+            // Otherwise 'weir adopt' would register the incomplete copy.
             let _ = std::fs::remove_file(&target);
         }
     })?;

@@ -119,7 +119,7 @@ pub(crate) enum AnswerPlace {
     Make(Arc<AnswerSpool>, AnswerReader),
 }
 
-/// What [`AnswerReader::next`] returns.
+/// The result of [`AnswerReader::next`].
 #[derive(Debug)]
 pub(crate) enum AnswerPiece {
     /// The next bytes of the answer.

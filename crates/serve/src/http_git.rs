@@ -25,7 +25,7 @@ use crate::room::RoomShare;
 const ADVERTISEMENT: HeaderValue = HeaderValue::from_static("application/x-git-upload-pack-advertisement");
 const REQUEST: HeaderValue = HeaderValue::from_static("application/x-git-upload-pack-request");
 const RESULT: HeaderValue = HeaderValue::from_static("application/x-git-upload-pack-result");
-/// What precedes the refs in v0 and v1; clients of v2 do not need it.
+/// The lines before the refs in v0 and v1; clients of v2 do not need them.
 const PREAMBLE: &[u8] = b"001e# service=git-upload-pack\n0000";
 /// Requests longer than this are unpacked and parsed on a thread that may block.
 const PARSED_AT_ONCE_BYTES: usize = 64 << 10;

@@ -3,7 +3,7 @@
 use weir_repo::is_lfs_oid;
 use weir_upload::Service;
 
-/// What a client asks of a repository.
+/// The part of a repository that a client requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     /// `info/refs`, for a service, or plain for dumb clients.

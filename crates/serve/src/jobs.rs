@@ -128,7 +128,7 @@ impl Daemon {
                     next = tokio::time::timeout(KEEPALIVE, started.reader.next()) => next.ok().transpose()?,
                     gone = out.gone() => match gone {
                         Gone::Whole => return Err(io::ErrorKind::BrokenPipe.into()),
-                        // What is sent to the client next shows whether it still reads.
+                        // The next write to the client shows whether it still reads.
                         Gone::Half => None,
                     },
                 },

@@ -1,4 +1,4 @@
-//! What a client asks for, and where it lies.
+//! Finds the repository that a client asks for.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

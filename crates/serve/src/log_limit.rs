@@ -14,7 +14,7 @@ const REMEMBERED_MAX: usize = 4096;
 /// Lines a second, whatever they say.
 const LINES_MAX: u32 = 20;
 
-/// What was logged already.
+/// The lines that were logged already.
 #[derive(Default)]
 pub(crate) struct Notices {
     state: Mutex<NoticeState>,

@@ -142,7 +142,7 @@ pub(crate) async fn read_proxy_header(stream: &Socket) -> io::Result<SocketAddr>
         header.resize(V2_HEAD_BYTES + more, 0);
         read_exactly(stream, &mut header[V2_HEAD_BYTES..]).await.map_err(cut)?;
     } else if header.starts_with(b"PROXY ") {
-        // What follows the line is not part of the header, so it is read a byte at a time.
+        // The bytes behind the line belong to the client, so the header is read a byte at a time.
         while !header.ends_with(b"\n") {
             if header.len() == V1_BYTES_MAX {
                 return Err(bad(&format!("the header is no line of at most {V1_BYTES_MAX} bytes")));
@@ -205,7 +205,7 @@ mod tests {
         is(client(at("::ffff:10.1.1.1"), &["198.51.100.1:4711"]), "198.51.100.1");
         is(client(None, &["[2001:db8::7]:80"]), "2001:db8::7");
         is(client(at("2001:db8::1"), &["[2001:db8::7]"]), "2001:db8::7");
-        // What a client itself writes into the header stands before what a proxy adds.
+        // A client can write into the header; its words stand before those that a proxy adds.
         is(client(at("10.1.1.1"), &["10.9.9.9, 203.0.113.5", "198.51.100.1 , 10.2.2.2"]), "198.51.100.1");
         is(client(at("10.1.1.1"), &["10.9.9.9,10.2.2.2"]), "10.9.9.9");
         is(client(at("10.1.1.1"), &[]), "10.1.1.1");

@@ -55,7 +55,7 @@ impl Error {
     }
 }
 
-/// What fails in the same way everywhere is the same failure, wherever it came through.
+/// Errors that both enums have become the same variant here, so that a `match` on one finds them all.
 impl From<weir_pool::Error> for Error {
     fn from(e: weir_pool::Error) -> Error {
         match e {

@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The first descriptor that is handed over (sd_listen_fds).
 const FIRST: RawFd = 3;
 
-/// What Linux appends to the path of a running program whose file was replaced or deleted (proc_pid_exe(5)).
+/// The words that Linux appends to the path of a running program whose file is gone (proc_pid_exe(5)).
 const DELETED: &str = " (deleted)";
 
 /// Returns the path that this program was started from. A new version may have been installed there.

@@ -15,7 +15,7 @@ pub(super) const FATAL: u8 = 128;
 /// Time between checks for whether the client is still there.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// What the watching thread knows of the conversation.
+/// The state of the conversation, for the thread that watches it.
 struct Watched {
     start: Instant,
     /// Time of the last read or write, in milliseconds since the start.

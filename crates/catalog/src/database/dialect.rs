@@ -19,7 +19,7 @@ const ROWS: &str = "SELECT * FROM rows";
 /// The text that joins the rows.
 const JOINED: &str = " FROM rows";
 
-/// What SQLite writes differently.
+/// Words of PostgreSQL, each with the words that SQLite has for it.
 const OF_SQLITE: [(&str, &str); 4] =
     [("LEAST(", "min("), ("GREATEST(", "max("), ("FOR UPDATE SKIP LOCKED", ""), ("FOR UPDATE", "")];
 

@@ -90,7 +90,7 @@ pub struct Imported {
     pub unknown: u64,
     /// The data that the first of these rows lacks.
     pub unknown_of: Option<&'static str>,
-    /// What the catalog did with the other rows.
+    /// The changes that the catalog made for the other rows.
     pub taken: Taken,
     /// Whether the dump was read to its end.
     pub is_finished: bool,
@@ -356,7 +356,7 @@ mod tests {
             (rest.lines, rest.is_finished, rest.taken.added, rest.taken.known),
             (25_000, true, 15_000, 0)
         );
-        // Of two imports at once, neither takes rows that the other has taken.
+        // Two imports run at once: neither takes rows that the other has taken.
         c.forget_import("d").unwrap();
         let mut other = Catalog::open(&dir.path().join("catalog.db")).unwrap();
         let both = import.run(input(), Some(&mut c), &mut |done| {

@@ -45,7 +45,7 @@ struct EntryPlace {
     rank: u32,
 }
 
-/// What a written pack is made of.
+/// The numbers of objects in a written pack, by their source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrittenPack {
     /// The number of objects.

@@ -27,7 +27,7 @@ pub struct GitConfig {
     values: Vec<(String, String)>,
 }
 
-/// What the conditions of includes may depend on.
+/// The values that conditions of includes are tested against.
 #[derive(Clone, Copy, Debug)]
 pub struct ConfigScope<'s> {
     /// The repository that is asked for, if it is a git directory.

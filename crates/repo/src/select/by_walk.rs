@@ -92,7 +92,7 @@ pub fn select(history: &History, query: &Query<'_>) -> Result<Selection> {
         } else {
             parents_first(&new_commits, &nodes)
         };
-        // What a commit brings is the same for all clients that have its parents.
+        // A commit brings the same objects to all clients that have its parents.
         let kept = (filter.is_none() && cut.is_none() && !haves.is_empty()).then_some(&history.changes);
         trees.add_commits(&new_commits, &nodes, &flags, kept)?;
     }
@@ -309,7 +309,7 @@ fn spread_uninteresting(
 struct Trees<'a, 'r> {
     reader: &'a mut ObjectReader<'r>,
     sent: OidSet,
-    /// What the client has besides what differences of trees show.
+    /// Objects that the client has, and that differences of trees do not show.
     known: OidSet,
     /// With a filter: the trees that were read, and the least depth at which each was found.
     visited: OidMap<usize>,

@@ -37,7 +37,7 @@ pub struct Query<'q> {
     pub budget: Budget<'q>,
 }
 
-/// What is sent.
+/// The objects to send.
 #[derive(Debug, Default)]
 pub struct Selection {
     /// The ids of objects to send, each once: tags, commits from the newest, then trees and blobs.

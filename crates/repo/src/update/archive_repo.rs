@@ -65,7 +65,7 @@ pub struct NewState<'a> {
     pub kind: StateKind,
 }
 
-/// What a rewritten archive records of its bodies together, and of its refs.
+/// The records of a rewritten archive about all of its bodies, and its refs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct WholeClones {
     /// The bodies of class [`RefClass::HeadsAndTags`].
@@ -379,7 +379,7 @@ impl ArchiveRepo {
             Ok::<_, Error>(link.is_none() && still_exact(old.as_deref(), refs, addition.as_ref(), all)?)
         };
         let (heads_exact, all_exact) = (is_exact(false)?, is_exact(true)?);
-        // What a shallow upstream sent is no whole clone for any client.
+        // The pack of a shallow upstream is not a whole clone for any client.
         let of_heads = if heads_exact && shallow.is_empty() {
             whole_clone(old.as_deref(), added.as_ref(), false)
         } else {

@@ -101,7 +101,7 @@ impl PackCommits {
                 stack.push(rank_of(objects, peeled.as_bytes())?);
             }
         }
-        // What is known of each commit, in the order they are met; parents by rank.
+        // The data of each commit, in the order in which the walk meets them; parents by rank.
         let mut met = PackCommits {
             ranks: Vec::new(),
             trees: Vec::new(),

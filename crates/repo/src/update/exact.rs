@@ -48,7 +48,7 @@ pub(crate) fn still_exact(
     };
     let is_of_class = |class: RefClass| class == RefClass::HeadsAndTags || (all && class == RefClass::Rest);
     let new_tips = tips(new);
-    // What only older states of the refs reach is sent to no client.
+    // No client gets objects that only older states of the refs reach.
     let addition = addition.filter(|a| is_of_class(a.class));
     if addition.is_some_and(|a| !a.pack.unreferenced.iter().all(|oid| new_tips.contains(oid))) {
         return Ok(false);

@@ -17,7 +17,7 @@ pub(crate) fn new_id() -> String {
     format!("{:016x}{:016x}", RandomState::new().hash_one(0), RandomState::new().hash_one(1))
 }
 
-/// What an archive records of its base.
+/// The record of an archive about its base.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
     /// The content of [`crate::repo::keys::ALTERNATES`].

@@ -59,7 +59,7 @@ pub(crate) fn config_check(global: &Global, urls: &[String]) -> Result<ExitCode>
     })
 }
 
-/// What a client's URL means to this server.
+/// The repository that a client's URL names on this server, and who may read it.
 #[derive(Serialize)]
 struct Meaning {
     url: String,

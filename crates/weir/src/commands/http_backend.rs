@@ -29,7 +29,7 @@ pub(crate) fn http_backend() -> Result<ExitCode> {
     if root.is_none() && !variables.contains_key("PATH_TRANSLATED") {
         return refuse("No GIT_PROJECT_ROOT or PATH_TRANSLATED from server");
     }
-    // What the web server sets overrides what the client sends.
+    // The web server's variables override the client's headers.
     if let Some(protocol) = variables.get("GIT_PROTOCOL").cloned() {
         variables.insert("HTTP_GIT_PROTOCOL".to_owned(), protocol);
     }

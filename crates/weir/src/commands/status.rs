@@ -41,7 +41,7 @@ struct PoolStatus {
     metadata: MetadataCounts,
 }
 
-/// What the catalog knows of a forge's repositories.
+/// A forge's listing and the numbers of its repositories in the catalog.
 #[derive(Serialize)]
 struct ForgeStatus {
     listing: Listing,

@@ -34,7 +34,7 @@ impl Level {
 #[derive(Serialize)]
 pub(super) struct Finding {
     level: Level,
-    /// What was checked.
+    /// The name of the check.
     check: &'static str,
     message: String,
 }

@@ -1,4 +1,4 @@
-//! What `weir serve` does besides serving: it crawls, mirrors, and reports its state to monitors.
+//! `weir serve` does more than serve: it crawls, mirrors, and reports its state to monitors.
 
 use crate::common::forge::{Forge, Listed, State};
 use crate::common::{Env, free_port, wait_for_port, wait_until};

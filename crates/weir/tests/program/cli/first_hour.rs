@@ -1,4 +1,4 @@
-//! What a new user does in the first hour, and the messages about mistakes.
+//! The first hour of a new user, and the messages about mistakes.
 
 use crate::common::Env;
 

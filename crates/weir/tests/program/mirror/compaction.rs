@@ -1,4 +1,4 @@
-//! What compaction keeps, when it begins, and what it needs.
+//! Compaction: the data that it keeps, when it begins, and the room that it needs.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -236,7 +236,8 @@ fn many_updates_compact_an_archive_by_themselves() {
     let mut packs = Vec::new();
     for step in 0..12 {
         if step == 5 {
-            // What no ref reaches any more goes to a body of its own, which must not spoil the others.
+            // Objects that no ref reaches any more go to a body of their own, which must not spoil the
+            // others.
             env.git(&upstream, &["update-ref", "-d", "refs/heads/odd-mode"]);
         }
         env.add_commit(&upstream, step);

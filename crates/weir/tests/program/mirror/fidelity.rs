@@ -381,7 +381,7 @@ fn force_push_and_deletion_lose_nothing() {
     env.weir(&["mirror", "--all"]);
     let server = env.serve();
     env.assert_same(&server, "u", &upstream, "after the force-push");
-    // What was removed is not served, not even by its id.
+    // Removed commits are not served, not even by their ids.
     let elsewhere = env.init_bare("elsewhere.git");
     let fetch = env.git_command(&elsewhere, &["fetch", "-q", &server.url("u"), &lost]).output().unwrap();
     let said = String::from_utf8_lossy(&fetch.stderr);

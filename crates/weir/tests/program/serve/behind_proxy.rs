@@ -143,7 +143,7 @@ fn connections_begin_with_the_proxy_protocol() {
     v2.extend([198, 51, 100, 7, 127, 0, 0, 1, 0x12, 0x67, 0, 80]);
     v2.extend(get.as_bytes());
     assert!(ask(http, &v2).starts_with("HTTP/1.1 200"));
-    // What a client adds is not believed: it does not come from the proxy.
+    // The server does not believe a header that the client adds: it does not come from the proxy.
     let lied = get.replace("Host: x", "Host: x\r\nX-Forwarded-For: 198.51.100.7");
     assert!(
         ask(http, format!("PROXY TCP4 203.0.113.1 127.0.0.1 1 2\r\n{lied}").as_bytes())
