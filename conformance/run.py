@@ -12,9 +12,11 @@ start a web server as root: if root runs this program, the scripts are run as no
 """
 
 import collections
+import glob
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 
@@ -137,9 +139,24 @@ def listed(name):
         return [line.rstrip("\n").split("\t") for line in f if line.strip() and not line.startswith("#")]
 
 
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return str(s.getsockname()[1])
+
+
+def server_log(environment):
+    """The end of what the web server of the last script logged, if the script left its folder."""
+    logs = glob.glob(f"{environment['TEST_OUTPUT_DIRECTORY']}/trash directory.*/httpd/error.log")
+    return lines(max(logs, key=os.path.getmtime))[-10:] if logs else []
+
+
 def run_script(tree, environment, script, exceptions):
-    """The script's row, the exceptions that failed with their reasons, and what is wrong."""
+    """The script's row, the exceptions that failed with their reasons, and what is wrong.
+
+    Its servers get ports of their own: the servers of the run before may still be ending."""
     wrong = []
+    environment = {**environment, "LIB_HTTPD_PORT": free_port(), "LIB_GIT_DAEMON_PORT": free_port()}
     try:
         command = [
             f"./{adapted(tree, script)}.sh",
@@ -177,7 +194,7 @@ def run_script(tree, environment, script, exceptions):
     unexpected = [t for t in failed if t not in exceptions]
     wrong.extend(f"{script}: failed: {t}" for t in unexpected)
     if not counts["passed"]:
-        wrong.append(f"{script}: nothing was run: {said.strip().splitlines()[-1:]}")
+        wrong.append(f"{script}: nothing was run: {said.strip().splitlines()[-1:]} {server_log(environment)}")
     row = (
         f"| {script} | {counts['passed']} | {len(unexpected)} | "
         f"{len(failed) - len(unexpected)} | {counts['skipped']} |"
