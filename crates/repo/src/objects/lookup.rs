@@ -98,6 +98,22 @@ impl Objects {
         (pack as u32, place)
     }
 
+    /// Returns the loose objects that are in no pack, by id, each once, with the number of its folder.
+    ///
+    /// # Errors
+    /// If a folder cannot be listed.
+    pub(crate) fn loose_only(&self) -> Result<Vec<(Oid, u32)>> {
+        let mut found = Vec::new();
+        for (folder, loose) in self.loose.iter().enumerate() {
+            let ids = loose.ids(self.hash)?;
+            found.extend(ids.into_iter().map(|oid| (oid, folder as u32)));
+        }
+        found.sort_unstable();
+        found.dedup_by_key(|(oid, _)| *oid);
+        found.retain(|(oid, _)| self.packs.iter().all(|pack| pack.index().find(oid.as_bytes()).is_none()));
+        Ok(found)
+    }
+
     /// Returns the number of objects in all packs, duplicates counted.
     pub fn packed_count(&self) -> u64 {
         self.packs.iter().map(|p| u64::from(p.index().count())).sum()

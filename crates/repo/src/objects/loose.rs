@@ -1,8 +1,9 @@
 //! Loose objects, each in a file (gitrepository-layout, "objects/[0-9a-f][0-9a-f]").
 
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
-use weir_git::{Kind, Oid};
+use weir_git::{HashKind, Kind, Oid};
 use weir_ground::hex;
 
 use crate::error::{Error, Result, corrupt};
@@ -30,6 +31,29 @@ impl Loose {
     fn path(&self, id: &[u8]) -> PathBuf {
         let hex = hex(id);
         self.folder.join(&hex[..2]).join(&hex[2..])
+    }
+
+    /// Returns the ids of the loose objects in this folder, ascending.
+    ///
+    /// # Errors
+    /// If a folder cannot be listed.
+    pub(crate) fn ids(&self, hash: HashKind) -> Result<Vec<Oid>> {
+        let mut ids = Vec::new();
+        for byte in 0..=255u8 {
+            let start = hex(&[byte]);
+            let entries = match fs::read_dir(self.folder.join(&start)) {
+                Ok(entries) => entries,
+                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                Err(e) => return Err(e.into()),
+            };
+            for entry in entries {
+                let name = [start.as_bytes(), entry?.file_name().as_encoded_bytes()].concat();
+                // Beside objects there may be temporary files.
+                ids.extend(Oid::from_hex(hash, &name));
+            }
+        }
+        ids.sort_unstable();
+        Ok(ids)
     }
 
     pub(crate) fn contains(&self, id: &[u8]) -> bool {

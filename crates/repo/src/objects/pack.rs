@@ -50,6 +50,12 @@ impl PackOrder {
     pub fn offset(&self, rank: u32) -> u64 {
         self.offsets[rank as usize]
     }
+
+    /// Returns the rank of the entry that starts at `offset`.
+    pub fn rank_at(&self, offset: u64) -> Option<u32> {
+        let starts = &self.offsets[..self.index_by_rank.len()];
+        starts.binary_search(&offset).ok().map(|rank| rank as u32)
+    }
 }
 
 impl Pack {
@@ -352,9 +358,9 @@ impl Pack {
             return Ok(position);
         }
         let order = self.order()?;
-        match order.offsets[..order.index_by_rank.len()].binary_search(&offset) {
-            Ok(rank) => Ok(order.index_by_rank[rank]),
-            Err(_) => corrupt(format!("{}.pack", self.name), format!("no object starts at {offset}")),
+        match order.rank_at(offset) {
+            Some(rank) => Ok(order.index_by_rank[rank as usize]),
+            None => corrupt(format!("{}.pack", self.name), format!("no object starts at {offset}")),
         }
     }
 }
