@@ -1,0 +1,201 @@
+//! The files that commits change, with renames and copies.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use weir_ground::Stop;
+use weir_ground::thread::on_threads;
+use weir_repo::NO_OBJECT;
+
+use crate::commit_table::{CommitNode, CommitTable};
+use crate::ids::ObjectNumbers;
+use crate::renames::{Pair, RenameOptions, Status, pairs};
+use crate::rows::{FaultKind, FaultRow};
+use crate::similarity::Similarity;
+use crate::tree_compare::{FileChanges, TreeComparer, TreeFault};
+use crate::tree_steps::{TreeItem, TreeSteps};
+
+/// The number of commits that a thread compares at once. Neighbours share what they need.
+const COMMITS_AT_ONCE: usize = 256;
+
+/// How merges are compared (`--diff-merges` of git).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum MergeMode {
+    /// Not at all.
+    Off,
+    /// With the first parent.
+    #[default]
+    FirstParent,
+    /// With each parent.
+    Separate,
+}
+
+/// A changed file, with the numbers of objects.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChangeRecord {
+    /// The place of the commit in the table.
+    pub(crate) commit: u32,
+    pub(crate) parent_rank: u32,
+    pub(crate) status: Status,
+    pub(crate) similarity: u8,
+    pub(crate) old: TreeItem,
+    pub(crate) new: TreeItem,
+    old_path: (u32, u32),
+    new_path: (u32, u32),
+}
+
+impl ChangeRecord {
+    /// Returns the numbers of both blobs, `NO_OBJECT` for a side that is absent.
+    pub(crate) fn blobs(&self) -> (u32, u32) {
+        let blob = |item: &TreeItem| if item.mode.is_absent() { NO_OBJECT } else { item.object };
+        (blob(&self.old), blob(&self.new))
+    }
+}
+
+/// The changes of a run of commits.
+#[derive(Default)]
+pub(crate) struct ChangeRun {
+    pub(crate) list: Vec<ChangeRecord>,
+    paths: Vec<u8>,
+    pub(crate) faults: Vec<FaultRow>,
+}
+
+impl ChangeRun {
+    pub(crate) fn old_path(&self, change: &ChangeRecord) -> &[u8] {
+        &self.paths[change.old_path.0 as usize..][..change.old_path.1 as usize]
+    }
+
+    pub(crate) fn new_path(&self, change: &ChangeRecord) -> &[u8] {
+        &self.paths[change.new_path.0 as usize..][..change.new_path.1 as usize]
+    }
+
+    fn bytes(&self) -> usize {
+        self.paths.len() + self.list.len() * size_of::<ChangeRecord>()
+    }
+
+    fn push_path(&mut self, path: &[u8]) -> (u32, u32) {
+        let at = self.paths.len() as u32;
+        self.paths.extend_from_slice(path);
+        (at, path.len() as u32)
+    }
+
+    /// Appends the changes `pairs` of a commit.
+    fn push(&mut self, commit: u32, parent_rank: u32, files: &FileChanges, pairs: &[Pair]) {
+        for pair in pairs {
+            let (old, new) = (&files.list[pair.old as usize], &files.list[pair.new as usize]);
+            let new_path = self.push_path(files.path(new));
+            let old_path = if pair.old == pair.new { new_path } else { self.push_path(files.path(old)) };
+            self.list.push(ChangeRecord {
+                commit,
+                parent_rank,
+                status: pair.status,
+                similarity: pair.similarity,
+                old: old.old,
+                new: new.new,
+                old_path,
+                new_path,
+            });
+        }
+    }
+}
+
+/// Compares commits with their parents.
+pub(crate) struct Comparison<'c, 'f, 'o> {
+    pub(crate) ids: &'c ObjectNumbers<'f, 'o>,
+    pub(crate) table: &'c CommitTable,
+    pub(crate) steps: &'c TreeSteps,
+    pub(crate) merges: MergeMode,
+    pub(crate) renames: &'c RenameOptions,
+    pub(crate) stop: &'c Stop,
+}
+
+impl Comparison<'_, '_, '_> {
+    /// Returns the changes of the commits at the places `commits`, in runs of neighbours, in order. Ends
+    /// early once the changes take more than `bytes_max`; returns also the number of commits that are done.
+    pub(crate) fn changes(
+        &self,
+        commits: &[u32],
+        threads: usize,
+        bytes_max: usize,
+        done: &(dyn Fn(u64) + Sync),
+    ) -> (Vec<ChangeRun>, usize) {
+        let (next, bytes) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let parts = on_threads("weir-changes", threads, || {
+            let mut worker = Worker {
+                comparison: self,
+                trees: TreeComparer::new(self.ids, self.steps),
+                similarity: Similarity::new(self.ids, self.renames.counts_last_line),
+                files: FileChanges::default(),
+                pairs: Vec::new(),
+            };
+            let mut runs = Vec::new();
+            while !self.stop.is_stopped() && bytes.load(Ordering::Relaxed) < bytes_max {
+                let at = next.fetch_add(COMMITS_AT_ONCE, Ordering::Relaxed);
+                let end = commits.len().min(at + COMMITS_AT_ONCE);
+                let Some(some) = commits.get(at..end).filter(|some| !some.is_empty()) else { break };
+                let mut changes = ChangeRun::default();
+                some.iter().for_each(|&commit| worker.compare(commit, &mut changes));
+                bytes.fetch_add(changes.bytes(), Ordering::Relaxed);
+                runs.push((at, changes));
+                done(some.len() as u64);
+            }
+            runs
+        });
+        let mut runs: Vec<(usize, ChangeRun)> = parts.into_iter().flatten().collect();
+        runs.sort_unstable_by_key(|(at, _)| *at);
+        let done = (runs.len() * COMMITS_AT_ONCE).min(commits.len());
+        (runs.into_iter().map(|(_, changes)| changes).collect(), done)
+    }
+}
+
+struct Worker<'w, 'c, 'f, 'o> {
+    comparison: &'w Comparison<'c, 'f, 'o>,
+    trees: TreeComparer<'c, 'f, 'o>,
+    similarity: Similarity<'c, 'f, 'o>,
+    files: FileChanges,
+    pairs: Vec<Pair>,
+}
+
+impl Worker<'_, '_, '_, '_> {
+    fn compare(&mut self, commit: u32, out: &mut ChangeRun) {
+        let table = self.comparison.table;
+        let node = &table.nodes[commit as usize];
+        match (table.parents(node), self.comparison.merges) {
+            ([], _) => self.compare_with(commit, node, None, 0, out),
+            ([parent], _) => self.compare_with(commit, node, Some(*parent), 0, out),
+            (_, MergeMode::Off) => {}
+            ([first, ..], MergeMode::FirstParent) => self.compare_with(commit, node, Some(*first), 0, out),
+            (parents, MergeMode::Separate) => {
+                for (rank, &parent) in (0u32..).zip(parents) {
+                    self.compare_with(commit, node, Some(parent), rank, out);
+                }
+            }
+        }
+    }
+
+    fn compare_with(
+        &mut self,
+        commit: u32,
+        node: &CommitNode,
+        parent: Option<u32>,
+        rank: u32,
+        out: &mut ChangeRun,
+    ) {
+        let Comparison { ids, table, renames, .. } = *self.comparison;
+        let parent_tree = match parent.map(|parent| table.place(parent)) {
+            None => None,
+            // A parent that is missing has an error of its own.
+            Some(None) => return,
+            Some(Some(place)) => Some(table.nodes[place].tree),
+        };
+        self.files.clear();
+        let compared = self.trees.compare(parent_tree, Some(node.tree), &mut self.files);
+        if let Err(TreeFault { object, what }) = compared {
+            let kind = if ids.is_here(object) { FaultKind::Malformed } else { FaultKind::Missing };
+            let revision = Some(ids.oid(node.object));
+            out.faults.push(FaultRow { object: ids.oid(object), kind, revision, text: what });
+            return;
+        }
+        pairs(&self.files, renames, &mut self.similarity, &mut self.pairs);
+        out.push(commit, rank, &self.files, &self.pairs);
+    }
+}

@@ -1,0 +1,20 @@
+//! Errors of mining.
+
+use std::io;
+
+/// Why a repository could not be mined.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The repository cannot be read at all. Damage in parts of it becomes rows.
+    #[error(transparent)]
+    Repo(#[from] weir_repo::Error),
+    /// The rows cannot be written.
+    #[error(transparent)]
+    Output(#[from] io::Error),
+    /// A stop was requested.
+    #[error("mining was stopped")]
+    Stopped,
+}
+
+/// The result of mining.
+pub type Result<T> = std::result::Result<T, Error>;

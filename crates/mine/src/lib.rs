@@ -1,0 +1,37 @@
+//! Mining: the commits, tags and changed files of a repository as rows, equal to what git reports.
+//!
+//! A repository is mined in passes. Each pass decodes the objects of one kind, depth first through the delta
+//! trees of the packs, so that each object is inflated once:
+//!
+//! 1. `commit_table`: all commits. What the refs reach is chosen, and sorted by time.
+//! 2. `tree_steps`: how each tree differs from the tree that it is a delta of.
+//! 3. `tree_compare`, `renames`: how the tree of each commit differs from that of its parent.
+//! 4. `line_stats`: how many lines differ between the blobs that the third pass found.
+//!
+//! The rows go to a [`RowSink`], one a thread. This crate knows no format of tables.
+
+mod changes;
+mod commit;
+mod commit_table;
+mod error;
+mod ids;
+mod line_stats;
+mod lines;
+mod miner;
+mod mode;
+mod path_search;
+mod renames;
+mod rows;
+mod similarity;
+mod tree_compare;
+mod tree_steps;
+
+pub use changes::MergeMode;
+pub use commit::{CommitParts, Ident, SignatureKind, TagParts};
+pub use error::{Error, Result};
+pub use lines::{LineCounter, LineCounts};
+pub use miner::{MineOptions, MineProgress, MineReport, Tips, mine};
+pub use mode::Mode;
+pub use renames::{Detect, RenameOptions, Status};
+pub use rows::{FaultKind, FaultRow, FileChangeRow, Lines, ReleaseRow, RevisionRow, RowSink, Side};
+pub use similarity::is_binary;

@@ -1,0 +1,346 @@
+//! Mining of one repository.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use weir_git::{Kind, Oid, tag_target};
+use weir_ground::Stop;
+use weir_ground::thread::on_threads;
+use weir_repo::{Forest, Repo};
+
+use crate::changes::{ChangeRecord, ChangeRun, Comparison, MergeMode};
+use crate::commit::{CommitParts, TagParts};
+use crate::commit_table::CommitTable;
+use crate::error::{Error, Result};
+use crate::ids::ObjectNumbers;
+use crate::line_stats::{BlobPair, LineStats};
+use crate::mode::Mode;
+use crate::renames::RenameOptions;
+use crate::rows::{FaultKind, FaultRow, FileChangeRow, Lines, ReleaseRow, RevisionRow, RowSink, Side};
+use crate::tree_steps::{TreeItem, TreeSteps};
+
+/// The number of commits that a thread writes at once.
+const ROWS_AT_ONCE: usize = 4096;
+/// The bytes of changes that are held at a time.
+const CHANGES_BYTES_MAX: usize = 160 << 20;
+/// If fewer than one commit in this many is compared, trees are read one by one.
+const FEW_COMMITS_SHARE: usize = 32;
+
+/// What is mined, and how.
+#[derive(Clone, Debug, Default)]
+pub struct MineOptions {
+    /// Commits and annotated tags.
+    pub has_revisions: bool,
+    /// The files that commits change.
+    pub has_changes: bool,
+    /// The numbers of lines that changes add and remove. Needs `has_changes`.
+    pub has_lines: bool,
+    /// How merges are compared.
+    pub merges: MergeMode,
+    /// How renames are detected.
+    pub renames: RenameOptions,
+}
+
+/// How far mining is. Each number is current by itself.
+#[derive(Debug, Default)]
+pub struct MineProgress {
+    /// Commits that are to be mined.
+    pub commits: AtomicU64,
+    /// Commits that were written.
+    pub written: AtomicU64,
+    /// Commits that were compared.
+    pub compared: AtomicU64,
+}
+
+/// What was mined.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MineReport {
+    /// Commits.
+    pub revisions: u64,
+    /// Annotated tags.
+    pub releases: u64,
+    /// Changed files.
+    pub changes: u64,
+    /// Errors.
+    pub faults: u64,
+}
+
+/// Which part of a history is mined.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tips<'t> {
+    /// What refs point at: all that these reach is mined.
+    pub wanted: &'t [Oid],
+    /// What was mined before: all that these reach is left out.
+    pub known: &'t [Oid],
+}
+
+/// Mines `repo`. Uses one thread for each of `sinks`; rows of one sink ascend by committer date.
+///
+/// Damage in the repository becomes rows of errors.
+///
+/// # Errors
+/// If the repository cannot be read at all, a sink fails, or `stop` was requested.
+pub fn mine<S: RowSink>(
+    repo: &Repo,
+    tips: Tips<'_>,
+    options: &MineOptions,
+    sinks: &[Mutex<S>],
+    progress: &MineProgress,
+    stop: &Stop,
+) -> Result<MineReport> {
+    let forest = Forest::new(repo.objects())?;
+    let ids = ObjectNumbers::new(&forest);
+    let table = CommitTable::new(&ids, repo.history().shallow(), sinks.len(), stop);
+    let mut miner = Miner {
+        ids: &ids,
+        table,
+        order: Vec::new(),
+        options,
+        sinks,
+        progress,
+        stop,
+        report: MineReport::default(),
+    };
+    let releases = miner.choose(tips)?;
+    progress.commits.fetch_add(miner.order.len() as u64, Ordering::Relaxed);
+    if options.has_revisions {
+        miner.write_releases(&releases)?;
+        miner.write_revisions()?;
+    }
+    miner.table.drop_data();
+    if options.has_changes {
+        miner.write_changes()?;
+    }
+    if stop.is_stopped() {
+        return Err(Error::Stopped);
+    }
+    Ok(miner.report)
+}
+
+struct Miner<'m, 'f, 'o, S> {
+    ids: &'m ObjectNumbers<'f, 'o>,
+    table: CommitTable,
+    /// The places of the commits that are mined, by committer date.
+    order: Vec<u32>,
+    options: &'m MineOptions,
+    sinks: &'m [Mutex<S>],
+    progress: &'m MineProgress,
+    stop: &'m Stop,
+    report: MineReport,
+}
+
+impl<S: RowSink> Miner<'_, '_, '_, S> {
+    /// Chooses the commits that are mined, and writes the errors of those that are not there. Returns the
+    /// tags on the way to them.
+    fn choose(&mut self, tips: Tips<'_>) -> Result<Vec<Oid>> {
+        let (known, _, _) = self.peel(tips.known);
+        let (wanted, releases, mut faults) = self.peel(tips.wanted);
+        let mut old = vec![false; self.table.nodes.len()];
+        self.table.mark_reached(&known, &mut old, |_, _| {});
+        let mut marks = old.clone();
+        self.table.mark_reached(&wanted, &mut marks, |number, from| {
+            faults.push(self.table.fault(self.ids, number, from));
+        });
+        self.order = (0..self.table.nodes.len() as u32)
+            .filter(|&place| marks[place as usize] && !old[place as usize])
+            .collect();
+        let nodes = &self.table.nodes;
+        self.order.sort_unstable_by_key(|&place| {
+            let node = &nodes[place as usize];
+            // In a pack, commits mostly follow their children.
+            (node.date, std::cmp::Reverse(node.object))
+        });
+        faults.sort_by_key(|fault| (fault.object, fault.revision));
+        faults.dedup_by(|next, kept| next.object == kept.object);
+        self.write_faults(&faults)?;
+        Ok(releases)
+    }
+
+    /// Returns the numbers of the commits behind `tips`, and the tags on the way to them. Tips that lead to
+    /// trees and blobs have no history.
+    fn peel(&self, tips: &[Oid]) -> (Vec<u32>, Vec<Oid>, Vec<FaultRow>) {
+        let (mut commits, mut tags, mut faults) = (Vec::new(), Vec::new(), Vec::new());
+        let mut reader = self.ids.forest().objects().reader();
+        let mut tips: Vec<Oid> = tips.to_vec();
+        tips.sort_unstable();
+        tips.dedup();
+        while let Some(oid) = tips.pop() {
+            let number = self.ids.number(oid.as_bytes());
+            let kind = if self.ids.is_here(number) { self.ids.forest().kind(number) } else { None };
+            if kind != Some(Kind::Tag) {
+                if !matches!(kind, Some(Kind::Tree | Kind::Blob)) {
+                    commits.push(number);
+                }
+                continue;
+            }
+            if tags.contains(&oid) {
+                continue;
+            }
+            tags.push(oid);
+            match reader.require(&oid).map(|tag| tag_target(oid.kind(), &tag.data)) {
+                Ok(Ok((target, _))) => tips.push(target),
+                Ok(Err(e)) => faults.push(malformed(oid, e.to_string())),
+                Err(e) => faults.push(malformed(oid, e.to_string())),
+            }
+        }
+        (commits, tags, faults)
+    }
+
+    fn first_sink(&self) -> std::sync::MutexGuard<'_, S> {
+        self.sinks[0].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write_faults(&mut self, faults: &[FaultRow]) -> Result<()> {
+        self.report.faults += faults.len() as u64;
+        let mut sink = self.first_sink();
+        Ok(faults.iter().try_for_each(|fault| sink.fault(fault))?)
+    }
+
+    fn write_releases(&mut self, tags: &[Oid]) -> Result<()> {
+        let mut reader = self.ids.forest().objects().reader();
+        self.report.releases += tags.len() as u64;
+        let mut sink = self.first_sink();
+        for &id in tags {
+            let Ok(object) = reader.require(&id) else { continue };
+            let tag = TagParts::parse(&object.data);
+            let target = tag_target(id.kind(), &object.data).ok();
+            sink.release(&ReleaseRow { id, target, tag: &tag })?;
+        }
+        Ok(())
+    }
+
+    /// Calls `each` on all threads with parts of `list` of at most `at_once`, until one fails.
+    fn in_parts<T: Sync>(
+        &self,
+        list: &[T],
+        at_once: usize,
+        each: impl Fn(&mut S, &[T]) -> Result<u64> + Sync,
+    ) -> Result<u64> {
+        let (next, next_sink) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let done = on_threads("weir-rows", self.sinks.len(), || {
+            let sink = &self.sinks[next_sink.fetch_add(1, Ordering::Relaxed)];
+            let mut sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut sum = 0;
+            while !self.stop.is_stopped() {
+                let at = next.fetch_add(at_once, Ordering::Relaxed);
+                let Some(part) = list.get(at..list.len().min(at + at_once)) else { break };
+                sum += each(&mut sink, part).inspect_err(|_| next.store(list.len(), Ordering::Relaxed))?;
+            }
+            Ok(sum)
+        });
+        done.into_iter().sum()
+    }
+
+    fn write_revisions(&mut self) -> Result<()> {
+        let hash = self.ids.forest().objects().hash();
+        self.report.revisions = self.in_parts(&self.order, ROWS_AT_ONCE, |sink, part| {
+            let mut reader = self.ids.forest().objects().reader();
+            for &place in part {
+                let node = &self.table.nodes[place as usize];
+                let id = self.ids.oid(node.object);
+                let written = self.table.with_data(node, &id, &mut reader, |data| {
+                    let commit = CommitParts::parse(hash, data).expect("it was parsed before");
+                    sink.revision(&RevisionRow { id, commit: &commit })
+                });
+                match written {
+                    Ok(written) => written?,
+                    Err(e) => sink.fault(&malformed(id, e.to_string()))?,
+                }
+            }
+            self.progress.written.fetch_add(part.len() as u64, Ordering::Relaxed);
+            Ok(part.len() as u64)
+        })?;
+        Ok(())
+    }
+
+    fn write_changes(&mut self) -> Result<()> {
+        let threads = self.sinks.len();
+        let is_few = self.order.len() < self.table.nodes.len() / FEW_COMMITS_SHARE;
+        let steps = if is_few { TreeSteps::none() } else { TreeSteps::new(self.ids, threads, self.stop) };
+        let order = std::mem::take(&mut self.order);
+        let mut rest = &order[..];
+        while !rest.is_empty() && !self.stop.is_stopped() {
+            let comparison = Comparison {
+                ids: self.ids,
+                table: &self.table,
+                steps: &steps,
+                merges: self.options.merges,
+                renames: &self.options.renames,
+                stop: self.stop,
+            };
+            let compared = |count| {
+                self.progress.compared.fetch_add(count, Ordering::Relaxed);
+            };
+            let (mut runs, done) = comparison.changes(rest, threads, CHANGES_BYTES_MAX, &compared);
+            rest = &rest[done..];
+            let stats = self.options.has_lines.then(|| {
+                let pairs = runs.iter().flat_map(|run| run.list.iter().flat_map(blob_pairs)).collect();
+                LineStats::count(self.ids, pairs, threads, self.stop)
+            });
+            self.report.changes += self.in_parts(&runs, 1, |sink, part| {
+                part.iter().try_fold(0, |sum, run| {
+                    self.write_run(sink, run, stats.as_ref())?;
+                    Ok(sum + run.list.len() as u64)
+                })
+            })?;
+            let faults: Vec<FaultRow> = runs.iter_mut().flat_map(|run| run.faults.drain(..)).collect();
+            self.write_faults(&faults)?;
+        }
+        Ok(())
+    }
+
+    fn write_run(&self, sink: &mut S, run: &ChangeRun, stats: Option<&LineStats>) -> Result<()> {
+        for change in &run.list {
+            let node = &self.table.nodes[change.commit as usize];
+            let side = |item: &TreeItem, path| match item.mode {
+                Mode::Absent => None,
+                mode => Some(Side { path, id: self.ids.oid(item.object), mode: mode.bits() }),
+            };
+            sink.file_change(&FileChangeRow {
+                revision: self.ids.oid(node.object),
+                committer_date: node.date,
+                parent_rank: change.parent_rank,
+                status: change.status,
+                similarity: (change.similarity > 0).then_some(change.similarity),
+                old: side(&change.old, run.old_path(change)),
+                new: side(&change.new, run.new_path(change)),
+                lines: stats.map(|stats| lines_of(change, stats)),
+            })?;
+        }
+        Ok(())
+    }
+}
+
+fn malformed(object: Oid, text: String) -> FaultRow {
+    FaultRow { object, kind: FaultKind::Malformed, revision: None, text }
+}
+
+/// Returns the pairs of blobs whose counts `change` needs. A submodule is no blob: its commit counts as one
+/// line of text.
+fn blob_pairs(change: &ChangeRecord) -> Vec<BlobPair> {
+    let (old, new) = change.blobs();
+    match (change.old.mode == Mode::Gitlink, change.new.mode == Mode::Gitlink) {
+        (false, false) => vec![(old, new)],
+        (true, false) if !change.new.mode.is_absent() => vec![(weir_repo::NO_OBJECT, new)],
+        (false, true) if !change.old.mode.is_absent() => vec![(old, weir_repo::NO_OBJECT)],
+        _ => Vec::new(),
+    }
+}
+
+fn lines_of(change: &ChangeRecord, stats: &LineStats) -> Lines {
+    let of_gitlink = |item: &TreeItem| u64::from(item.mode == Mode::Gitlink);
+    let is_gitlink = of_gitlink(&change.old) + of_gitlink(&change.new) > 0;
+    let is_same = change.old.mode == change.new.mode && change.old.object == change.new.object;
+    let mut lines = match blob_pairs(change).first() {
+        Some(&pair) => stats.of(pair),
+        None => Lines::Text { insertions: 0, deletions: 0 },
+    };
+    if is_gitlink
+        && !is_same
+        && let Lines::Text { insertions, deletions } = &mut lines
+    {
+        *insertions += of_gitlink(&change.new);
+        *deletions += of_gitlink(&change.old);
+    }
+    lines
+}

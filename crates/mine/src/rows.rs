@@ -1,0 +1,135 @@
+//! The rows that mining makes, and who takes them.
+
+use std::io;
+
+use weir_git::Oid;
+
+use crate::commit::{CommitParts, TagParts};
+use crate::renames::Status;
+
+/// A commit.
+#[derive(Clone, Copy, Debug)]
+pub struct RevisionRow<'a> {
+    /// Its id.
+    pub id: Oid,
+    /// Its parts.
+    pub commit: &'a CommitParts<'a>,
+}
+
+/// An annotated tag.
+#[derive(Clone, Copy, Debug)]
+pub struct ReleaseRow<'a> {
+    /// Its id.
+    pub id: Oid,
+    /// The object that it names, and the kind of it; `None` if the tag is malformed.
+    pub target: Option<(Oid, weir_git::Kind)>,
+    /// Its parts.
+    pub tag: &'a TagParts<'a>,
+}
+
+/// A side of a file change.
+#[derive(Clone, Copy, Debug)]
+pub struct Side<'a> {
+    /// The path of the file.
+    pub path: &'a [u8],
+    /// The id of the blob, or of the commit of a submodule.
+    pub id: Oid,
+    /// The mode, as git prints it.
+    pub mode: u32,
+}
+
+/// A file that a commit changed, as a line of `git diff-tree -r --root` says it.
+#[derive(Clone, Copy, Debug)]
+pub struct FileChangeRow<'a> {
+    /// The commit.
+    pub revision: Oid,
+    /// The time of the commit in seconds since 1970.
+    pub committer_date: i64,
+    /// The number of the parent that the commit is compared with, from 0. A root is compared with nothing.
+    pub parent_rank: u32,
+    /// The sort of the change.
+    pub status: Status,
+    /// The similarity in percent, of renames and copies.
+    pub similarity: Option<u8>,
+    /// The file before.
+    pub old: Option<Side<'a>>,
+    /// The file after.
+    pub new: Option<Side<'a>>,
+    /// The changed lines, if they were asked for.
+    pub lines: Option<Lines>,
+}
+
+/// How many lines a change adds and removes, as `git diff-tree --numstat` counts them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lines {
+    /// Both sides are text.
+    Text {
+        /// Lines that were added.
+        insertions: u64,
+        /// Lines that were removed.
+        deletions: u64,
+    },
+    /// At least one side is binary.
+    Binary,
+    /// At least one side is missing, or cannot be decoded.
+    Unavailable,
+}
+
+/// The sort of an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    /// The object is not in the repository.
+    Missing,
+    /// The object cannot be decoded, or is malformed.
+    Malformed,
+}
+
+impl FaultKind {
+    /// Returns the value in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            FaultKind::Missing => "missing",
+            FaultKind::Malformed => "malformed",
+        }
+    }
+}
+
+/// Something that could not be mined. The rest was.
+#[derive(Clone, Debug)]
+pub struct FaultRow {
+    /// The object.
+    pub object: Oid,
+    /// The sort of the error.
+    pub kind: FaultKind,
+    /// The commit in whose comparison the object was met, if any.
+    pub revision: Option<Oid>,
+    /// The error in words.
+    pub text: String,
+}
+
+/// Takes rows. Each thread of a miner has its own.
+pub trait RowSink: Send {
+    /// Takes a commit.
+    ///
+    /// # Errors
+    /// If the row cannot be written, like all functions here. Mining ends then.
+    fn revision(&mut self, row: &RevisionRow<'_>) -> io::Result<()>;
+
+    /// Takes an annotated tag.
+    ///
+    /// # Errors
+    /// See [`RowSink::revision`].
+    fn release(&mut self, row: &ReleaseRow<'_>) -> io::Result<()>;
+
+    /// Takes a changed file.
+    ///
+    /// # Errors
+    /// See [`RowSink::revision`].
+    fn file_change(&mut self, row: &FileChangeRow<'_>) -> io::Result<()>;
+
+    /// Takes an error.
+    ///
+    /// # Errors
+    /// See [`RowSink::revision`].
+    fn fault(&mut self, row: &FaultRow) -> io::Result<()>;
+}

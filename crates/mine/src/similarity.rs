@@ -1,0 +1,147 @@
+//! How similar two files are, counted as git counts it (diffcore-delta.c).
+//!
+//! A file is cut into pieces, each of which ends at a line break or after 64 bytes. A piece is known by a
+//! hash of 17 bits. The similarity is the share of bytes in pieces that both files have.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use memchr::memchr;
+use weir_git::Kind;
+use weir_repo::{Inflate, ObjectReader};
+
+use crate::ids::ObjectNumbers;
+use crate::tree_steps::TreeItem;
+
+/// The score of equal files.
+pub(crate) const SCORE_MAX: u64 = 60_000;
+/// git looks for a NUL in this many bytes to tell binary files from text.
+const BINARY_PROBE_BYTES: usize = 8000;
+/// The longest piece.
+const PIECE_BYTES_MAX: u32 = 64;
+/// The number of hashes.
+const HASH_COUNT: u32 = 107_927;
+/// The most bytes of piece counts that are remembered.
+const REMEMBERED_BYTES_MAX: usize = 32 << 20;
+
+/// Returns whether git takes `data` for binary, if no attribute says otherwise.
+pub fn is_binary(data: &[u8]) -> bool {
+    memchr(0, &data[..data.len().min(BINARY_PROBE_BYTES)]).is_some()
+}
+
+/// The bytes of each piece, by hash, ascending.
+type PieceCounts = Rc<[(u32, u32)]>;
+
+/// Compares files. Has caches of its own, for one thread.
+pub(crate) struct Similarity<'c, 'f, 'o> {
+    ids: &'c ObjectNumbers<'f, 'o>,
+    reader: ObjectReader<'o>,
+    inflate: Inflate,
+    sizes: HashMap<u32, Option<u64>>,
+    pieces: HashMap<u32, Option<PieceCounts>>,
+    pieces_bytes: usize,
+    /// Whether the bytes behind the last line break count, as they do since git 2.44.
+    counts_last_line: bool,
+}
+
+impl<'c, 'f, 'o> Similarity<'c, 'f, 'o> {
+    pub(crate) fn new(ids: &'c ObjectNumbers<'f, 'o>, counts_last_line: bool) -> Self {
+        Similarity {
+            ids,
+            reader: ids.forest().objects().reader(),
+            inflate: Inflate::default(),
+            sizes: HashMap::new(),
+            pieces: HashMap::new(),
+            pieces_bytes: 0,
+            counts_last_line,
+        }
+    }
+
+    /// Returns how similar two files are, 0 if less than `minimum` for their sizes alone, or if one of them
+    /// is no file or cannot be read.
+    pub(crate) fn score(&mut self, old: TreeItem, new: TreeItem, minimum: u64) -> u64 {
+        if !old.mode.is_file() || !new.mode.is_file() {
+            return 0;
+        }
+        let (Some(old_size), Some(new_size)) = (self.size(old.object), self.size(new.object)) else {
+            return 0;
+        };
+        let (most, least) = (old_size.max(new_size), old_size.min(new_size));
+        if most * (SCORE_MAX - minimum) < (most - least) * SCORE_MAX || new_size == 0 {
+            return 0;
+        }
+        let (Some(a), Some(b)) = (self.pieces(old.object), self.pieces(new.object)) else { return 0 };
+        common_bytes(&a, &b) * SCORE_MAX / most
+    }
+
+    fn size(&mut self, object: u32) -> Option<u64> {
+        if !self.ids.is_here(object) {
+            return None;
+        }
+        let (ids, inflate) = (self.ids, &mut self.inflate);
+        *self.sizes.entry(object).or_insert_with(|| ids.forest().size(object, inflate).ok())
+    }
+
+    fn pieces(&mut self, object: u32) -> Option<PieceCounts> {
+        if let Some(pieces) = self.pieces.get(&object) {
+            return pieces.clone();
+        }
+        let read = self.reader.read(&self.ids.oid(object)).ok().flatten().filter(|o| o.kind == Kind::Blob);
+        let pieces = read.map(|object| pieces_of(&object.data, self.counts_last_line));
+        let bytes = 64 + pieces.as_ref().map_or(0, |p| p.len() * 8);
+        if self.pieces_bytes + bytes > REMEMBERED_BYTES_MAX {
+            self.pieces.clear();
+            self.pieces_bytes = 0;
+        }
+        self.pieces_bytes += bytes;
+        self.pieces.insert(object, pieces.clone());
+        pieces
+    }
+}
+
+fn pieces_of(data: &[u8], counts_last_line: bool) -> PieceCounts {
+    let is_text = !is_binary(data);
+    let mut pieces = Vec::with_capacity(data.len() / 24 + 1);
+    // git keeps two words of 32 bits that turn through each other: one word of 64.
+    let (mut state, mut len) = (0u64, 0u32);
+    let hash =
+        |state: u64| ((state >> 32) as u32).wrapping_add((state as u32).wrapping_mul(0x61)) % HASH_COUNT;
+    for (at, &byte) in data.iter().enumerate() {
+        if is_text && byte == b'\r' && data.get(at + 1) == Some(&b'\n') {
+            continue;
+        }
+        state = state.rotate_left(7);
+        let high = ((state >> 32) as u32).wrapping_add(u32::from(byte));
+        state = (u64::from(high) << 32) | u64::from(state as u32);
+        len += 1;
+        if len == PIECE_BYTES_MAX || byte == b'\n' {
+            pieces.push((hash(state), len));
+            (state, len) = (0, 0);
+        }
+    }
+    if counts_last_line && len > 0 {
+        pieces.push((hash(state), len));
+    }
+    pieces.sort_unstable();
+    pieces.dedup_by(|next, kept| {
+        let is_same = next.0 == kept.0;
+        if is_same {
+            kept.1 = kept.1.wrapping_add(next.1);
+        }
+        is_same
+    });
+    pieces.into()
+}
+
+/// Returns the number of bytes in pieces that both have.
+fn common_bytes(a: &[(u32, u32)], b: &[(u32, u32)]) -> u64 {
+    let (mut i, mut j, mut sum) = (0, 0, 0);
+    while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
+        if x.0 == y.0 {
+            sum += u64::from(x.1.min(y.1));
+        }
+        i += usize::from(x.0 <= y.0);
+        j += usize::from(y.0 <= x.0);
+    }
+    sum
+}
