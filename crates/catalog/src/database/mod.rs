@@ -8,6 +8,7 @@ pub(crate) mod value;
 
 use std::cell::{Cell, RefCell};
 use std::fs::{self, OpenOptions};
+use std::hash::{BuildHasher, RandomState};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -302,7 +303,10 @@ impl Database {
                     self.in_transaction.set(false);
                     return Ok(value);
                 }
-                Err(e) if e.is_conflict() && tries < CONFLICTS_MAX => drop(guard),
+                Err(e) if e.is_conflict() && tries < CONFLICTS_MAX => {
+                    drop(guard);
+                    std::thread::sleep(pause_after_conflict(tries));
+                }
                 Err(e) => return Err(e),
             }
         }
@@ -340,6 +344,13 @@ impl Database {
     fn may_reconnect(&self) -> bool {
         !self.in_transaction.get()
     }
+}
+
+/// Returns the time to wait before a transaction is begun again after `tries` conflicts. It is random, so that
+/// two transactions that met do not meet again, and doubles on average with each try.
+fn pause_after_conflict(tries: u32) -> Duration {
+    let longest = 2000u64 << tries.min(CONFLICTS_MAX);
+    Duration::from_micros(RandomState::new().hash_one(tries) % longest)
 }
 
 fn collect<T>(mut rows: rusqlite::Rows<'_>, map: &mut impl FnMut(&Row<'_>) -> Result<T>) -> Result<Vec<T>> {
