@@ -8,6 +8,8 @@ use weir_git::{CommitLinks, HashKind, ObjectError, commit_links};
 /// A malformed line has an empty name and email, as `git log --format=%an` prints it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ident<'a> {
+    /// The whole line, without its keyword.
+    pub line: &'a [u8],
     /// The name, without the spaces behind it.
     pub name: &'a [u8],
     /// The email address.
@@ -21,9 +23,11 @@ pub struct Ident<'a> {
 impl<'a> Ident<'a> {
     /// Parses the line `line`, without its keyword.
     pub fn parse(line: &'a [u8]) -> Ident<'a> {
-        let Some(open) = memchr(b'<', line) else { return Ident::default() };
-        let Some(close) = memchr(b'>', &line[open..]) else { return Ident::default() };
+        let malformed = Ident { line, ..Ident::default() };
+        let Some(open) = memchr(b'<', line) else { return malformed };
+        let Some(close) = memchr(b'>', &line[open..]) else { return malformed };
         let mut ident = Ident {
+            line,
             name: line[..open].trim_ascii_end(),
             email: &line[open + 1..open + close],
             ..Ident::default()
@@ -228,7 +232,8 @@ mod tests {
         assert_eq!((whole.name, whole.email), (&b"A U Thor"[..], &b"a@example.org"[..]));
         assert_eq!((whole.seconds, whole.offset_minutes()), (Some(1_112_911_993), Some(-450)));
         assert_eq!(ident("<a@b> 1 +0000").name, b"");
-        assert_eq!(ident("no address 1 +0000"), Ident::default());
+        let line = b"no address 1 +0000";
+        assert_eq!(Ident::parse(line), Ident { line, ..Ident::default() });
         assert_eq!(ident("A <a@b").email, b"");
         let broken = ident("A <a>b> 12 +0100");
         assert_eq!((broken.email, broken.seconds), (&b"a"[..], Some(12)));

@@ -11,6 +11,14 @@ pub enum Error {
     /// The rows cannot be written.
     #[error(transparent)]
     Output(#[from] io::Error),
+    /// An older archive stands where a newer one was mined.
+    #[error("the archive ends with commit {found}, but commit {mined} was mined before")]
+    Older {
+        /// The number of the last commit that was mined.
+        mined: u64,
+        /// The number of the last commit of the archive.
+        found: u64,
+    },
     /// A stop was requested.
     #[error("mining was stopped")]
     Stopped,

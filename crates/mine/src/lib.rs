@@ -8,7 +8,8 @@
 //! 3. `tree_compare`, `renames`: how the tree of each commit differs from that of its parent.
 //! 4. `line_stats`: how many lines differ between the blobs that the third pass found.
 //!
-//! The rows go to a [`RowSink`], one a thread. This crate knows no format of tables.
+//! `visits` compares the states of the refs with what was mined before. The rows go to a [`RowSink`], one a
+//! thread. This crate knows no format of tables.
 
 mod changes;
 mod commit;
@@ -25,6 +26,7 @@ mod rows;
 mod similarity;
 mod tree_compare;
 mod tree_steps;
+mod visits;
 
 pub use changes::MergeMode;
 pub use commit::{CommitParts, Ident, SignatureKind, TagParts};
@@ -33,5 +35,9 @@ pub use lines::{LineCounter, LineCounts};
 pub use miner::{MineOptions, MineProgress, MineReport, Tips, mine};
 pub use mode::Mode;
 pub use renames::{Detect, RenameOptions, Status};
-pub use rows::{FaultKind, FaultRow, FileChangeRow, Lines, ReleaseRow, RevisionRow, RowSink, Side};
+pub use rows::{
+    FaultKind, FaultRow, FileChangeRow, Lines, NoRows, RefChangeRow, ReleaseRow, RevisionRow, RowSink, Side,
+    VisitRow,
+};
 pub use similarity::is_binary;
+pub use visits::{MinedState, ToMine, mine_visits};

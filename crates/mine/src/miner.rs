@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use weir_git::{Kind, Oid, tag_target};
+use weir_git::{Kind, Oid, OidSet, tag_target};
 use weir_ground::Stop;
 use weir_ground::thread::on_threads;
 use weir_repo::{Forest, Repo};
@@ -133,8 +133,10 @@ impl<S: RowSink> Miner<'_, '_, '_, S> {
     /// Chooses the commits that are mined, and writes the errors of those that are not there. Returns the
     /// tags on the way to them.
     fn choose(&mut self, tips: Tips<'_>) -> Result<Vec<Oid>> {
-        let (known, _, _) = self.peel(tips.known);
-        let (wanted, releases, mut faults) = self.peel(tips.wanted);
+        let (known, known_tags, _) = self.peel(tips.known);
+        let (wanted, mut releases, mut faults) = self.peel(tips.wanted);
+        let known_tags: OidSet = known_tags.into_iter().collect();
+        releases.retain(|tag| !known_tags.contains(tag));
         let mut old = vec![false; self.table.nodes.len()];
         self.table.mark_reached(&known, &mut old, |_, _| {});
         let mut marks = old.clone();
@@ -160,6 +162,7 @@ impl<S: RowSink> Miner<'_, '_, '_, S> {
     /// trees and blobs have no history.
     fn peel(&self, tips: &[Oid]) -> (Vec<u32>, Vec<Oid>, Vec<FaultRow>) {
         let (mut commits, mut tags, mut faults) = (Vec::new(), Vec::new(), Vec::new());
+        let mut seen = OidSet::default();
         let mut reader = self.ids.forest().objects().reader();
         let mut tips: Vec<Oid> = tips.to_vec();
         tips.sort_unstable();
@@ -173,7 +176,7 @@ impl<S: RowSink> Miner<'_, '_, '_, S> {
                 }
                 continue;
             }
-            if tags.contains(&oid) {
+            if !seen.insert(oid) {
                 continue;
             }
             tags.push(oid);

@@ -3,6 +3,7 @@
 use std::io;
 
 use weir_git::Oid;
+use weir_ground::Timestamp;
 
 use crate::commit::{CommitParts, TagParts};
 use crate::renames::Status;
@@ -14,6 +15,32 @@ pub struct RevisionRow<'a> {
     pub id: Oid,
     /// Its parts.
     pub commit: &'a CommitParts<'a>,
+}
+
+/// A state of the refs.
+#[derive(Clone, Copy, Debug)]
+pub struct VisitRow {
+    /// The number of the state: that of the commit of the archive, or 1, 2, ... for a git directory.
+    pub visit: u64,
+    /// The time of the state, if it is known.
+    pub date: Option<Timestamp>,
+    /// The SHA-1 of the state as Software Heritage defines it.
+    pub snapshot: Option<Oid>,
+    /// Whether the rest of what the upstream had was not received.
+    pub is_partial: bool,
+}
+
+/// A ref that is new in a state, points elsewhere, or is gone.
+#[derive(Clone, Copy, Debug)]
+pub struct RefChangeRow<'a> {
+    /// The number of the state.
+    pub visit: u64,
+    /// The name of the ref.
+    pub name: &'a [u8],
+    /// What it pointed at in the state before.
+    pub old: Option<Oid>,
+    /// What it points at.
+    pub new: Option<Oid>,
 }
 
 /// An annotated tag.
@@ -115,6 +142,18 @@ pub trait RowSink: Send {
     /// If the row cannot be written, like all functions here. Mining ends then.
     fn revision(&mut self, row: &RevisionRow<'_>) -> io::Result<()>;
 
+    /// Takes a state of the refs.
+    ///
+    /// # Errors
+    /// See [`RowSink::revision`].
+    fn visit(&mut self, row: &VisitRow) -> io::Result<()>;
+
+    /// Takes a change of a ref, after its state.
+    ///
+    /// # Errors
+    /// See [`RowSink::revision`].
+    fn ref_change(&mut self, row: &RefChangeRow<'_>) -> io::Result<()>;
+
     /// Takes an annotated tag.
     ///
     /// # Errors
@@ -132,4 +171,33 @@ pub trait RowSink: Send {
     /// # Errors
     /// See [`RowSink::revision`].
     fn fault(&mut self, row: &FaultRow) -> io::Result<()>;
+}
+
+/// Takes rows and drops them.
+pub struct NoRows;
+
+impl RowSink for NoRows {
+    fn visit(&mut self, _: &VisitRow) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn ref_change(&mut self, _: &RefChangeRow<'_>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn revision(&mut self, _: &RevisionRow<'_>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn release(&mut self, _: &ReleaseRow<'_>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn file_change(&mut self, _: &FileChangeRow<'_>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn fault(&mut self, _: &FaultRow) -> io::Result<()> {
+        Ok(())
+    }
 }

@@ -12,7 +12,7 @@ use history::Generator;
 use weir_ground::Stop;
 use weir_mine::{
     Detect, FaultKind, FaultRow, FileChangeRow, Lines, MergeMode, MineOptions, MineProgress, MineReport,
-    ReleaseRow, RenameOptions, RevisionRow, RowSink, Status, Tips, mine,
+    RefChangeRow, ReleaseRow, RenameOptions, RevisionRow, RowSink, Status, Tips, VisitRow, mine,
 };
 use weir_repo::open_directory;
 
@@ -79,6 +79,14 @@ impl RowSink for Printed {
         line.extend([b"|", c.encoding, b"|", c.message].concat());
         self.commits.push(line);
         Ok(())
+    }
+
+    fn visit(&mut self, _: &VisitRow) -> io::Result<()> {
+        unreachable!("mine writes no states of refs")
+    }
+
+    fn ref_change(&mut self, _: &RefChangeRow<'_>) -> io::Result<()> {
+        unreachable!("mine writes no states of refs")
     }
 
     fn release(&mut self, row: &ReleaseRow<'_>) -> io::Result<()> {
