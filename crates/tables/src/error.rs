@@ -1,0 +1,53 @@
+//! Errors of datasets.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why a dataset cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file or folder cannot be read or written.
+    #[error("cannot write '{}': {source}", path.display())]
+    File {
+        /// The file or folder.
+        path: PathBuf,
+        /// The error.
+        source: io::Error,
+    },
+    /// The stream of rows cannot be written.
+    #[error("cannot write the rows: {0}")]
+    Stream(io::Error),
+    /// Another process writes to the dataset.
+    #[error("'{}' is in use by another 'weir mine'", .0.display())]
+    InUse(PathBuf),
+    /// A folder has files but is no dataset.
+    #[error("'{}' is not empty and not a dataset of 'weir mine'; choose another folder", .0.display())]
+    NotADataset(PathBuf),
+    /// A dataset was made with other settings.
+    #[error("'{}' was mined with {found}; give the same again, or choose another folder", path.display())]
+    OtherSettings {
+        /// The folder.
+        path: PathBuf,
+        /// The settings.
+        found: String,
+    },
+    /// A file of the dataset is damaged.
+    #[error("'{}' is damaged: {what}; mine into another folder", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// The error.
+        what: String,
+    },
+}
+
+impl Error {
+    /// Returns a function that makes an error about `path`.
+    pub(crate) fn on(path: &Path) -> impl Fn(io::Error) -> Error {
+        let path = path.to_owned();
+        move |source| Error::File { path: path.clone(), source }
+    }
+}
+
+/// The result of writing a dataset.
+pub type Result<T> = std::result::Result<T, Error>;

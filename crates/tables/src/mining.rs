@@ -1,0 +1,325 @@
+//! Mining of many repositories into tables.
+
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use arrow_array::RecordBatch;
+use weir_ground::thread::on_threads;
+use weir_ground::{Clock, Stop};
+use weir_mine::{MineOptions, MineProgress, MineReport, MinedState, Tips, mine, mine_visits};
+use weir_repo::{Head, Repo};
+
+use crate::dataset::{Dataset, PartWriter};
+use crate::error::{Error, Result};
+use crate::schema::TableKind;
+use crate::sink::{BatchWriter, MiningRow, TableSink};
+use crate::stream::JsonStream;
+
+/// Repositories of at least this many bytes are mined one after the other, with all threads.
+const LARGE_BYTES: u64 = 48 << 20;
+/// Rows become part of the dataset after this time, between two repositories.
+const COMMIT_EVERY: Duration = Duration::from_secs(120);
+
+/// A repository that is to be mined.
+pub struct MineSource<'s> {
+    /// Its name in the tables.
+    pub origin: String,
+    /// The address of its upstream.
+    pub url: Option<String>,
+    /// Its size in bytes, roughly.
+    pub bytes: u64,
+    /// The number of the last commit of its archive, if it is known without opening it.
+    pub seq: Option<u64>,
+    /// Opens it. The error is a text for the user.
+    pub open: Box<dyn Fn() -> std::result::Result<Repo, String> + Sync + 's>,
+}
+
+/// Where rows go.
+pub enum MineOutput {
+    /// Into a dataset.
+    Dataset(Dataset),
+    /// As JSON lines into a stream.
+    Stream(JsonStream<Box<dyn Write + Send>>),
+}
+
+/// What became of a repository.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MineEvent {
+    /// Its rows were written.
+    Mined {
+        /// What was mined.
+        report: MineReport,
+        /// How long that took.
+        took: Duration,
+    },
+    /// Its refs are those of the last mining.
+    Unchanged,
+    /// It could not be mined.
+    Failed(String),
+}
+
+/// What became of all repositories.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MineTotals {
+    /// Repositories whose rows were written.
+    pub mined: u64,
+    /// Repositories that are unchanged.
+    pub unchanged: u64,
+    /// Repositories that could not be mined.
+    pub failed: u64,
+    /// Whether a stop was requested before all were done.
+    pub is_stopped: bool,
+}
+
+/// How repositories are mined.
+pub struct MineRun<'r> {
+    /// What is mined.
+    pub options: &'r MineOptions,
+    /// Whether states of the refs are written.
+    pub has_refs: bool,
+    /// The number of threads.
+    pub threads: usize,
+    /// The clock.
+    pub clock: &'r Clock,
+    /// Shows how far it is.
+    pub progress: &'r MineProgress,
+    /// Is told what became of each repository.
+    pub tell: &'r (dyn Fn(&MineSource<'_>, &MineEvent) + Sync),
+    /// Requests an end.
+    pub stop: &'r Stop,
+}
+
+enum OutputWriter {
+    Parts(PartWriter),
+    Stream(JsonStream<Box<dyn Write + Send>>),
+}
+
+impl BatchWriter for OutputWriter {
+    fn write(&mut self, table: TableKind, batch: &RecordBatch) -> io::Result<()> {
+        match self {
+            OutputWriter::Parts(parts) => parts.write(table, batch),
+            OutputWriter::Stream(stream) => stream.write(table, batch),
+        }
+    }
+}
+
+type OutputSink = TableSink<OutputWriter>;
+
+/// Mines `sources` into `output`. What was mined before is left out. A dataset keeps what was completed, also
+/// if a stop is requested.
+///
+/// # Errors
+/// If rows cannot be written. Damage of repositories is told or becomes rows.
+pub fn mine_all(sources: &[MineSource<'_>], output: MineOutput, run: &MineRun<'_>) -> Result<MineTotals> {
+    let threads = run.threads.max(1);
+    let writer = || match &output {
+        MineOutput::Dataset(dataset) => OutputWriter::Parts(dataset.writer()),
+        MineOutput::Stream(stream) => OutputWriter::Stream(stream.clone()),
+    };
+    let sinks: Vec<Mutex<OutputSink>> = (0..threads).map(|_| Mutex::new(TableSink::new(writer()))).collect();
+    let is_large = |source: &MineSource<'_>| threads > 1 && source.bytes >= LARGE_BYTES;
+    let mut order: Vec<&MineSource<'_>> = sources.iter().collect();
+    order.sort_by_key(|source| std::cmp::Reverse(source.bytes));
+    let (large, small) = order.split_at(order.partition_point(|source| is_large(source)));
+    let batch = Batch {
+        run,
+        output: Mutex::new(output),
+        mined: AtomicU64::new(0),
+        unchanged: AtomicU64::new(0),
+        failed: AtomicU64::new(0),
+        is_failed: AtomicBool::new(false),
+    };
+    batch.work_off(&sinks, large, &AtomicUsize::new(0))?;
+    let (next, next_sink) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let done = on_threads("weir-mine", threads.min(small.len().max(1)), || {
+        let at = next_sink.fetch_add(1, Ordering::Relaxed);
+        batch.work_off(&sinks[at..=at], small, &next)
+    });
+    done.into_iter().collect::<Result<()>>()?;
+    let total = batch.mined.load(Ordering::Relaxed)
+        + batch.unchanged.load(Ordering::Relaxed)
+        + batch.failed.load(Ordering::Relaxed);
+    Ok(MineTotals {
+        mined: batch.mined.into_inner(),
+        unchanged: batch.unchanged.into_inner(),
+        failed: batch.failed.into_inner(),
+        is_stopped: total < sources.len() as u64,
+    })
+}
+
+/// The repositories of a call, and what became of them.
+struct Batch<'b> {
+    run: &'b MineRun<'b>,
+    output: Mutex<MineOutput>,
+    mined: AtomicU64,
+    unchanged: AtomicU64,
+    failed: AtomicU64,
+    /// Rows could not be written: all threads end.
+    is_failed: AtomicBool,
+}
+
+/// A repository whose rows are not yet part of the dataset.
+struct PendingRows<'s> {
+    source: &'s MineSource<'s>,
+    state: MinedState,
+    event: MineEvent,
+}
+
+/// Why a repository is not mined.
+enum MineFailure {
+    /// For a reason of its own.
+    Source(String),
+    /// Because rows cannot be written.
+    Output(Error),
+    /// Because a stop was requested.
+    Stopped,
+}
+
+impl Batch<'_> {
+    fn output(&self) -> MutexGuard<'_, MineOutput> {
+        self.output.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Mines the sources of `list` from the place `next` on, with the threads of `sinks`.
+    fn work_off<'s>(
+        &self,
+        sinks: &[Mutex<OutputSink>],
+        list: &[&'s MineSource<'s>],
+        next: &AtomicUsize,
+    ) -> Result<()> {
+        let mut pending: Vec<PendingRows<'_>> = Vec::new();
+        let mut committed_at = Instant::now();
+        while !self.run.stop.is_stopped() && !self.is_failed.load(Ordering::Relaxed) {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(source) = list.get(at) else { break };
+            let mut again = vec![*source];
+            // If a repository fails half way, the rows that are not yet part of the dataset are dropped, and
+            // the other repositories among them are mined again.
+            while let Some(source) = again.pop() {
+                match self.mine_one(source, sinks) {
+                    Ok(None) => self.tell(source, &MineEvent::Unchanged),
+                    Ok(Some(done)) => pending.push(done),
+                    Err(MineFailure::Stopped) => {
+                        self.discard(sinks);
+                        again.clear();
+                        pending.clear();
+                    }
+                    Err(MineFailure::Source(text)) => {
+                        self.discard(sinks);
+                        again.extend(pending.drain(..).map(|pending| pending.source));
+                        self.tell(source, &MineEvent::Failed(text));
+                    }
+                    Err(MineFailure::Output(e)) => {
+                        self.is_failed.store(true, Ordering::Relaxed);
+                        return Err(e);
+                    }
+                }
+            }
+            if committed_at.elapsed() > COMMIT_EVERY {
+                self.commit(sinks, &mut pending)?;
+                committed_at = Instant::now();
+            }
+        }
+        self.commit(sinks, &mut pending)
+    }
+
+    /// Drops rows that are not yet part of the dataset.
+    fn discard(&self, sinks: &[Mutex<OutputSink>]) {
+        let output = self.output();
+        if let MineOutput::Dataset(dataset) = &*output {
+            for sink in sinks {
+                let mut sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
+                *sink = TableSink::new(OutputWriter::Parts(dataset.writer()));
+            }
+        }
+    }
+
+    fn commit(&self, sinks: &[Mutex<OutputSink>], pending: &mut Vec<PendingRows<'_>>) -> Result<()> {
+        let mut output = self.output();
+        let mut locked: Vec<MutexGuard<'_, OutputSink>> =
+            sinks.iter().map(|sink| sink.lock().unwrap_or_else(PoisonError::into_inner)).collect();
+        for sink in &mut locked {
+            sink.flush().map_err(|e| written(&output, e))?;
+        }
+        if let MineOutput::Dataset(dataset) = &mut *output {
+            let states = pending.iter().map(|p| (p.source.origin.clone(), p.state.clone())).collect();
+            let parts = locked.iter_mut().filter_map(|sink| match sink.writer() {
+                OutputWriter::Parts(parts) => Some(parts),
+                OutputWriter::Stream(_) => None,
+            });
+            dataset.commit(parts, states)?;
+        }
+        drop((locked, output));
+        pending.drain(..).for_each(|done| self.tell(done.source, &done.event));
+        Ok(())
+    }
+
+    fn tell(&self, source: &MineSource<'_>, event: &MineEvent) {
+        let count = match event {
+            MineEvent::Mined { .. } => &self.mined,
+            MineEvent::Unchanged => &self.unchanged,
+            MineEvent::Failed(_) => &self.failed,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        (self.run.tell)(source, event);
+    }
+
+    /// Mines a repository. Returns `None` if it is unchanged.
+    fn mine_one<'s>(
+        &self,
+        source: &'s MineSource<'s>,
+        sinks: &[Mutex<OutputSink>],
+    ) -> std::result::Result<Option<PendingRows<'s>>, MineFailure> {
+        let began = Instant::now();
+        let before = match &*self.output() {
+            MineOutput::Dataset(dataset) => dataset.state(&source.origin).clone(),
+            MineOutput::Stream(_) => MinedState::Nothing,
+        };
+        if matches!(before, MinedState::Archive { seq } if Some(seq) == source.seq) {
+            return Ok(None);
+        }
+        let started_at = self.run.clock.now();
+        let repo = (source.open)().map_err(MineFailure::Source)?;
+        let failure = |e| match e {
+            weir_mine::Error::Output(e) => MineFailure::Output(written(&self.output(), e)),
+            weir_mine::Error::Stopped => MineFailure::Stopped,
+            other => MineFailure::Source(other.to_string()),
+        };
+        for sink in sinks {
+            sink.lock().unwrap_or_else(PoisonError::into_inner).set_origin(&source.origin);
+        }
+        let first = || sinks[0].lock().unwrap_or_else(PoisonError::into_inner);
+        let new = match self.run.has_refs {
+            true => mine_visits(&repo, &before, started_at, &mut *first()),
+            false => mine_visits(&repo, &before, started_at, &mut weir_mine::NoRows),
+        };
+        let Some(new) = new.map_err(failure)? else { return Ok(None) };
+        let tips = Tips { wanted: &new.wanted, known: &new.known };
+        let MineRun { options, progress, stop, .. } = *self.run;
+        let report = mine(&repo, tips, options, sinks, progress, stop).map_err(failure)?;
+        let head = match &repo.refs().head {
+            Head::Symbolic(name) => Some(name.as_slice()),
+            Head::Detached(_) => None,
+        };
+        let row = MiningRow {
+            url: source.url.as_deref(),
+            object_format: repo.hash().name(),
+            head,
+            started_at,
+            report,
+        };
+        first().mining(&row).map_err(|e| MineFailure::Output(written(&self.output(), e)))?;
+        let event = MineEvent::Mined { report, took: began.elapsed() };
+        Ok(Some(PendingRows { source, state: new.state, event }))
+    }
+}
+
+/// Returns the error `e` of writing to `output`.
+fn written(output: &MineOutput, e: io::Error) -> Error {
+    match output {
+        MineOutput::Dataset(dataset) => Error::on(dataset.path())(e),
+        MineOutput::Stream(_) => Error::Stream(e),
+    }
+}

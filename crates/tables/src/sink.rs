@@ -1,0 +1,308 @@
+//! Rows of mining as rows of tables.
+
+use std::io;
+
+use arrow_array::RecordBatch;
+use weir_ground::Timestamp;
+use weir_mine::{
+    FaultRow, FileChangeRow, Ident, Lines, RefChangeRow, ReleaseRow, RevisionRow, RowSink, Side, VisitRow,
+};
+
+use crate::column::{BytesColumn, LongTextColumn, MinutesColumn, TextColumn, TimeColumn};
+use crate::schema::{
+    Buffered, FileChangeRows, MiningErrorRows, MiningRows, OriginVisitRows, RefChangeRows, ReleaseRows,
+    RevisionExtraHeaderRows, RevisionHistoryRows, RevisionRows, TableKind, TableRows,
+};
+use crate::text::Decoder;
+
+/// Takes batches of rows.
+pub trait BatchWriter: Send {
+    /// Takes rows of `table`.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    fn write(&mut self, table: TableKind, batch: &RecordBatch) -> io::Result<()>;
+}
+
+/// A mining of a repository, for the table of them.
+#[derive(Clone, Debug)]
+pub struct MiningRow<'a> {
+    /// The address of the upstream.
+    pub url: Option<&'a str>,
+    /// The name of the hash.
+    pub object_format: &'a str,
+    /// The branch that HEAD names.
+    pub head: Option<&'a [u8]>,
+    /// When the mining began.
+    pub started_at: Timestamp,
+    /// What was mined.
+    pub report: weir_mine::MineReport,
+}
+
+/// Makes batches of the rows of one thread.
+pub struct TableSink<W> {
+    writer: W,
+    origin: String,
+    minings: Buffered<MiningRows>,
+    visits: Buffered<OriginVisitRows>,
+    ref_changes: Buffered<RefChangeRows>,
+    revisions: Buffered<RevisionRows>,
+    parents: Buffered<RevisionHistoryRows>,
+    headers: Buffered<RevisionExtraHeaderRows>,
+    releases: Buffered<ReleaseRows>,
+    changes: Buffered<FileChangeRows>,
+    errors: Buffered<MiningErrorRows>,
+}
+
+fn put<T: TableRows, W: BatchWriter>(rows: &mut Buffered<T>, writer: &mut W, bytes: usize) -> io::Result<()> {
+    rows.added(bytes).map_or(Ok(()), |batch| writer.write(T::TABLE, &batch))
+}
+
+impl<W: BatchWriter> TableSink<W> {
+    /// Makes a sink that writes to `writer`.
+    pub fn new(writer: W) -> TableSink<W> {
+        TableSink {
+            writer,
+            origin: String::new(),
+            minings: Buffered::default(),
+            visits: Buffered::default(),
+            ref_changes: Buffered::default(),
+            revisions: Buffered::default(),
+            parents: Buffered::default(),
+            headers: Buffered::default(),
+            releases: Buffered::default(),
+            changes: Buffered::default(),
+            errors: Buffered::default(),
+        }
+    }
+
+    /// Sets the name of the repository that the next rows belong to.
+    pub fn set_origin(&mut self, origin: &str) {
+        origin.clone_into(&mut self.origin);
+    }
+
+    /// Takes a mining.
+    ///
+    /// # Errors
+    /// If the rows cannot be written.
+    pub fn mining(&mut self, row: &MiningRow<'_>) -> io::Result<()> {
+        let rows = &mut self.minings.rows;
+        rows.origin.0.append_value(&self.origin);
+        rows.url.0.append_option(row.url);
+        rows.object_format.0.append_value(row.object_format);
+        rows.head.0.append_option(row.head.map(String::from_utf8_lossy));
+        rows.started_at.push(Some(row.started_at.0));
+        rows.revisions.push(Some(row.report.revisions));
+        rows.releases.push(Some(row.report.releases));
+        rows.file_changes.push(Some(row.report.changes));
+        rows.errors.push(Some(row.report.faults));
+        put(&mut self.minings, &mut self.writer, 0)
+    }
+
+    /// Hands all rows that are held to the writer.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn flush(&mut self) -> io::Result<()> {
+        fn flush<T: TableRows, W: BatchWriter>(rows: &mut Buffered<T>, writer: &mut W) -> io::Result<()> {
+            rows.take().map_or(Ok(()), |batch| writer.write(T::TABLE, &batch))
+        }
+        let writer = &mut self.writer;
+        flush(&mut self.visits, writer)?;
+        flush(&mut self.ref_changes, writer)?;
+        flush(&mut self.revisions, writer)?;
+        flush(&mut self.parents, writer)?;
+        flush(&mut self.headers, writer)?;
+        flush(&mut self.releases, writer)?;
+        flush(&mut self.changes, writer)?;
+        flush(&mut self.errors, writer)?;
+        flush(&mut self.minings, writer)
+    }
+
+    /// Returns the writer.
+    pub fn writer(&mut self) -> &mut W {
+        &mut self.writer
+    }
+}
+
+/// Appends `bytes` as text, and as they are where they differ.
+fn push_text(text: &mut TextColumn, raw: &mut BytesColumn, bytes: &[u8], decoder: Decoder) {
+    let (decoded, differs) = decoder.decode(bytes);
+    text.0.append_value(decoded);
+    raw.0.append_option(differs.then_some(bytes));
+}
+
+fn push_long_text(text: &mut LongTextColumn, raw: &mut BytesColumn, bytes: &[u8], decoder: Decoder) {
+    let (decoded, differs) = decoder.decode(bytes);
+    text.0.append_value(decoded);
+    raw.0.append_option(differs.then_some(bytes));
+}
+
+/// Appends a person and a time. `raw` gets the whole line if a part of it is not as it was.
+fn push_ident(
+    (name, email): (&mut TextColumn, &mut TextColumn),
+    (date, offset): (&mut TimeColumn, &mut MinutesColumn),
+    raw: &mut BytesColumn,
+    ident: &Ident<'_>,
+    decoder: Decoder,
+) {
+    let (name_text, name_differs) = decoder.decode(ident.name);
+    let (email_text, email_differs) = decoder.decode(ident.email);
+    name.0.append_value(name_text);
+    email.0.append_value(email_text);
+    let is_date_whole = date.push(ident.seconds);
+    let minutes = ident.offset_minutes();
+    offset.0.append_option(minutes);
+    // -0000 stands for an unknown zone, and is no other number of minutes than +0000.
+    let is_whole = is_date_whole && ident.seconds.is_some() && minutes.is_some() && ident.offset != b"-0000";
+    raw.0.append_option((name_differs || email_differs || !is_whole).then_some(ident.line));
+}
+
+impl<W: BatchWriter> RowSink for TableSink<W> {
+    fn visit(&mut self, row: &VisitRow) -> io::Result<()> {
+        let rows = &mut self.visits.rows;
+        rows.origin.0.append_value(&self.origin);
+        rows.visit.push(Some(row.visit));
+        rows.date.push(row.date.map(|date| date.0));
+        rows.snapshot.push(row.snapshot);
+        rows.is_partial.0.append_value(row.is_partial);
+        put(&mut self.visits, &mut self.writer, 0)
+    }
+
+    fn ref_change(&mut self, row: &RefChangeRow<'_>) -> io::Result<()> {
+        let rows = &mut self.ref_changes.rows;
+        rows.origin.0.append_value(&self.origin);
+        rows.visit.push(Some(row.visit));
+        push_text(&mut rows.name, &mut rows.name_raw, row.name, Decoder::new(b""));
+        rows.old_target.push(row.old);
+        rows.target.push(row.new);
+        put(&mut self.ref_changes, &mut self.writer, row.name.len())
+    }
+
+    fn revision(&mut self, row: &RevisionRow<'_>) -> io::Result<()> {
+        let commit = row.commit;
+        let decoder = Decoder::new(commit.encoding);
+        let rows = &mut self.revisions.rows;
+        rows.origin.0.append_value(&self.origin);
+        rows.id.push(Some(row.id));
+        rows.directory.push(Some(commit.links.tree));
+        rows.parent_count.0.append_value(commit.links.parents.len() as i32);
+        push_ident(
+            (&mut rows.author_name, &mut rows.author_email),
+            (&mut rows.author_date, &mut rows.author_date_offset),
+            &mut rows.author_raw,
+            &commit.author,
+            decoder,
+        );
+        push_ident(
+            (&mut rows.committer_name, &mut rows.committer_email),
+            (&mut rows.committer_date, &mut rows.committer_date_offset),
+            &mut rows.committer_raw,
+            &commit.committer,
+            decoder,
+        );
+        push_long_text(&mut rows.message, &mut rows.message_raw, commit.message, decoder);
+        let encoding = (!commit.encoding.is_empty()).then(|| String::from_utf8_lossy(commit.encoding));
+        rows.encoding.0.append_option(encoding);
+        rows.signature.0.append_option(commit.signature.map(|kind| kind.name()));
+        put(&mut self.revisions, &mut self.writer, commit.message.len())?;
+        for (rank, parent) in (0..).zip(&commit.links.parents) {
+            let rows = &mut self.parents.rows;
+            rows.origin.0.append_value(&self.origin);
+            rows.id.push(Some(row.id));
+            rows.parent_id.push(Some(*parent));
+            rows.parent_rank.0.append_value(rank);
+            put(&mut self.parents, &mut self.writer, 0)?;
+        }
+        let mut rank = 0;
+        let mut result = Ok(());
+        commit.each_extra_header(|key, value| {
+            let rows = &mut self.headers.rows;
+            rows.origin.0.append_value(&self.origin);
+            rows.id.push(Some(row.id));
+            rows.rank.0.append_value(rank);
+            rows.key.0.append_value(String::from_utf8_lossy(key));
+            push_long_text(&mut rows.value, &mut rows.value_raw, &value, decoder);
+            rank += 1;
+            if result.is_ok() {
+                result = put(&mut self.headers, &mut self.writer, value.len());
+            }
+        });
+        result
+    }
+
+    fn release(&mut self, row: &ReleaseRow<'_>) -> io::Result<()> {
+        let decoder = Decoder::new(b"");
+        let rows = &mut self.releases.rows;
+        rows.origin.0.append_value(&self.origin);
+        rows.id.push(Some(row.id));
+        push_text(&mut rows.name, &mut rows.name_raw, row.tag.name, decoder);
+        rows.target.push(row.target.map(|(target, _)| target));
+        rows.target_type.0.append_option(row.target.map(|(_, kind)| kind.name()));
+        match &row.tag.tagger {
+            Some(tagger) => push_ident(
+                (&mut rows.author_name, &mut rows.author_email),
+                (&mut rows.date, &mut rows.date_offset),
+                &mut rows.author_raw,
+                tagger,
+                decoder,
+            ),
+            None => {
+                rows.author_name.0.append_null();
+                rows.author_email.0.append_null();
+                rows.date.push(None);
+                rows.date_offset.0.append_null();
+                rows.author_raw.0.append_null();
+            }
+        }
+        push_long_text(&mut rows.message, &mut rows.message_raw, row.tag.message, decoder);
+        put(&mut self.releases, &mut self.writer, row.tag.message.len())
+    }
+
+    fn file_change(&mut self, row: &FileChangeRow<'_>) -> io::Result<()> {
+        let decoder = Decoder::new(b"");
+        let rows = &mut self.changes.rows;
+        rows.origin.0.append_value(&self.origin);
+        rows.revision.push(Some(row.revision));
+        rows.committer_date.push(Some(row.committer_date));
+        rows.parent_rank.0.append_value(row.parent_rank as i32);
+        rows.status.0.append_value(row.status.letter().encode_utf8(&mut [0; 4]));
+        rows.similarity.0.append_option(row.similarity.map(i32::from));
+        let path = row.new.or(row.old).map_or(&b""[..], |side| side.path);
+        push_text(&mut rows.path, &mut rows.path_raw, path, decoder);
+        match row.old.map(|side| side.path).filter(|old| *old != path) {
+            Some(old) => push_text(&mut rows.old_path, &mut rows.old_path_raw, old, decoder),
+            None => {
+                rows.old_path.0.append_null();
+                rows.old_path_raw.0.append_null();
+            }
+        }
+        let mode = |side: Option<Side<'_>>| side.map(|side| side.mode as i32);
+        rows.blob.push(row.new.map(|side| side.id));
+        rows.old_blob.push(row.old.map(|side| side.id));
+        rows.mode.0.append_option(mode(row.new));
+        rows.old_mode.0.append_option(mode(row.old));
+        let counts = match row.lines {
+            Some(Lines::Text { insertions, deletions }) => Some((insertions, deletions)),
+            _ => None,
+        };
+        rows.insertions.push(counts.map(|(insertions, _)| insertions));
+        rows.deletions.push(counts.map(|(_, deletions)| deletions));
+        rows.is_binary.0.append_option(row.lines.and_then(|lines| match lines {
+            Lines::Unavailable => None,
+            lines => Some(lines == Lines::Binary),
+        }));
+        rows.is_unavailable.0.append_option(row.lines.map(|lines| lines == Lines::Unavailable));
+        put(&mut self.changes, &mut self.writer, path.len())
+    }
+
+    fn fault(&mut self, row: &FaultRow) -> io::Result<()> {
+        let rows = &mut self.errors.rows;
+        rows.origin.0.append_value(&self.origin);
+        rows.object.push(Some(row.object));
+        rows.revision.push(row.revision);
+        rows.kind.0.append_value(row.kind.name());
+        rows.text.0.append_value(&row.text);
+        put(&mut self.errors, &mut self.writer, row.text.len())
+    }
+}

@@ -1,0 +1,298 @@
+//! Datasets on disk: both formats hold the same rows, and nothing is there twice or half.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use arrow_array::RecordBatch;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use weir_ground::{Clock, Stop, Timestamp};
+use weir_mine::{MineOptions, MineProgress, RenameOptions};
+use weir_tables::{
+    Dataset, Error, FileFormat, MineEvent, MineOutput, MineRun, MineSource, MineTotals, TableKind, mine_all,
+};
+
+fn git(dir: &Path, args: &[&str], input: &[u8]) {
+    let mut command = Command::new("git");
+    command.arg("-C").arg(dir).args(args).stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input).unwrap();
+    assert!(child.wait().unwrap().success(), "git {args:?}");
+}
+
+/// Makes a repository of odd commits on top of each other, or adds some.
+fn add_commits(dir: &Path, from: usize, to: usize) {
+    if from == 0 {
+        git(dir, &["init", "-q", "--bare", "."], b"");
+    }
+    let mut stream = Vec::new();
+    for n in from..to {
+        let odd: &[u8] = if n % 3 == 0 { b"J\xf6rg" } else { "J\u{f6}rg".as_bytes() };
+        writeln!(stream, "commit refs/heads/main\nmark :{}", n + 1).unwrap();
+        for who in ["author", "committer"] {
+            stream.extend_from_slice(&[who.as_bytes(), b" ", odd, b" <j@example.org> "].concat());
+            writeln!(stream, "{} +0100", 1_700_000_000 + n * 60).unwrap();
+        }
+        if n % 6 == 0 {
+            stream.extend_from_slice(b"encoding ISO-8859-1\n");
+        }
+        stream.extend_from_slice(&[b"data 7\n", odd, &b"\xff\n\n\n"[..7 - odd.len()], b"\n"].concat());
+        if n == from && n > 0 {
+            stream.extend_from_slice(b"from refs/heads/main^0\n");
+        }
+        writeln!(stream, "M 644 inline f{}\ndata 3\n{:02}\n", n % 7, n % 100).unwrap();
+        stream.extend_from_slice(b"M 644 inline \"n\\377\\303\\274\"\ndata 1\nx\n\n");
+    }
+    writeln!(stream, "tag v{to}\nfrom refs/heads/main\ntagger T <t@x> 1 +0000\ndata 1\nx").unwrap();
+    git(dir, &["-c", "fastimport.unpackLimit=0", "fast-import", "--quiet"], &stream);
+}
+
+fn source<'p>(origin: &str, path: &'p Path) -> MineSource<'p> {
+    MineSource {
+        origin: origin.to_owned(),
+        url: None,
+        bytes: 0,
+        seq: None,
+        open: Box::new(move || weir_repo::open_directory(path).map_err(|e| e.to_string())),
+    }
+}
+
+/// Mines `sources` into `folder`. Returns also what was told of each.
+fn mined(folder: &Path, format: FileFormat, sources: &[MineSource<'_>]) -> (MineTotals, Vec<MineEvent>) {
+    let dataset = Dataset::open(folder, format, "settings").unwrap();
+    let told = std::sync::Mutex::new(Vec::new());
+    let options = MineOptions {
+        has_revisions: true,
+        has_changes: true,
+        has_lines: true,
+        renames: RenameOptions::default(),
+        ..MineOptions::default()
+    };
+    let run = MineRun {
+        options: &options,
+        has_refs: true,
+        threads: 2,
+        clock: &Clock::set_to(Timestamp(1_750_000_000)),
+        progress: &MineProgress::default(),
+        tell: &|_, event| told.lock().unwrap().push(event.clone()),
+        stop: &Stop::default(),
+    };
+    let totals = mine_all(sources, MineOutput::Dataset(dataset), &run).unwrap();
+    (totals, told.into_inner().unwrap())
+}
+
+/// Returns the files of a table, without hidden ones.
+fn files(folder: &Path, table: TableKind) -> Vec<std::path::PathBuf> {
+    let files = fs::read_dir(folder.join(table.name())).unwrap().map(|file| file.unwrap().path());
+    files.filter(|path| path.extension().is_some_and(|e| e != "tmp")).collect()
+}
+
+/// Returns the rows of a table as JSON lines, sorted.
+fn rows(folder: &Path, table: TableKind) -> Vec<String> {
+    let mut text = Vec::new();
+    for file in files(folder, table) {
+        if file.extension().is_some_and(|e| e == "jsonl") {
+            text.extend(fs::read(file).unwrap());
+            continue;
+        }
+        let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(file).unwrap()).unwrap();
+        assert_eq!(reader.schema().fields(), table.schema().fields());
+        let batches: Vec<RecordBatch> = reader.build().unwrap().map(Result::unwrap).collect();
+        let mut writer = arrow_json::LineDelimitedWriter::new(&mut text);
+        batches.iter().for_each(|batch| writer.write(batch).unwrap());
+        writer.finish().unwrap();
+    }
+    let text = String::from_utf8(text).unwrap();
+    let mut rows: Vec<String> = text.lines().map(str::to_owned).collect();
+    rows.sort();
+    rows
+}
+
+/// Fails unless both datasets have the same rows in `tables`.
+fn assert_same(a: &Path, b: &Path, tables: &[TableKind]) {
+    for &table in tables {
+        let (a, b) = (rows(a, table), rows(b, table));
+        assert_eq!(a.len(), b.len(), "{table:?}");
+        a.iter().zip(&b).for_each(|(a, b)| assert_eq!(a, b, "{table:?}"));
+    }
+}
+
+/// The tables that do not tell when something was mined.
+const CONTENT: &[TableKind] = &[
+    TableKind::Revision,
+    TableKind::RevisionHistory,
+    TableKind::RevisionExtraHeader,
+    TableKind::Release,
+    TableKind::FileChange,
+];
+
+#[test]
+fn both_formats_hold_the_same_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let [git_dir, parquet, json] = ["git", "parquet", "json"].map(|name| dir.path().join(name));
+    fs::create_dir(&git_dir).unwrap();
+    add_commits(&git_dir, 0, 50);
+    let sources = [source("a", &git_dir), source("b", &git_dir)];
+    mined(&parquet, FileFormat::Parquet, &sources);
+    mined(&json, FileFormat::JsonLines, &sources);
+    assert_same(&parquet, &json, TableKind::ALL);
+    let revisions = rows(&json, TableKind::Revision);
+    assert_eq!(revisions.len(), 100);
+    let of =
+        |n: usize| revisions.iter().find(|row| row.contains(&(1_700_000_000 + n * 60).to_string())).cloned();
+    assert_eq!(of(0), None, "times are texts");
+    // Commits 0, 6, 12, ... name their encoding; 3, 9, 15, ... do not.
+    let count = |part: &str| revisions.iter().filter(|row| row.contains(part)).count();
+    assert_eq!(count("\"author_name\":\"J\u{f6}rg\""), 2 * (50 - 8));
+    assert_eq!(count("\"author_name\":\"J\u{fffd}rg\""), 2 * 8);
+    assert_eq!(count("\"author_raw\":"), 2 * 17);
+    assert!(rows(&json, TableKind::FileChange).iter().any(|row| row.contains("\"path_raw\":\"6effc3bc\"")));
+}
+
+#[test]
+fn a_later_run_adds_what_is_new() {
+    let dir = tempfile::tempdir().unwrap();
+    let [git_dir, grown, whole] = ["git", "grown", "whole"].map(|name| dir.path().join(name));
+    fs::create_dir(&git_dir).unwrap();
+    for (from, to) in [(0, 20), (20, 21), (21, 70)] {
+        add_commits(&git_dir, from, to);
+        let (totals, _) = mined(&grown, FileFormat::Parquet, &[source("a", &git_dir)]);
+        assert_eq!((totals.mined, totals.unchanged), (1, 0));
+        let (totals, _) = mined(&grown, FileFormat::Parquet, &[source("a", &git_dir)]);
+        assert_eq!((totals.mined, totals.unchanged), (0, 1));
+    }
+    mined(&whole, FileFormat::Parquet, &[source("a", &git_dir)]);
+    assert_same(&grown, &whole, CONTENT);
+    git(&git_dir, &["update-ref", "-d", "refs/tags/v20"], b"");
+    mined(&grown, FileFormat::Parquet, &[source("a", &git_dir)]);
+    let changes = rows(&grown, TableKind::RefChange);
+    let gone = changes.iter().find(|row| row.contains("\"visit\":4")).unwrap();
+    assert!(gone.contains("refs/tags/v20") && !gone.contains("\"target\""), "{gone}");
+    assert_eq!(rows(&grown, TableKind::OriginVisit).len(), 4);
+}
+
+#[test]
+fn what_a_killed_process_left_is_completed_or_deleted() {
+    let dir = tempfile::tempdir().unwrap();
+    let [git_dir, folder, whole] = ["git", "killed", "whole"].map(|name| dir.path().join(name));
+    fs::create_dir(&git_dir).unwrap();
+    add_commits(&git_dir, 0, 30);
+    let sources = || [source("a", &git_dir)];
+    mined(&whole, FileFormat::Parquet, &sources());
+    mined(&folder, FileFormat::Parquet, &sources());
+    // It was killed after the run's file got its name: hidden files belong to the dataset.
+    for table in TableKind::ALL {
+        for file in files(&folder, *table) {
+            let name = file.file_name().unwrap().to_str().unwrap();
+            fs::rename(&file, file.with_file_name(format!(".{name}.tmp"))).unwrap();
+        }
+    }
+    // It was killed before: others do not.
+    let torn = folder.join("revision/.part-00000999.parquet.tmp");
+    fs::write(&torn, b"PAR1 torn").unwrap();
+    let (totals, _) = mined(&folder, FileFormat::Parquet, &sources());
+    assert_eq!(totals.unchanged, 1);
+    assert!(!torn.exists());
+    assert_same(&folder, &whole, TableKind::ALL);
+    // Without the run's file nothing of it counts.
+    fs::remove_file(folder.join("_weir/run-00000001.json")).unwrap();
+    for table in TableKind::ALL {
+        files(&folder, *table).iter().for_each(|file| fs::remove_file(file).unwrap());
+    }
+    mined(&folder, FileFormat::Parquet, &sources());
+    assert_same(&folder, &whole, TableKind::ALL);
+}
+
+#[test]
+fn a_repository_that_fails_half_way_leaves_no_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let [git_dir, bad_dir, folder, whole] =
+        ["git", "bad", "failed", "whole"].map(|name| dir.path().join(name));
+    for dir in [&git_dir, &bad_dir] {
+        fs::create_dir(dir).unwrap();
+        add_commits(dir, 0, 30);
+    }
+    mined(&whole, FileFormat::Parquet, &[source("a", &git_dir), source("c", &git_dir)]);
+    // The states of the refs are written before the loose objects turn out to be unreadable.
+    let is_free = |folder: &std::path::PathBuf| !folder.exists();
+    let folder_of_none = (0..=255).map(|n| bad_dir.join(format!("objects/{n:02x}"))).find(is_free).unwrap();
+    fs::write(folder_of_none, b"").unwrap();
+    let sources = [source("a", &git_dir), source("b", &bad_dir), source("c", &git_dir)];
+    let (totals, told) = mined(&folder, FileFormat::Parquet, &sources);
+    assert_eq!((totals.mined, totals.failed), (2, 1), "{told:?}");
+    assert_same(&folder, &whole, TableKind::ALL);
+}
+
+#[test]
+fn a_folder_that_cannot_be_used_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = |path: &Path, format, settings| Dataset::open(path, format, settings).map(drop).unwrap_err();
+    let folder = dir.path().join("d");
+    let first = Dataset::open(&folder, FileFormat::Parquet, "--what commits").unwrap();
+    assert!(matches!(open(&folder, FileFormat::Parquet, "--what commits"), Error::InUse(_)));
+    drop(first);
+    for (format, settings) in
+        [(FileFormat::JsonLines, "--what commits"), (FileFormat::Parquet, "--what refs")]
+    {
+        let error = open(&folder, format, settings);
+        assert!(error.to_string().contains("was mined with --to parquet --what commits"), "{error}");
+    }
+    fs::write(folder.join("_weir/run-00000001.json"), b"{").unwrap();
+    assert!(matches!(open(&folder, FileFormat::Parquet, "--what commits"), Error::Damaged { .. }));
+    fs::write(
+        folder.join("_weir/run-00000001.json"),
+        br#"{"parts":["revision/part-00000001"],"origins":[]}"#,
+    )
+    .unwrap();
+    let error = open(&folder, FileFormat::Parquet, "--what commits").to_string();
+    assert!(error.contains("part-00000001.parquet' is damaged: the file is missing"), "{error}");
+    let other = dir.path().join("other");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("file"), b"").unwrap();
+    assert!(matches!(open(&other, FileFormat::Parquet, ""), Error::NotADataset(_)));
+    assert!(matches!(open(&other.join("file"), FileFormat::Parquet, ""), Error::File { .. }));
+}
+
+/// Returns the tables of the book's page, each with its columns and their types.
+fn documented() -> Vec<(String, Vec<(String, String)>)> {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/book/src/reference/tables.md");
+    let text = fs::read_to_string(page).unwrap();
+    let cell = |cell: &str| cell.trim().trim_matches('`').to_owned();
+    let section = |text: &str| {
+        let rows = text.lines().filter(|line| line.starts_with("| `"));
+        let columns = rows.map(|row| {
+            let cells: Vec<&str> = row.split('|').collect();
+            (cell(cells[1]), cell(cells[2]))
+        });
+        (text.lines().next().unwrap().to_owned(), columns.collect())
+    };
+    text.split("\n## ").skip(1).map(section).collect()
+}
+
+#[test]
+fn the_page_of_tables_has_every_column() {
+    use arrow_schema::DataType;
+    let documented = documented();
+    let mut names: Vec<&str> = documented.iter().map(|(name, _)| name.as_str()).collect();
+    let mut there: Vec<&str> = TableKind::ALL.iter().map(|table| table.name()).collect();
+    names.sort_unstable();
+    there.sort_unstable();
+    assert_eq!(names, there);
+    for table in TableKind::ALL {
+        let (_, columns) = documented.iter().find(|(name, _)| name == table.name()).unwrap();
+        let schema = table.schema();
+        let fields: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+        assert_eq!(columns.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), fields, "{table:?}");
+        for ((name, documented), field) in columns.iter().zip(schema.fields()) {
+            let is_right = match field.data_type() {
+                DataType::Utf8 => documented == "text",
+                DataType::Binary => documented == if name.ends_with("_raw") { "bytes" } else { "id" },
+                DataType::Boolean => documented == "boolean",
+                DataType::Timestamp(..) => documented == "time",
+                _ => documented == "number",
+            };
+            assert!(is_right, "{table:?}.{name} is {documented} in the page");
+        }
+    }
+}
