@@ -2,6 +2,7 @@
 
 mod args;
 mod daemon;
+mod mine;
 
 use std::path::PathBuf;
 
@@ -12,6 +13,7 @@ pub(crate) use args::{
     MetadataCommand, MetadataUpdateArgs, MirrorArgs, ServeArgs, SetArgs,
 };
 pub(crate) use daemon::{DaemonArgs, UploadPackArgs};
+pub(crate) use mine::{DiffMerges, MineArgs, MineFormat, MineWhat};
 
 /// Keep faithful, fresh copies of git repositories, one tar file each, and serve them.
 #[derive(Parser)]
@@ -107,6 +109,16 @@ pub(crate) enum Command {
     /// They are kept as JSON lines in the archive of each repository.
     #[command(subcommand)]
     Metadata(MetadataCommand),
+    /// Write commits, tags, changed files and refs as tables
+    ///
+    /// The rows equal what git log and git diff-tree print. A later run adds what is new.
+    #[command(
+        after_help = "The dataset has a folder of Parquet files for each table, as DuckDB, Polars, Spark \
+            and ClickHouse read them. Stop a run when you like, and run it again to go on.\nAn argument that \
+            is the path of a file or folder is no name. Exits with status 3 if a repository cannot be mined; \
+            what is damaged within one becomes rows of mining_error."
+    )]
+    Mine(Box<MineArgs>),
     /// Serve all repositories of the pool over git:// and HTTP
     #[command(
         after_help = "An address is ADDR:PORT or unix:PATH.\nIf systemd passes sockets (LISTEN_FDS), weir \

@@ -34,6 +34,9 @@ pub(crate) enum Error {
     /// Mirroring metadata failed.
     #[error(transparent)]
     Metadata(#[from] weir_metadata::Error),
+    /// Rows cannot be written.
+    #[error(transparent)]
+    Tables(weir_tables::Error),
     /// A URL is invalid.
     #[error(transparent)]
     Url(#[from] weir_transport::UrlError),
@@ -45,6 +48,16 @@ pub(crate) enum Error {
 /// The exit code of a command that did its work, but not for all repositories: as restic's for sources that
 /// cannot be read.
 pub(crate) const SOME_FAILED: u8 = 3;
+
+impl From<weir_tables::Error> for Error {
+    fn from(e: weir_tables::Error) -> Error {
+        match e {
+            // The reader of printed rows went away.
+            weir_tables::Error::Stream(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Error::Io(e),
+            e => Error::Tables(e),
+        }
+    }
+}
 
 impl Error {
     pub(crate) fn exit_code(&self) -> u8 {

@@ -17,17 +17,28 @@ pub(crate) struct LocalUpstreams;
 
 impl LocalServer for LocalUpstreams {
     fn connect(&self, path: &Path) -> Result<LocalStream, String> {
-        let repo = if path.is_file() && path.extension().is_some_and(|e| e == "tar") {
-            Repo::open_archive(path)
-        } else {
-            let with_suffix = || {
-                path.with_file_name(format!("{}.git", path.file_name().unwrap_or_default().to_string_lossy()))
-            };
-            weir_repo::open_directory(path)
-                .or_else(|e| weir_repo::open_directory(&with_suffix()).map_err(|_| e))
-        };
-        serve(repo.map_err(|e| e.to_string())?)
+        serve(open(path).map_err(|e| e.to_string())?)
     }
+}
+
+/// Opens the archive or the git directory at `path`, or at `path` with `.git`.
+pub(crate) fn open(path: &Path) -> weir_repo::Result<Repo> {
+    if path.is_file() && path.extension().is_some_and(|e| e == "tar") {
+        return Repo::open_archive(path);
+    }
+    let with_suffix =
+        || path.with_file_name(format!("{}.git", path.file_name().unwrap_or_default().to_string_lossy()));
+    weir_repo::open_directory(path).or_else(|e| weir_repo::open_directory(&with_suffix()).map_err(|_| e))
+}
+
+/// Returns roughly how many bytes the repository at `path` has: those of the archive, or of the packs.
+pub(crate) fn bytes_of(path: &Path) -> u64 {
+    if path.is_file() {
+        return path.metadata().map_or(0, |m| m.len());
+    }
+    let folders = [path.join("objects/pack"), path.join(".git/objects/pack")];
+    let files = folders.iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
+    files.filter_map(|file| file.metadata().ok()).map(|m| m.len()).sum()
 }
 
 /// Serves clones as if they were their upstreams.

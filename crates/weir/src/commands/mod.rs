@@ -15,6 +15,7 @@ mod maintain;
 mod manifest;
 mod metadata;
 mod migrate;
+mod mine;
 mod mirror;
 mod purge;
 mod register;
@@ -48,6 +49,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::Add(args) => register::add(&mut open()?, global, args),
         Command::Crawl(args) => crawl::crawl(open()?, global, &args),
         Command::Metadata(command) => metadata::metadata(open()?, global, command),
+        Command::Mine(args) => mine::mine(global, &args),
         Command::Import(args) => import::import(open()?, global, &args),
         Command::Mirror(args) => mirror::mirror(open()?, global, &args),
         Command::Serve(args) => done(serve::serve(open()?, global, args)),

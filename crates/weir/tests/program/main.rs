@@ -3,5 +3,6 @@
 mod cli;
 mod common;
 mod crawl;
+mod mine;
 mod mirror;
 mod serve;

@@ -80,10 +80,12 @@ const COMMANDS: &[&str] = &[
     "rm copy",
     "adopt --dry-run",
     "crawl",
+    "mine",
+    "mine",
 ];
-/// Keys that this pool never prints: those of pauses.
+/// Keys that this pool never prints: those of pauses and failures.
 const UNSEEN: &[(&str, &str)] =
-    &[("weir mirror", "host"), ("weir mirror", "cause"), ("weir mirror", "until")];
+    &[("weir mirror", "host"), ("weir mirror", "cause"), ("weir mirror", "until"), ("weir mine", "error")];
 
 #[test]
 fn the_page_of_json_output_has_every_key() {

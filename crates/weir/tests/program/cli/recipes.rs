@@ -113,6 +113,13 @@ const CHAPTERS: &[Chapter] = &[
         left_out: &[],
     },
     Chapter {
+        file: "mining.md",
+        before: "pool https://github.com/git/git.git
+            mkdir -p ~/src; git clone -q /srv/git/git.git ~/src/project",
+        between: &[],
+        left_out: &[("duckdb ", "needs DuckDB"), ("python3 ", "needs Polars")],
+    },
+    Chapter {
         file: "operating.md",
         before: "pool https://github.com/git/git.git https://github.com/you/broken.git
             weir -q add --name team/tool https://git.example.org/team/tool.git; weir -q mirror
@@ -383,6 +390,7 @@ chapters! {
     commands_of_serving: "serving.md",
     commands_of_lfs_and_metadata: "lfs-and-metadata.md",
     commands_of_history: "history.md",
+    commands_of_mining: "mining.md",
     commands_of_operating: "operating.md",
     commands_of_coming_from_other_tools: "coming-from.md",
 }

@@ -1,0 +1,101 @@
+//! Flags of `weir mine`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum, ValueHint};
+
+/// The formats of `--to`.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MineFormat {
+    Parquet,
+    Jsonl,
+}
+
+/// What `--what` names.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MineWhat {
+    /// Commits, their parents and extra headers, and annotated tags
+    Commits,
+    /// Files that commits change, with renames
+    Changes,
+    /// Changed files with the numbers of lines
+    Numstat,
+    /// States of the refs, and how they changed
+    Refs,
+}
+
+/// The values of `--diff-merges`.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DiffMerges {
+    /// Do not compare merges
+    #[value(alias = "none")]
+    Off,
+    /// Compare merges with their first parent
+    #[value(alias = "1")]
+    FirstParent,
+    /// Compare merges with each parent
+    #[value(alias = "m")]
+    Separate,
+}
+
+#[derive(Args)]
+pub(crate) struct MineArgs {
+    /// Names or patterns of repositories of the pool, or paths of archives and git directories [default: all
+    /// repositories of the pool]
+    #[arg(value_name = "REPO")]
+    pub(crate) repos: Vec<String>,
+    /// Format of the rows
+    #[arg(long, value_enum, default_value_t = MineFormat::Parquet, value_name = "FORMAT")]
+    pub(crate) to: MineFormat,
+    /// Folder of the dataset; for jsonl, '-' is standard output [default: mined in the pool]
+    #[arg(long, short, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) output: Option<PathBuf>,
+    /// What to mine
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_values_t = [MineWhat::Commits, MineWhat::Numstat, MineWhat::Refs],
+        value_name = "WHAT"
+    )]
+    pub(crate) what: Vec<MineWhat>,
+    /// How to compare merges
+    #[arg(long, value_enum, default_value_t = DiffMerges::FirstParent, value_name = "MODE")]
+    pub(crate) diff_merges: DiffMerges,
+    /// Least similarity of renamed files in percent
+    #[arg(
+        long,
+        short = 'M',
+        value_name = "N",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t = 50,
+        default_missing_value = "50",
+        value_parser = percent
+    )]
+    pub(crate) find_renames: u8,
+    /// Detect copies of files that the same commit changes, too
+    #[arg(long, short = 'C')]
+    pub(crate) find_copies: bool,
+    /// Do not detect renames
+    #[arg(long, conflicts_with = "find_copies")]
+    pub(crate) no_renames: bool,
+    /// Skip the search for similar files where it would compare more than N times N pairs; 0 for no limit
+    #[arg(short = 'l', value_name = "N", default_value_t = 1000)]
+    pub(crate) rename_limit: u32,
+    /// Measure similarity as git did before version 2.44, without the bytes behind the last line break
+    #[arg(long)]
+    pub(crate) old_similarity: bool,
+    /// Number of threads [default: one a core]
+    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) jobs: Option<u16>,
+}
+
+fn percent(text: &str) -> Result<u8, String> {
+    let number = text.strip_suffix('%').unwrap_or(text);
+    number
+        .parse()
+        .ok()
+        .filter(|n| (1..=100).contains(n))
+        .ok_or_else(|| "a similarity is a number from 1 to 100".to_owned())
+}

@@ -1,0 +1,309 @@
+//! `mine`: writes commits, tags, changed files and refs as tables.
+
+use std::io::{BufWriter, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+use weir_ground::Stop;
+use weir_mine::{Detect, MergeMode, MineOptions, MineProgress, RenameOptions};
+use weir_tables::{
+    Dataset, FileFormat, JsonStream, MineEvent, MineOutput, MineRun, MineSource, MineTotals, mine_all,
+};
+
+use crate::cli::{DiffMerges, Global, MineArgs, MineFormat, MineWhat};
+use crate::error::{Error, Result, SOME_FAILED};
+use crate::local;
+use crate::output;
+use crate::pool::Pool;
+use crate::signals::stop_on_signal;
+
+/// The folder of the dataset of a pool.
+const MINED_FOLDER: &str = "mined";
+/// The buffer of rows that are printed.
+const STREAM_BYTES: usize = 128 << 10;
+/// Time between redraws of the progress bar.
+const TICK: Duration = Duration::from_millis(200);
+
+pub(crate) fn mine(global: &Global, args: &MineArgs) -> Result<ExitCode> {
+    let is_path = |text: &&String| Path::new(text.as_str()).exists();
+    let (paths, patterns): (Vec<&String>, Vec<&String>) = args.repos.iter().partition(is_path);
+    let pool = match args.repos.is_empty() || !patterns.is_empty() {
+        true => Some(Pool::open(global)?),
+        false => None,
+    };
+    let options = options(args);
+    let has_refs = args.what.contains(&MineWhat::Refs);
+    let sources = sources(pool.as_ref(), &patterns, &paths)?;
+    let is_stream =
+        args.to == MineFormat::Jsonl && args.output.as_deref().is_none_or(|o| o == Path::new("-"));
+    let rows = match is_stream {
+        true => MineOutput::Stream(JsonStream::new(Box::new(BufWriter::with_capacity(
+            STREAM_BYTES,
+            std::io::stdout(),
+        )))),
+        false => {
+            let folder = folder(args, pool.as_ref())?;
+            let format = match args.to {
+                MineFormat::Parquet => FileFormat::Parquet,
+                MineFormat::Jsonl => FileFormat::JsonLines,
+            };
+            MineOutput::Dataset(Dataset::open(&folder, format, &settings(args))?)
+        }
+    };
+    let stop = Stop::default();
+    stop_on_signal(&stop)?;
+    let screen = MineScreen::new(global, &sources, is_stream);
+    let clock = weir_catalog::clock::clock();
+    let run = MineRun {
+        options: &options,
+        has_refs,
+        threads: args.jobs.map_or_else(cores, usize::from),
+        clock: &clock,
+        progress: &screen.progress,
+        tell: &|source, event| screen.tell(source, event),
+        stop: &stop,
+    };
+    let totals = std::thread::scope(|scope| {
+        let drawing = weir_ground::thread::spawn_scoped("progress", scope, || screen.draw());
+        let totals = mine_all(&sources, rows, &run);
+        screen.end.stop();
+        drop(drawing);
+        totals
+    });
+    screen.finish(&totals?)
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn options(args: &MineArgs) -> MineOptions {
+    let has = |what| args.what.contains(&what);
+    MineOptions {
+        has_revisions: has(MineWhat::Commits),
+        has_changes: has(MineWhat::Changes) || has(MineWhat::Numstat),
+        has_lines: has(MineWhat::Numstat),
+        merges: match args.diff_merges {
+            DiffMerges::Off => MergeMode::Off,
+            DiffMerges::FirstParent => MergeMode::FirstParent,
+            DiffMerges::Separate => MergeMode::Separate,
+        },
+        renames: RenameOptions {
+            detect: match (args.no_renames, args.find_copies) {
+                (true, _) => Detect::Nothing,
+                (_, true) => Detect::Copies,
+                _ => Detect::Renames,
+            },
+            similarity: args.find_renames,
+            limit: args.rename_limit,
+            counts_last_line: !args.old_similarity,
+        },
+    }
+}
+
+/// Returns the settings that decide which rows there are, as flags.
+fn settings(args: &MineArgs) -> String {
+    let options = options(args);
+    let mut what = Vec::new();
+    for (name, is_there) in [
+        ("commits", options.has_revisions),
+        ("numstat", options.has_lines),
+        ("changes", options.has_changes && !options.has_lines),
+        ("refs", args.what.contains(&MineWhat::Refs)),
+    ] {
+        what.extend(is_there.then_some(name));
+    }
+    let mut text = format!("--what {}", what.join(","));
+    if !options.has_changes {
+        return text;
+    }
+    let merges = match options.merges {
+        MergeMode::Off => "off",
+        MergeMode::FirstParent => "first-parent",
+        MergeMode::Separate => "separate",
+    };
+    text += &format!(" --diff-merges {merges}");
+    match options.renames.detect {
+        Detect::Nothing => return text + " --no-renames",
+        Detect::Renames => {}
+        Detect::Copies => text += " --find-copies",
+    }
+    text += &format!(" --find-renames={} -l {}", options.renames.similarity, options.renames.limit);
+    text + if options.renames.counts_last_line { "" } else { " --old-similarity" }
+}
+
+/// Returns the folder of the dataset.
+fn folder(args: &MineArgs, pool: Option<&Pool>) -> Result<PathBuf> {
+    match (&args.output, pool) {
+        (Some(folder), _) if folder == Path::new("-") => {
+            Err(Error::Message("Parquet cannot be printed; give a folder with --output".to_owned()))
+        }
+        (Some(folder), _) => Ok(folder.clone()),
+        (None, Some(pool)) => Ok(pool.path.join(MINED_FOLDER)),
+        (None, None) => Err(Error::Message(
+            "give the folder of the dataset with --output, or print rows with --to jsonl".to_owned(),
+        )),
+    }
+}
+
+fn sources<'p>(
+    pool: Option<&'p Pool>,
+    patterns: &[&String],
+    paths: &[&String],
+) -> Result<Vec<MineSource<'p>>> {
+    let mut sources = Vec::new();
+    if let Some(pool) = pool {
+        let patterns: Vec<String> = patterns.iter().map(|pattern| (*pattern).clone()).collect();
+        let repositories = match patterns.is_empty() {
+            true => pool.matching(None)?,
+            false => pool.matching_any(&patterns)?,
+        };
+        let store = &pool.store;
+        for r in repositories.into_iter().filter(|r| r.seq.is_some()) {
+            sources.push(MineSource {
+                origin: r.name.clone(),
+                url: Some(
+                    weir_transport::Url::parse(&r.url).map_or_else(|_| r.url.clone(), |u| u.to_string()),
+                ),
+                bytes: r.archive_bytes.map_or(0, |bytes| bytes as u64),
+                seq: r.seq.map(|seq| seq as u64),
+                open: Box::new(move || store.open(&r).map_err(|e| e.to_string())),
+            });
+        }
+    }
+    for path in paths {
+        let path = Path::new(path.as_str());
+        let whole = path.canonicalize().map_err(weir_ground::FileError::on("open", path))?;
+        sources.push(MineSource {
+            origin: output::printable(whole.as_os_str().as_encoded_bytes()),
+            url: None,
+            bytes: local::bytes_of(&whole),
+            seq: None,
+            open: Box::new(move || local::open(&whole).map_err(|e| e.to_string())),
+        });
+    }
+    Ok(sources)
+}
+
+/// Shows what is done.
+struct MineScreen<'g> {
+    global: &'g Global,
+    progress: MineProgress,
+    bar: Option<ProgressBar>,
+    /// What was told, as JSON, if it is wanted.
+    told: Option<Mutex<Vec<serde_json::Value>>>,
+    /// Rows go to standard output, so that lines for the user go to standard error.
+    is_stream: bool,
+    end: Stop,
+}
+
+impl MineScreen<'_> {
+    fn new<'g>(global: &'g Global, sources: &[MineSource<'_>], is_stream: bool) -> MineScreen<'g> {
+        let shows_bar = std::io::stderr().is_terminal() && !global.quiet && !global.json;
+        let style = "{bar:30} {pos}/{len} repositories, {msg}, {elapsed}";
+        let bar = shows_bar.then(|| {
+            ProgressBar::new(sources.len() as u64)
+                .with_style(ProgressStyle::with_template(style).expect("a valid template"))
+        });
+        let told = (global.json && !is_stream).then(Mutex::default);
+        MineScreen { global, progress: MineProgress::default(), bar, told, is_stream, end: Stop::default() }
+    }
+
+    /// Draws the bar until mining ends.
+    fn draw(&self) {
+        let Some(bar) = &self.bar else { return };
+        let began = std::time::Instant::now();
+        while self.end.sleep(TICK) {
+            let count = |n: &std::sync::atomic::AtomicU64| n.load(Ordering::Relaxed);
+            let (all, done) = (
+                count(&self.progress.commits),
+                count(&self.progress.compared).max(count(&self.progress.written)),
+            );
+            let rate = done as f64 / began.elapsed().as_secs_f64();
+            let left = if rate > 0.0 { (all.saturating_sub(done)) as f64 / rate } else { 0.0 };
+            bar.set_message(format!("{done}/{all} commits, {rate:.0}/s, {left:.0} s left"));
+        }
+    }
+
+    fn tell(&self, source: &MineSource<'_>, event: &MineEvent) {
+        if let Some(bar) = &self.bar {
+            bar.inc(1);
+        }
+        if let Some(told) = &self.told {
+            let value = match event {
+                MineEvent::Mined { report, took } => json!({
+                    "name": source.origin, "result": "mined", "revisions": report.revisions,
+                    "releases": report.releases, "file_changes": report.changes, "errors": report.faults,
+                    "seconds": took.as_secs_f64(),
+                }),
+                MineEvent::Unchanged => json!({ "name": source.origin, "result": "unchanged" }),
+                MineEvent::Failed(text) => {
+                    json!({ "name": source.origin, "result": "failed", "error": text })
+                }
+            };
+            told.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(value);
+            return;
+        }
+        let name = output::printable(source.origin.as_bytes());
+        let line = match event {
+            MineEvent::Mined { report, took } => {
+                let errors = match report.faults {
+                    0 => String::new(),
+                    n => format!(", {n} errors (see mining_error)"),
+                };
+                format!(
+                    "mined {name}: {} commits, {} tags, {} file changes{errors} in {:.1} s",
+                    report.revisions,
+                    report.releases,
+                    report.changes,
+                    took.as_secs_f64()
+                )
+            }
+            MineEvent::Unchanged if self.global.verbose > 0 => format!("unchanged {name}"),
+            MineEvent::Unchanged => return,
+            MineEvent::Failed(text) => {
+                let text = output::printable(text.as_bytes());
+                return self.print(&format!("failed {name}: {text}"), true);
+            }
+        };
+        if !self.global.quiet {
+            self.print(&line, self.is_stream);
+        }
+    }
+
+    fn print(&self, line: &str, is_error: bool) {
+        let print = || {
+            let _ = match is_error {
+                true => writeln!(output::stderr(), "{line}"),
+                false => writeln!(output::stdout(), "{line}"),
+            };
+        };
+        match &self.bar {
+            Some(bar) => bar.suspend(print),
+            None => print(),
+        }
+    }
+
+    fn finish(self, totals: &MineTotals) -> Result<ExitCode> {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+        if let Some(told) = self.told {
+            output::json(&told.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))?;
+        } else if !self.global.quiet && !self.is_stream {
+            let stopped = if totals.is_stopped { "; stopped, run again to go on" } else { "" };
+            let MineTotals { mined, unchanged, failed, .. } = totals;
+            writeln!(output::stdout(), "{mined} mined, {unchanged} unchanged, {failed} failed{stopped}")?;
+        }
+        Ok(match (totals.is_stopped, totals.failed) {
+            (true, _) => ExitCode::from(130),
+            (false, 0) => ExitCode::SUCCESS,
+            (false, _) => ExitCode::from(SOME_FAILED),
+        })
+    }
+}

@@ -1,0 +1,162 @@
+//! `weir mine`: archives of a pool and git directories as tables.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use crate::common::{Env, Rng};
+
+/// Returns the rows of each table of a dataset of JSON lines, sorted.
+fn tables(folder: &Path) -> BTreeMap<String, Vec<String>> {
+    let mut tables = BTreeMap::new();
+    for table in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap()) {
+        let name = table.file_name().into_string().unwrap();
+        if name == "_weir" {
+            continue;
+        }
+        let files = fs::read_dir(table.path()).unwrap().map(|file| file.unwrap().path());
+        let files = files.filter(|file| file.extension().is_some_and(|e| e == "jsonl"));
+        let text: String = files.map(|file| fs::read_to_string(file).unwrap()).collect();
+        let mut rows: Vec<String> = text.lines().map(str::to_owned).collect();
+        rows.sort();
+        tables.insert(name, rows);
+    }
+    tables
+}
+
+/// Returns the tables without those that tell how often was mined.
+fn content(folder: &Path) -> BTreeMap<String, Vec<String>> {
+    let mut tables = tables(folder);
+    tables.remove("mining").unwrap();
+    tables
+}
+
+fn json_args<'a>(folder: &'a Path, more: &[&'a str]) -> Vec<&'a str> {
+    [&["mine", "--to", "jsonl", "-o", folder.to_str().unwrap()], more].concat()
+}
+
+/// Returns a pool with a repository that was mirrored.
+fn mirrored(env: &Env) -> std::path::PathBuf {
+    let upstream = env.odd_repository("up.git");
+    env.weir(&["init"]);
+    env.weir(&["add", "--name", "up", upstream.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    upstream
+}
+
+#[test]
+fn later_runs_add_what_is_new_and_what_is_gone_stays() {
+    let env = Env::new();
+    let upstream = mirrored(&env);
+    let (grown, whole) = (env.path("grown"), env.path("whole"));
+    let said = env.weir(&json_args(&grown, &[]));
+    assert!(said.contains("mined up: ") && said.ends_with("1 mined, 0 unchanged, 0 failed\n"), "{said}");
+    let lost = env.commit_file(&upstream, "refs/heads/topic", "topic", b"1");
+    env.add_commit(&upstream, 1);
+    env.weir(&["mirror", "up"]);
+    env.weir(&json_args(&grown, &[]));
+    // A branch moves to another history, and a tag is gone.
+    let forced = env.commit_file(&upstream, "refs/heads/topic", "topic", b"2");
+    env.weir(&["mirror", "up"]);
+    env.weir(&json_args(&grown, &["up"]));
+    let said = env.weir(&json_args(&grown, &[]));
+    assert_eq!(said, "0 mined, 1 unchanged, 0 failed\n");
+    env.weir(&json_args(&whole, &[]));
+    assert_eq!(content(&grown), content(&whole));
+    let tables = tables(&grown);
+    let ids: Vec<&String> =
+        tables["revision"].iter().filter(|r| r.contains(&lost) || r.contains(&forced)).collect();
+    assert_eq!(ids.len(), 2, "the commit that no branch has any more is still there");
+    let moved = format!("\"old_target\":\"{lost}\",\"target\":\"{forced}\"");
+    assert!(tables["ref_change"].iter().any(|row| row.contains(&moved)), "{:?}", tables["ref_change"]);
+    assert_eq!(tables["origin_visit"].len(), 3);
+    let snapshot =
+        env.weir_json(&["visits", "up"])[0]["snapshot"].as_str().unwrap().replace("swh:1:snp:", "");
+    assert!(tables["origin_visit"].iter().any(|row| row.contains(&snapshot)), "{snapshot}");
+}
+
+#[test]
+fn an_archive_has_the_rows_of_its_upstream() {
+    let env = Env::new();
+    let upstream = mirrored(&env);
+    let (of_pool, of_path) = (env.path("of_pool"), env.path("of_path"));
+    env.weir(&json_args(&of_pool, &["up"]));
+    env.weir(&json_args(&of_path, &["--what", "commits,numstat", upstream.to_str().unwrap()]));
+    let of_origin = |folder: &Path, table: &str| -> Vec<String> {
+        let rows = &tables(folder)[table];
+        rows.iter().map(|row| row.split_once(',').unwrap().1.to_owned()).collect()
+    };
+    for table in ["revision", "revision_history", "release", "file_change"] {
+        assert_eq!(of_origin(&of_pool, table), of_origin(&of_path, table), "{table}");
+    }
+    let printed = env.weir(&["mine", "--to", "jsonl", "--what", "changes", "up"]);
+    let row: serde_json::Value = serde_json::from_str(printed.lines().next().unwrap()).unwrap();
+    assert_eq!((row["table"].as_str(), row["origin"].as_str()), (Some("file_change"), Some("up")));
+    assert_eq!(row["insertions"], serde_json::Value::Null);
+    let archive = env.pool().join("store").join("up.tar");
+    let of_tar = env.weir(&["mine", "--to", "jsonl", "--what", "changes", archive.to_str().unwrap()]);
+    assert_eq!(of_tar.lines().count(), printed.lines().count());
+}
+
+#[test]
+fn a_run_that_is_killed_is_taken_up_again() {
+    let env = Env::new();
+    env.weir(&["init"]);
+    for n in 0..6 {
+        let upstream = env.odd_repository(&format!("up{n}.git"));
+        (0..n).for_each(|k| env.add_commit(&upstream, k));
+        env.weir(&["add", "--name", &format!("up{n}"), upstream.to_str().unwrap()]);
+    }
+    env.weir(&["mirror"]);
+    let (whole, killed) = (env.path("whole"), env.path("killed"));
+    env.weir(&json_args(&whole, &[]));
+    let mut random = Rng(7);
+    for _ in 0..25 {
+        let mut command = env.weir_command(&json_args(&killed, &["-j2"]));
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_micros(random.below(40_000)));
+        let _ = child.kill();
+        child.wait().unwrap();
+    }
+    env.weir(&json_args(&killed, &[]));
+    assert_eq!(content(&killed), content(&whole));
+    for table in ["revision", "file_change"] {
+        let hidden = fs::read_dir(killed.join(table)).unwrap();
+        assert_eq!(
+            hidden.filter(|file| file.as_ref().unwrap().path().extension().unwrap() == "tmp").count(),
+            0
+        );
+    }
+}
+
+#[test]
+fn what_cannot_be_mined_is_told() {
+    let env = Env::new();
+    mirrored(&env);
+    let other = env.odd_repository("other.git");
+    env.weir(&["add", "--name", "other", other.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    let folder = env.path("d");
+    fs::write(env.pool().join("store/other.tar"), b"no archive").unwrap();
+    let output = env.weir_command(&json_args(&folder, &["--json"])).output().unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let failed: Vec<_> = told.as_array().unwrap().iter().filter(|r| r["result"] == "failed").collect();
+    assert_eq!((failed.len(), failed[0]["name"].as_str()), (1, Some("other")));
+    assert!(!tables(&folder)["revision"].is_empty());
+    let error = env.weir_fails(&["mine", "-o", folder.to_str().unwrap()]);
+    assert!(error.contains("was mined with --to jsonl --what commits,numstat,refs"), "{error}");
+    let error = env.weir_fails(&["mine", "-o", "-", "up"]);
+    assert!(error.contains("Parquet cannot be printed"), "{error}");
+    let error = env.weir_fails(&["mine", other.to_str().unwrap()]);
+    assert!(error.contains("--output"), "{error}");
+    let error = env.weir_fails(&["mine", "no-such-repository"]);
+    assert!(error.contains("no-such-repository"), "{error}");
+    let mut command = env.weir_command(&["mine", "--to", "jsonl", "up"]);
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = command.stdout(full).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && error.contains("cannot write the rows"), "{error}");
+}
