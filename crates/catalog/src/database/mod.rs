@@ -346,8 +346,8 @@ impl Database {
     }
 }
 
-/// Returns the time to wait before a transaction is begun again after `tries` conflicts. It is random, so that
-/// two transactions that met do not meet again, and doubles on average with each try.
+/// Returns the time to wait before a transaction is begun again after `tries` conflicts. It is random, so
+/// that two transactions that met do not meet again, and doubles on average with each try.
 fn pause_after_conflict(tries: u32) -> Duration {
     let longest = 2000u64 << tries.min(CONFLICTS_MAX);
     Duration::from_micros(RandomState::new().hash_one(tries) % longest)
