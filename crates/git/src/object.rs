@@ -157,6 +157,11 @@ impl<'a> TreeIter<'a> {
     pub fn new(hash: HashKind, data: &'a [u8]) -> TreeIter<'a> {
         TreeIter { rest: data, id_len: hash.len() }
     }
+
+    /// Returns what follows the entries that were iterated over; nothing after an error.
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
 }
 
 impl<'a> Iterator for TreeIter<'a> {

@@ -31,11 +31,13 @@ impl Oid {
         if hex.len() != kind.hex_len() {
             return None;
         }
-        let mut bytes = [0; 32];
-        for (byte, pair) in bytes.iter_mut().zip(hex.chunks_exact(2)) {
-            *byte = (nibble(pair[0])? << 4) | nibble(pair[1])?;
+        let (mut bytes, mut all) = ([0; 32], 0);
+        for (byte, pair) in bytes.iter_mut().zip(hex.as_chunks::<2>().0) {
+            let [high, low] = pair.map(|c| NIBBLES[usize::from(c)]);
+            *byte = (high << 4) | (low & 15);
+            all |= high | low;
         }
-        Some(Oid { bytes, kind })
+        (all != NOT_HEX).then_some(Oid { bytes, kind })
     }
 
     /// Parses hexadecimal of either hash; the length tells which.
@@ -84,14 +86,20 @@ impl Oid {
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
-fn nibble(c: u8) -> Option<u8> {
-    match c {
-        b'0'..=b'9' => Some(c - b'0'),
-        b'a'..=b'f' => Some(c - b'a' + 10),
-        b'A'..=b'F' => Some(c - b'A' + 10),
-        _ => None,
+/// Stands in [`NIBBLES`] for characters that are no hexadecimal digits.
+const NOT_HEX: u8 = 0xff;
+
+/// The value of each hexadecimal digit. Parsing that branches takes a tenth of the time of mining commits.
+static NIBBLES: [u8; 256] = {
+    let mut values = [NOT_HEX; 256];
+    let mut n = 0;
+    while n < 16 {
+        values[HEX[n] as usize] = n as u8;
+        values[HEX[n].to_ascii_uppercase() as usize] = n as u8;
+        n += 1;
     }
-}
+    values
+};
 
 impl fmt::Display for Oid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
