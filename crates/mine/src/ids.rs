@@ -3,7 +3,7 @@
 use std::sync::RwLock;
 
 use weir_git::{Oid, OidMap};
-use weir_repo::Forest;
+use weir_repo::{Forest, NO_OBJECT};
 
 /// Numbers ids: objects of the forest by their number there, other ids behind them.
 ///
@@ -34,6 +34,17 @@ impl<'f, 'o> ObjectNumbers<'f, 'o> {
         match self.forest.find(id) {
             Some(number) => number,
             None => self.number_of_absent(id),
+        }
+    }
+
+    /// Replaces `numbers` by the numbers of the raw ids in `ids`, which follow each other.
+    pub(crate) fn numbers(&self, ids: &[u8], numbers: &mut Vec<u32>) {
+        self.forest.find_all(ids, numbers);
+        let len = self.forest.objects().hash().len();
+        for (number, id) in numbers.iter_mut().zip(ids.chunks_exact(len)) {
+            if *number == NO_OBJECT {
+                *number = self.number_of_absent(id);
+            }
         }
     }
 

@@ -10,7 +10,7 @@ use weir_repo::{Forest, Repo};
 
 use crate::changes::{ChangeRecord, ChangeRun, Comparison, MergeMode};
 use crate::commit::{CommitParts, TagParts};
-use crate::commit_table::CommitTable;
+use crate::commit_table::{CommitNeeds, CommitTable};
 use crate::error::{Error, Result};
 use crate::ids::ObjectNumbers;
 use crate::line_stats::{BlobPair, LineStats};
@@ -88,9 +88,10 @@ pub fn mine<S: RowSink>(
     progress: &MineProgress,
     stop: &Stop,
 ) -> Result<MineReport> {
-    let forest = Forest::new(repo.objects())?;
+    let forest = Forest::new(repo.objects(), sinks.len())?;
     let ids = ObjectNumbers::new(&forest);
-    let table = CommitTable::new(&ids, repo.history().shallow(), sinks.len(), stop);
+    let needs = CommitNeeds { trees: options.has_changes, content: options.has_revisions };
+    let table = CommitTable::new(&ids, repo.history().shallow(), needs, sinks.len(), stop);
     let mut miner = Miner {
         ids: &ids,
         table,

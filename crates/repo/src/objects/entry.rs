@@ -134,6 +134,54 @@ pub fn delta_sizes(delta: &[u8]) -> Option<(u64, u64)> {
     Some((delta_size(delta, &mut p)?, delta_size(delta, &mut p)?))
 }
 
+/// An instruction of a delta.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeltaOp<'d> {
+    /// Copies `len` bytes of the base from `offset` on.
+    Copy {
+        /// Where the bytes start in the base.
+        offset: usize,
+        /// The number of bytes.
+        len: usize,
+    },
+    /// Inserts these bytes.
+    Insert(&'d [u8]),
+}
+
+/// Reads the instruction of `delta` at `p`, and moves `p` behind it. Returns `None` if it is malformed.
+#[inline]
+fn delta_op<'d>(delta: &'d [u8], p: &mut usize) -> Option<DeltaOp<'d>> {
+    let op = *delta.get(*p)?;
+    *p += 1;
+    if op & 0x80 == 0 {
+        let len = usize::from(op);
+        let bytes = delta.get(*p..*p + len).filter(|bytes| !bytes.is_empty())?;
+        *p += len;
+        return Some(DeltaOp::Insert(bytes));
+    }
+    let (mut offset, mut len) = (0usize, 0usize);
+    for bit in 0..4 {
+        if op & (1 << bit) != 0 {
+            offset |= usize::from(*delta.get(*p)?) << (8 * bit);
+            *p += 1;
+        }
+    }
+    for bit in 0..3 {
+        if op & (0x10 << bit) != 0 {
+            len |= usize::from(*delta.get(*p)?) << (8 * bit);
+            *p += 1;
+        }
+    }
+    Some(DeltaOp::Copy { offset, len: if len == 0 { 0x10000 } else { len } })
+}
+
+/// Iterates over the instructions of a well-formed delta. Ends where it is malformed.
+pub fn delta_ops(delta: &[u8]) -> impl Iterator<Item = DeltaOp<'_>> {
+    let mut p = 0;
+    let has_head = delta_size(delta, &mut p).is_some() && delta_size(delta, &mut p).is_some();
+    std::iter::from_fn(move || if has_head { delta_op(delta, &mut p) } else { None })
+}
+
 /// Applies `delta` to `base` and writes the result, of at most `result_bytes_max`, to `out`. Returns `None`
 /// if the delta is malformed, made for another base, or its result does not have the size in its head.
 pub fn apply_delta(base: &[u8], delta: &[u8], result_bytes_max: u64, out: &mut Vec<u8>) -> Option<()> {
@@ -147,39 +195,15 @@ pub fn apply_delta(base: &[u8], delta: &[u8], result_bytes_max: u64, out: &mut V
     out.clear();
     // A delta can claim a larger result than it makes. So reserve in step with the base, and grow as needed.
     out.reserve(result_size.min(base.len().saturating_mul(2).saturating_add(delta.len()).saturating_add(64)));
-    while let Some(&op) = delta.get(p) {
-        p += 1;
-        if op & 0x80 != 0 {
-            let (mut offset, mut len) = (0usize, 0usize);
-            for bit in 0..4 {
-                if op & (1 << bit) != 0 {
-                    offset |= usize::from(*delta.get(p)?) << (8 * bit);
-                    p += 1;
-                }
-            }
-            for bit in 0..3 {
-                if op & (0x10 << bit) != 0 {
-                    len |= usize::from(*delta.get(p)?) << (8 * bit);
-                    p += 1;
-                }
-            }
-            if len == 0 {
-                len = 0x10000;
-            }
-            if out.len() + len > result_size {
-                return None;
-            }
-            out.extend_from_slice(base.get(offset..offset.checked_add(len)?)?);
-        } else if op != 0 {
-            let len = usize::from(op);
-            if out.len() + len > result_size {
-                return None;
-            }
-            out.extend_from_slice(delta.get(p..p + len)?);
-            p += len;
-        } else {
+    while p < delta.len() {
+        let bytes = match delta_op(delta, &mut p)? {
+            DeltaOp::Copy { offset, len } => base.get(offset..offset.checked_add(len)?)?,
+            DeltaOp::Insert(bytes) => bytes,
+        };
+        if out.len() + bytes.len() > result_size {
             return None;
         }
+        out.extend_from_slice(bytes);
     }
     (out.len() == result_size).then_some(())
 }

@@ -4,11 +4,14 @@
 //! inflates each entry once, if it follows the deltas from their bases upwards.
 
 use std::rc::Rc;
+use std::sync::{Mutex, PoisonError};
 
 use weir_git::{Kind, Oid};
+use weir_ground::thread::on_threads;
 
 use crate::error::{Error, Result};
 use crate::objects::entry::{EntryHead, Stored, apply_delta, delta_sizes};
+use crate::objects::id_finder::IdFinder;
 use crate::objects::lookup::Objects;
 use crate::objects::pack::PackOrder;
 use crate::objects::zlib::Inflate;
@@ -16,6 +19,10 @@ use crate::objects::zlib::Inflate;
 /// The number that stands for no object.
 pub const NO_OBJECT: u32 = u32::MAX;
 
+/// The number of entries whose heads a thread reads at once.
+const HEADS_AT_ONCE: usize = 1 << 14;
+/// The number of ids that are looked up at once.
+const IDS_AT_ONCE: usize = 64;
 /// The number of buffers kept for reuse.
 const SPARE_MAX: usize = 64;
 /// The longest buffer that is kept.
@@ -24,10 +31,11 @@ const SPARE_BYTES_MAX: usize = 4 << 20;
 const HELD_BYTES_MAX: usize = 1 << 30;
 
 /// The objects of a repository by number: packed ones in pack order, pack after pack, then loose ones.
-/// Takes 13 bytes an object beside the order of the packs.
+/// Takes 15 bytes an object beside the order of the packs.
 pub struct Forest<'o> {
     objects: &'o Objects,
     orders: Vec<&'o PackOrder>,
+    finders: Vec<IdFinder<'o>>,
     /// The first number of each pack, then the first number of the loose objects.
     firsts: Vec<u32>,
     /// Loose objects that no pack has, by id, with the number of their folder.
@@ -42,11 +50,11 @@ pub struct Forest<'o> {
 }
 
 impl<'o> Forest<'o> {
-    /// Reads the head of every entry of `objects`.
+    /// Reads the head of every entry of `objects`, on `threads` threads.
     ///
     /// # Errors
     /// If an index is corrupt, a folder of loose objects cannot be read, or there are 2^32 objects or more.
-    pub fn new(objects: &'o Objects) -> Result<Forest<'o>> {
+    pub fn new(objects: &'o Objects, threads: usize) -> Result<Forest<'o>> {
         let mut orders = Vec::new();
         let mut firsts = vec![0u32];
         let too_many = || Error::Unsupported("2^32 objects or more in one repository".to_owned());
@@ -58,6 +66,7 @@ impl<'o> Forest<'o> {
         let mut forest = Forest {
             objects,
             orders,
+            finders: objects.packs().iter().map(|pack| IdFinder::new(pack.index())).collect(),
             firsts,
             loose: objects.loose_only()?,
             kinds: Vec::new(),
@@ -71,7 +80,7 @@ impl<'o> Forest<'o> {
         }
         forest.kinds = vec![0; count];
         forest.bases = vec![NO_OBJECT; count];
-        forest.read_heads();
+        forest.read_heads(threads);
         forest.resolve_kinds();
         forest.read_loose_kinds();
         forest.gather_children();
@@ -134,13 +143,44 @@ impl<'o> Forest<'o> {
     /// Returns the number of the object with the raw id `id`.
     #[inline]
     pub fn find(&self, id: &[u8]) -> Option<u32> {
-        for (pack, (order, first)) in self.objects.packs().iter().zip(self.orders.iter().zip(&self.firsts)) {
-            if let Some(position) = pack.index().find(id) {
+        self.find_behind(0, id)
+    }
+
+    /// Returns the number of the object with the raw id `id` that is not in the first `packs` packs.
+    fn find_behind(&self, packs: usize, id: &[u8]) -> Option<u32> {
+        for (finder, (order, first)) in
+            self.finders.iter().zip(self.orders.iter().zip(&self.firsts)).skip(packs)
+        {
+            if let Some(position) = finder.find(id) {
                 return Some(first + order.rank_by_index[position as usize]);
             }
         }
         let at = self.loose.binary_search_by(|(oid, _)| oid.as_bytes().cmp(id)).ok()?;
         Some(self.packed_count() + at as u32)
+    }
+
+    /// Replaces `numbers` by the numbers of the objects with the raw ids in `ids`, which follow each other;
+    /// `NO_OBJECT` stands for one that is not here. Several times as fast as finding them one by one: the
+    /// memory is asked for all of them at once.
+    pub fn find_all(&self, ids: &[u8], numbers: &mut Vec<u32>) {
+        numbers.clear();
+        let len = self.objects.hash().len();
+        let (Some(finder), Some(order)) = (self.finders.first(), self.orders.first()) else {
+            numbers.extend(ids.chunks_exact(len).map(|id| self.find(id).unwrap_or(NO_OBJECT)));
+            return;
+        };
+        for some in ids.chunks(len * IDS_AT_ONCE) {
+            let touched = some.chunks_exact(len).fold(0, |all, id| all ^ finder.touch(id));
+            std::hint::black_box(touched);
+            let start = numbers.len();
+            numbers.extend(some.chunks_exact(len).map(|id| finder.find(id).unwrap_or(NO_OBJECT)));
+            for (number, id) in numbers[start..].iter_mut().zip(some.chunks_exact(len)) {
+                *number = match *number {
+                    NO_OBJECT => self.find_behind(1, id).unwrap_or(NO_OBJECT),
+                    position => order.rank_by_index[position as usize],
+                };
+            }
+        }
     }
 
     /// Returns the size of object `number` in bytes, from the heads of its entry.
@@ -188,35 +228,50 @@ impl<'o> Forest<'o> {
         Error::Corrupt { file: format!("object {}", self.oid(number)), what: what.to_owned() }
     }
 
-    fn read_heads(&mut self) {
-        let objects = self.objects;
-        for (n, pack) in objects.packs().iter().enumerate() {
-            let first = self.firsts[n];
-            let order = self.orders[n];
-            for rank in 0..pack.index().count() {
-                let (number, offset) = ((first + rank) as usize, order.offset(rank));
-                let Ok(EntryHead { stored, .. }) = pack.entry(offset) else { continue };
-                match stored {
-                    Stored::Whole(kind) => self.kinds[number] = kind as u8,
-                    Stored::OfsDelta(distance) => {
-                        let Some(base) = order.rank_at(offset - distance) else { continue };
-                        self.bases[number] = first + base;
-                        self.kinds[number] = self.kinds[(first + base) as usize];
+    fn read_heads(&mut self, threads: usize) {
+        let (mut kinds, mut bases) = (std::mem::take(&mut self.kinds), std::mem::take(&mut self.bases));
+        let forest = &*self;
+        for (n, ends) in forest.firsts.windows(2).enumerate() {
+            let numbers = ends[0] as usize..ends[1] as usize;
+            let kinds = kinds[numbers.clone()].chunks_mut(HEADS_AT_ONCE);
+            let parts = kinds.zip(bases[numbers].chunks_mut(HEADS_AT_ONCE));
+            let parts = Mutex::new((0u32..).step_by(HEADS_AT_ONCE).zip(parts));
+            let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).next();
+            on_threads("weir-heads", threads, || {
+                while let Some((rank, (kinds, bases))) = next() {
+                    forest.read_some_heads(n, rank, kinds, bases);
+                }
+            });
+        }
+        (self.kinds, self.bases) = (kinds, bases);
+    }
+
+    /// Reads the heads of the entries of pack `n` from `rank` on. Deltas have no kind yet.
+    fn read_some_heads(&self, n: usize, rank: u32, kinds: &mut [u8], bases: &mut [u32]) {
+        let (pack, order, first) = (&self.objects.packs()[n], self.orders[n], self.firsts[n]);
+        for (rank, (kind, base)) in (rank..).zip(kinds.iter_mut().zip(bases)) {
+            let offset = order.offset(rank);
+            let Ok(EntryHead { stored, .. }) = pack.entry(offset) else { continue };
+            match stored {
+                Stored::Whole(whole) => *kind = whole as u8,
+                Stored::OfsDelta(distance) => {
+                    if let Some(rank) = order.rank_at(offset - distance) {
+                        *base = first + rank;
                     }
-                    Stored::RefDelta(at) => {
-                        let start = offset as usize + at;
-                        let id = &pack.data()[start..start + objects.hash().len()];
-                        let in_pack = pack.index().find(id).map(|p| first + order.rank_by_index[p as usize]);
-                        if let Some(base) = in_pack.or_else(|| self.find(id)) {
-                            self.bases[number] = base;
-                        }
+                }
+                Stored::RefDelta(at) => {
+                    let start = offset as usize + at;
+                    let id = &pack.data()[start..start + self.objects.hash().len()];
+                    let in_pack = self.finders[n].find(id).map(|p| first + order.rank_by_index[p as usize]);
+                    if let Some(number) = in_pack.or_else(|| self.find(id)) {
+                        *base = number;
                     }
                 }
             }
         }
     }
 
-    /// Gives deltas whose base comes behind them the kind of their base. Cuts cycles of deltas.
+    /// Gives deltas the kind of their base. Cuts cycles of deltas.
     fn resolve_kinds(&mut self) {
         let mut chain = Vec::new();
         for number in 0..self.packed_count() {
@@ -280,6 +335,16 @@ impl<'o> Forest<'o> {
     }
 }
 
+/// The object that another one is a delta of.
+pub struct DeltaBase<'d, K> {
+    /// Its content.
+    pub data: &'d [u8],
+    /// What the visitor kept of it.
+    pub kept: &'d K,
+    /// The delta, which is well-formed.
+    pub delta: &'d [u8],
+}
+
 /// Is told of the objects of a delta tree.
 pub trait ForestVisit {
     /// What is kept of an object for as long as deltas on it wait.
@@ -289,7 +354,12 @@ pub trait ForestVisit {
     fn wants(&mut self, number: u32) -> bool;
 
     /// Takes object `number`. `base` is the object that it is a delta of.
-    fn object(&mut self, number: u32, data: &Rc<Vec<u8>>, base: Option<(&[u8], &Self::Kept)>) -> Self::Kept;
+    fn object(
+        &mut self,
+        number: u32,
+        data: &Rc<Vec<u8>>,
+        base: Option<DeltaBase<'_, Self::Kept>>,
+    ) -> Self::Kept;
 
     /// Is told that object `number` cannot be decoded. Objects built on it are reported one by one.
     fn failed(&mut self, number: u32, error: &Error);
@@ -308,6 +378,7 @@ struct WaitingBase<K> {
 pub struct ForestReader<'f, 'o> {
     forest: &'f Forest<'o>,
     inflate: Inflate,
+    /// The delta that was applied last.
     delta: Vec<u8>,
     spare: Vec<Vec<u8>>,
     bytes_max: u64,
@@ -355,7 +426,11 @@ impl<'f, 'o> ForestReader<'f, 'o> {
                     continue;
                 }
             };
-            let kept = visit.object(child, &data, Some((&frame.data, &frame.kept)));
+            let kept = visit.object(
+                child,
+                &data,
+                Some(DeltaBase { data: &frame.data, kept: &frame.kept, delta: &self.delta }),
+            );
             let next = self.forest.starts[child as usize];
             let is_leaf = next == self.forest.starts[child as usize + 1];
             // The last child releases its base, so that a chain of deltas holds two objects.
@@ -399,12 +474,11 @@ impl<'f, 'o> ForestReader<'f, 'o> {
     fn apply(&mut self, number: u32, base: &[u8]) -> Result<Vec<u8>> {
         let (pack, rank) = self.forest.place(number).expect("a delta is in a pack");
         let mut delta = std::mem::take(&mut self.delta);
+        delta.shrink_to(SPARE_BYTES_MAX);
         self.inflate_entry(number, pack, rank, &mut delta)?;
         let mut out = self.spare.pop().unwrap_or_default();
         let applied = apply_delta(base, &delta, self.bytes_max, &mut out);
-        if delta.capacity() <= SPARE_BYTES_MAX {
-            self.delta = delta;
-        }
+        self.delta = delta;
         applied.ok_or_else(|| self.forest.corrupt(number, "bad delta, or too large"))?;
         Ok(out)
     }
@@ -421,15 +495,11 @@ impl<'f, 'o> ForestReader<'f, 'o> {
                 limit: self.bytes_max,
             });
         }
-        // `exact` fills all of it or fails, so what the buffer held before does not matter.
-        out.resize(head.size as usize, 0);
-        match pack
-            .data()
-            .get(offset as usize + head.len..end as usize)
-            .and_then(|body| self.inflate.exact(body, out))
+        let start = offset as usize + head.len;
+        match pack.data().get(start..).and_then(|body| self.inflate.exact_vec(body, head.size as usize, out))
         {
-            Some(_) => Ok(()),
-            None => Err(self.forest.corrupt(number, "bad compressed data")),
+            Some(len) if (start + len) as u64 <= end => Ok(()),
+            _ => Err(self.forest.corrupt(number, "bad compressed data")),
         }
     }
 

@@ -5,6 +5,7 @@ pub(crate) mod delta;
 pub(crate) mod delta_cache;
 pub(crate) mod entry;
 pub(crate) mod forest;
+pub(crate) mod id_finder;
 pub(crate) mod index;
 pub(crate) mod lookup;
 pub(crate) mod loose;

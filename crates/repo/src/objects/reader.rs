@@ -261,9 +261,8 @@ impl<'r> ObjectReader<'r> {
             return Ok(None);
         }
         // Only the compressed stream itself shows where it ends.
-        self.delta.resize(head.size as usize, 0);
         let body = &pack.data()[offset as usize + head.len..pack.entries_end() as usize];
-        match self.inflate.exact(body, &mut self.delta) {
+        match self.inflate.exact_vec(body, head.size as usize, &mut self.delta) {
             Some(len) => Ok(pack.data().get(offset as usize..offset as usize + head.len + len)),
             None => corrupt(format!("{}.pack", pack.name()), format!("bad compressed data at {offset}")),
         }
@@ -295,7 +294,7 @@ impl<'r> ObjectReader<'r> {
             }
             match head.stored {
                 Stored::Whole(kind) => {
-                    let mut data = vec![0; head.size as usize];
+                    let mut data = Vec::new();
                     self.inflate_entry(pack_number, offset, &head, &mut data)?;
                     let data = Rc::new(data);
                     if !chain.is_empty() {
@@ -315,7 +314,6 @@ impl<'r> ObjectReader<'r> {
         };
         while let Some((pack_number, offset, head)) = chain.pop() {
             let mut delta = std::mem::take(&mut self.delta);
-            delta.resize(head.size as usize, 0);
             self.inflate_entry(pack_number, offset, &head, &mut delta)?;
             let mut out = Vec::new();
             if apply_delta(&data, &delta, OBJECT_BYTES_MAX, &mut out).is_none() {
@@ -350,10 +348,11 @@ impl<'r> ObjectReader<'r> {
         }
     }
 
-    fn inflate_entry(&mut self, number: u32, offset: u64, head: &EntryHead, out: &mut [u8]) -> Result<()> {
+    fn inflate_entry(&mut self, number: u32, offset: u64, head: &EntryHead, out: &mut Vec<u8>) -> Result<()> {
         let pack = &self.objects.packs[number as usize];
         let start = offset as usize + head.len;
-        match self.inflate.exact(&pack.data()[start..pack.entries_end() as usize], out) {
+        let body = &pack.data()[start..pack.entries_end() as usize];
+        match self.inflate.exact_vec(body, head.size as usize, out) {
             Some(consumed) => {
                 if let Some((_, resident)) = self.resident.filter(|(of, _)| *of == number) {
                     resident.was_read(start..start + consumed);

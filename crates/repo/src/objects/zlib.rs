@@ -9,6 +9,9 @@ use sirocco::inflate::Decoder;
 /// The bytes of a stream that are made at a time.
 const PIECE_BYTES: usize = 256 << 10;
 
+/// The room behind the last byte with which the decoder stays in its fast loop to the end of a stream.
+const SLACK_BYTES: usize = 320;
+
 /// A reusable inflater; its tables are costly to set up.
 pub struct Inflate(Box<Decoder>);
 
@@ -35,6 +38,25 @@ impl Inflate {
             done = progress.done;
         }
         (done && produced == len).then_some(consumed)
+    }
+
+    /// Inflates the stream at the start of `input` into `out`, of which it must make exactly `size` bytes.
+    /// Returns the number of bytes read from `input`; `None` if the stream is corrupt, cut off, or of another
+    /// length.
+    ///
+    /// Faster than [`Inflate::exact`] with small streams: the decoder works in words and needs room behind
+    /// the last byte, and so it does in `input`.
+    pub fn exact_vec(&mut self, input: &[u8], size: usize, out: &mut Vec<u8>) -> Option<usize> {
+        self.0.reset();
+        // The stream fills all of it or fails, so it does not matter what the buffer held before.
+        match out.capacity() {
+            0 => *out = vec![0; size + SLACK_BYTES],
+            _ => out.resize(size + SLACK_BYTES, 0),
+        }
+        let progress = self.0.decompress(input, out, true).ok()?;
+        let (is_done, consumed, produced) = (progress.done, progress.consumed, progress.output.len());
+        out.truncate(size);
+        (is_done && produced == size).then_some(consumed)
     }
 
     /// Inflates as much of the stream at the start of `input` as fits into `out`. Returns the number of
@@ -99,6 +121,7 @@ mod tests {
     #[test]
     fn lengths_must_fit_exactly() {
         let (mut deflate, mut inflate) = (Deflate::new(6), Inflate::default());
+        let mut reused = Vec::new();
         for len in [0usize, 1, 2, 255, 4096, 300_000] {
             let data: Vec<u8> = (0..len).map(|i| (i * 7 % 251) as u8).collect();
             let mut packed = Vec::new();
@@ -108,11 +131,16 @@ mod tests {
             let mut out = vec![0; len];
             assert_eq!(inflate.exact(&packed, &mut out), Some(packed_len), "{len}");
             assert_eq!(out, data);
+            assert_eq!(inflate.exact_vec(&packed, len, &mut reused), Some(packed_len), "{len}");
+            assert_eq!(reused, data);
+            assert_eq!(inflate.exact_vec(&packed, len + 1, &mut reused), None);
+            assert_eq!(inflate.exact_vec(&packed[..packed_len - 1], len, &mut reused), None);
             let mut start = [0; 20];
             let n = inflate.prefix(&packed, &mut start).unwrap();
             assert_eq!(start[..n], data[..len.min(20)], "{len}");
             assert_eq!(inflate.exact(&packed, &mut vec![0; len + 1]), None);
             if len > 0 {
+                assert_eq!(inflate.exact_vec(&packed, len - 1, &mut reused), None);
                 assert_eq!(inflate.exact(&packed, &mut vec![0; len - 1]), None);
                 assert_eq!(inflate.exact(&packed[..packed_len - 1], &mut out), None);
             }
