@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use weir_git::{Kind, Oid, commit_links, commit_time};
 use weir_ground::Stop;
 use weir_ground::thread::on_threads;
-use weir_repo::{Error, ForestReader, ForestVisit, NO_OBJECT, ObjectReader};
+use weir_repo::{DeltaBase, Error, ForestReader, ForestVisit, NO_OBJECT, ObjectReader};
 
 use crate::ids::ObjectNumbers;
 use crate::rows::{FaultKind, FaultRow};
@@ -26,6 +26,7 @@ const ROOTS_AT_ONCE: usize = 256;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CommitNode {
     pub(crate) object: u32,
+    /// `NO_OBJECT` if trees are not needed.
     pub(crate) tree: u32,
     /// The time of the committer in seconds since 1970.
     pub(crate) date: i64,
@@ -34,6 +35,15 @@ pub(crate) struct CommitNode {
     chunk: u32,
     start: u32,
     len: u32,
+}
+
+/// What is needed of commits.
+#[derive(Clone, Copy)]
+pub(crate) struct CommitNeeds {
+    /// The numbers of their trees.
+    pub(crate) trees: bool,
+    /// All of their content.
+    pub(crate) content: bool,
 }
 
 /// The commits of a repository.
@@ -58,13 +68,35 @@ struct CommitPart {
 
 struct CommitVisit<'v, 'f, 'o> {
     ids: &'v ObjectNumbers<'f, 'o>,
+    needs: CommitNeeds,
     part: CommitPart,
+    /// The ids of the parents whose numbers are not looked up yet, and of their trees.
+    parent_ids: Vec<u8>,
+    tree_ids: Vec<u8>,
+    /// A buffer for numbers.
+    numbers: Vec<u32>,
     kept_bytes: &'v AtomicUsize,
 }
 
 impl CommitVisit<'_, '_, '_> {
+    /// Looks up the ids that the last commits name.
+    fn look_up(&mut self) {
+        self.ids.numbers(&self.parent_ids, &mut self.numbers);
+        self.part.parents.append(&mut self.numbers);
+        self.parent_ids.clear();
+        self.ids.numbers(&self.tree_ids, &mut self.numbers);
+        let start = self.part.nodes.len() - self.numbers.len();
+        for (node, &tree) in self.part.nodes[start..].iter_mut().zip(&self.numbers) {
+            node.tree = tree;
+        }
+        self.tree_ids.clear();
+    }
+
     /// Keeps the bytes of a commit. Returns their chunk, and where they start in it.
     fn keep(&mut self, data: &[u8]) -> (u32, u32) {
+        if !self.needs.content {
+            return (NO_CHUNK, 0);
+        }
         if self.kept_bytes.fetch_add(data.len(), Ordering::Relaxed) + data.len() > KEPT_BYTES_MAX {
             return (NO_CHUNK, 0);
         }
@@ -86,17 +118,20 @@ impl ForestVisit for CommitVisit<'_, '_, '_> {
         true
     }
 
-    fn object(&mut self, number: u32, data: &Rc<Vec<u8>>, _: Option<(&[u8], &())>) {
+    fn object(&mut self, number: u32, data: &Rc<Vec<u8>>, _: Option<DeltaBase<'_, ()>>) {
         let links = match commit_links(self.ids.forest().objects().hash(), data) {
             Ok(links) => links,
             Err(e) => return self.part.faults.push((number, e.to_string())),
         };
         let (chunk, start) = self.keep(data);
-        let parents_at = self.part.parents.len();
-        self.part.parents.extend(links.parents.iter().map(|id| self.ids.number(id.as_bytes())));
+        let parents_at = self.part.parents.len() + self.parent_ids.len() / links.tree.as_bytes().len();
+        links.parents.iter().for_each(|id| self.parent_ids.extend_from_slice(id.as_bytes()));
+        if self.needs.trees {
+            self.tree_ids.extend_from_slice(links.tree.as_bytes());
+        }
         self.part.nodes.push(CommitNode {
             object: number,
-            tree: self.ids.number(links.tree.as_bytes()),
+            tree: NO_OBJECT,
             date: i64::try_from(commit_time(data)).unwrap_or(i64::MAX),
             parents_at,
             parent_count: links.parents.len() as u32,
@@ -116,6 +151,7 @@ impl CommitTable {
     pub(crate) fn new(
         ids: &ObjectNumbers<'_, '_>,
         shallow: &[Oid],
+        needs: CommitNeeds,
         threads: usize,
         stop: &Stop,
     ) -> CommitTable {
@@ -126,11 +162,20 @@ impl CommitTable {
         let (next, kept_bytes) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let parts = on_threads("weir-commits", threads, || {
             let mut reader = ForestReader::new(forest, COMMIT_BYTES_MAX);
-            let mut visit = CommitVisit { ids, part: CommitPart::default(), kept_bytes: &kept_bytes };
+            let mut visit = CommitVisit {
+                ids,
+                needs,
+                part: CommitPart::default(),
+                parent_ids: Vec::new(),
+                tree_ids: Vec::new(),
+                numbers: Vec::new(),
+                kept_bytes: &kept_bytes,
+            };
             while !stop.is_stopped() {
                 let at = next.fetch_add(ROOTS_AT_ONCE, Ordering::Relaxed);
                 let Some(some) = roots.get(at..roots.len().min(at + ROOTS_AT_ONCE)) else { break };
                 some.iter().for_each(|&root| reader.walk(root, &mut visit));
+                visit.look_up();
             }
             visit.part
         });

@@ -14,17 +14,20 @@
 mod changes;
 mod commit;
 mod commit_table;
+mod entries;
 mod error;
 mod ids;
 mod line_stats;
 mod lines;
 mod miner;
 mod mode;
+mod names;
 mod path_search;
 mod renames;
 mod rows;
 mod similarity;
 mod tree_compare;
+mod tree_delta;
 mod tree_steps;
 mod visits;
 

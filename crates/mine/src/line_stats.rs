@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use weir_git::Kind;
 use weir_ground::Stop;
 use weir_ground::thread::on_threads;
-use weir_repo::{Error, ForestReader, ForestVisit, NO_OBJECT, ObjectReader};
+use weir_repo::{DeltaBase, Error, ForestReader, ForestVisit, NO_OBJECT, ObjectReader};
 
 use crate::ids::ObjectNumbers;
-use crate::lines::{LineCounter, LineCounts, line_count};
+use crate::lines::{EqualEnds, LineCounter, LineCounts, line_count};
 use crate::rows::Lines;
 use crate::similarity::is_binary;
 
@@ -231,7 +231,7 @@ impl<'v, 'p, 'f, 'o> PairVisit<'v, 'p, 'f, 'o> {
     }
 
     /// Compares blob `number` with those that were visited before.
-    fn visit(&mut self, number: u32, data: &Rc<Vec<u8>>) {
+    fn visit(&mut self, number: u32, data: &Rc<Vec<u8>>, base: Option<DeltaBase<'_, ()>>) {
         let plan = self.plan;
         plan.flags[number as usize].fetch_or(VISITED, Ordering::Relaxed);
         let is_binary = looks_binary(data);
@@ -251,10 +251,16 @@ impl<'v, 'p, 'f, 'o> PairVisit<'v, 'p, 'f, 'o> {
                 if is_done {
                     self.release(other);
                 }
+                let known = match &base {
+                    Some(base) if plan.ids.forest().base(number) == Some(other) => {
+                        EqualEnds::of_delta(base.data, base.delta)
+                    }
+                    _ => EqualEnds::default(),
+                };
+                let (old, new) = if old == number { (data, &other_data) } else { (&other_data, data) };
                 match is_binary {
                     true => Lines::Binary,
-                    false if old == number => text(self.counter.count(data, &other_data)),
-                    false => text(self.counter.count(&other_data, data)),
+                    false => text(self.counter.count_between(old, new, known)),
                 }
             } else if plan.has(other, VISITED) {
                 self.late.push(place);
@@ -318,9 +324,9 @@ impl ForestVisit for PairVisit<'_, '_, '_, '_> {
         self.plan.has(number, ON_PATH)
     }
 
-    fn object(&mut self, number: u32, data: &Rc<Vec<u8>>, _: Option<(&[u8], &())>) {
+    fn object(&mut self, number: u32, data: &Rc<Vec<u8>>, base: Option<DeltaBase<'_, ()>>) {
         if self.plan.has(number, WANTED) {
-            self.visit(number, data);
+            self.visit(number, data, base);
         }
     }
 

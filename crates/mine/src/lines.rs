@@ -10,9 +10,9 @@ use std::hash::BuildHasher;
 
 use memchr::{memchr, memchr_iter, memrchr};
 use weir_git::OidBuildHasher;
+use weir_repo::{DeltaOp, delta_ops};
 
 use crate::path_search::{PathSearch, rough_root};
-use crate::tree_steps::{common_end, common_start};
 
 /// Lines that occur in the other file at least this often count as frequent, however long the file is.
 const FREQUENT_MAX: u64 = 1024;
@@ -49,13 +49,13 @@ struct Classes {
     /// An open hash table of places in the list, one more than them; 0 is free.
     table: Vec<u32>,
     list: Vec<Class>,
-    hasher: OidBuildHasher,
+    keys: LineKeys,
 }
 
 struct Class {
-    hash: u64,
-    start: usize,
-    len: usize,
+    hash: u32,
+    start: u32,
+    len: u32,
     is_in_old_file: bool,
     /// The number of such lines in the middle of each file.
     in_old: u32,
@@ -83,21 +83,138 @@ pub(crate) fn line_count(data: &[u8]) -> u64 {
     breaks + u64::from(data.last().is_some_and(|&c| c != b'\n'))
 }
 
-/// Calls `each` with where each line of `data` starts and ends. The line break belongs to the line.
-#[inline]
-fn each_line(data: &[u8], mut each: impl FnMut(usize, usize)) {
+/// Returns the number of bytes with which both start.
+fn common_start(a: &[u8], b: &[u8]) -> usize {
+    let len = a.len().min(b.len());
+    let (a, b) = (&a[..len], &b[..len]);
     let mut at = 0;
-    while at < data.len() {
-        let end = memchr(b'\n', &data[at..]).map_or(data.len(), |n| at + n + 1);
-        each(at, end);
-        at = end;
+    for step in [512, 64, 8] {
+        let alike =
+            a[at..].chunks_exact(step).zip(b[at..].chunks_exact(step)).take_while(|(a, b)| a == b).count();
+        at += alike * step;
     }
+    at + a[at..].iter().zip(&b[at..]).take_while(|(a, b)| a == b).count()
+}
+
+/// Returns the number of bytes with which both end.
+fn common_end(a: &[u8], b: &[u8]) -> usize {
+    let len = a.len().min(b.len());
+    let (a, b) = (&a[a.len() - len..], &b[b.len() - len..]);
+    let mut at = 0;
+    for step in [512, 64, 8] {
+        let (a, b) = (&a[..len - at], &b[..len - at]);
+        let alike = a.rchunks_exact(step).zip(b.rchunks_exact(step)).take_while(|(a, b)| a == b).count();
+        at += alike * step;
+    }
+    at + a[..len - at].iter().rev().zip(b[..len - at].iter().rev()).take_while(|(a, b)| a == b).count()
+}
+
+/// A line of a file. The line break belongs to it.
+#[derive(Clone, Copy)]
+struct FileLine<'a> {
+    start: usize,
+    bytes: &'a [u8],
+    hash: u32,
+}
+
+/// Calls `each` with each line of `data`.
+#[inline]
+fn each_line<'a>(keys: LineKeys, data: &'a [u8], mut each: impl FnMut(FileLine<'a>)) {
+    let mut start = 0;
+    while start < data.len() {
+        let (hash, len) = keys.hash_line(&data[start..]);
+        each(FileLine { start, bytes: &data[start..start + len], hash });
+        start += len;
+    }
+}
+
+/// Hashes lines, with keys of this process: who writes a file cannot make its lines collide.
+#[derive(Clone, Copy)]
+struct LineKeys([u64; 2]);
+
+impl Default for LineKeys {
+    fn default() -> LineKeys {
+        let hasher = OidBuildHasher::default();
+        LineKeys([0u8, 1].map(|n| hasher.hash_one([n])))
+    }
+}
+
+impl LineKeys {
+    /// Returns the hash of the line at the start of `data`, and its length. The end is found on the way: a
+    /// search and a hash of their own take twice the time, with lines as short as those of programs.
+    #[inline]
+    fn hash_line(self, data: &[u8]) -> (u32, usize) {
+        let LineKeys([mut state, key]) = self;
+        let mut len = 0;
+        loop {
+            let (first, second, is_last) = match data[len..].first_chunk() {
+                Some(chunk) => {
+                    let (first, second) = two_words(chunk);
+                    (first, second, false)
+                }
+                None => {
+                    let mut bytes = [0; 16];
+                    bytes[..data.len() - len].copy_from_slice(&data[len..]);
+                    let (first, second) = two_words(&bytes);
+                    (first, second, true)
+                }
+            };
+            let (in_first, in_second) = (line_breaks(first), line_breaks(second));
+            if in_first | in_second == 0 && !is_last {
+                state = fold(state ^ first, key ^ second);
+                len += 16;
+                continue;
+            }
+            // The bytes up to the line break, or up to the end of the file, behind which there are zeros.
+            let (first, second, count) = if in_first != 0 {
+                (first & up_to_lowest(in_first), 0, in_first.trailing_zeros() / 8 + 1)
+            } else if in_second != 0 {
+                (first, second & up_to_lowest(in_second), in_second.trailing_zeros() / 8 + 9)
+            } else {
+                (first, second, (data.len() - len) as u32)
+            };
+            len += count as usize;
+            return (fold(state ^ first, key ^ second) as u32, len);
+        }
+    }
+}
+
+#[inline]
+fn two_words(bytes: &[u8; 16]) -> (u64, u64) {
+    let both = u128::from_le_bytes(*bytes);
+    (both as u64, (both >> 64) as u64)
+}
+
+/// Returns a word whose lowest bit that is set is the highest bit of the first line break in `word`; 0 if
+/// there is none.
+#[inline]
+fn line_breaks(word: u64) -> u64 {
+    let other = word ^ 0x0a0a_0a0a_0a0a_0a0a;
+    other.wrapping_sub(0x0101_0101_0101_0101) & !other & 0x8080_8080_8080_8080
+}
+
+/// Returns the bits up to the lowest one that is set.
+#[inline]
+fn up_to_lowest(bits: u64) -> u64 {
+    bits ^ (bits - 1)
+}
+
+/// Folds both halves of a product: each bit of the result depends on all bits of both factors.
+#[inline]
+fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    product as u64 ^ (product >> 64) as u64
 }
 
 impl LineCounter {
     /// Returns how many lines differ between `old` and `new`.
     pub fn count(&mut self, old: &[u8], new: &[u8]) -> LineCounts {
-        let (start, end) = equal_ends(old, new);
+        self.count_between(old, new, EqualEnds::default())
+    }
+
+    /// Returns how many lines differ between `old` and `new`, of which `known` is equal.
+    pub(crate) fn count_between(&mut self, old: &[u8], new: &[u8], known: EqualEnds) -> LineCounts {
+        let EqualEnds { start, end } = known.in_lines(old, new);
         let middles = Middles { old: &old[start..old.len() - end], new: &new[start..new.len() - end] };
         if middles.old.is_empty() || middles.new.is_empty() {
             return LineCounts { insertions: line_count(middles.new), deletions: line_count(middles.old) };
@@ -135,13 +252,13 @@ impl LineCounter {
         self.classes.clear(lines);
         self.old.clear();
         self.new.clear();
-        each_line(middles.old, |start, end| {
-            let class = self.classes.place(middles, true, start, end);
+        each_line(self.classes.keys, middles.old, |line| {
+            let class = self.classes.place(middles, true, line);
             self.classes.list[class as usize].in_old += 1;
             self.old.push(class);
         });
-        each_line(middles.new, |start, end| {
-            let class = self.classes.place(middles, false, start, end);
+        each_line(self.classes.keys, middles.new, |line| {
+            let class = self.classes.place(middles, false, line);
             self.classes.list[class as usize].in_new += 1;
             self.new.push(class);
         });
@@ -157,18 +274,16 @@ impl Classes {
     }
 
     /// Returns the class of a line; makes it if there is none.
-    fn place(&mut self, middles: Middles<'_>, is_in_old_file: bool, start: usize, end: usize) -> u32 {
-        let line = if is_in_old_file { &middles.old[start..end] } else { &middles.new[start..end] };
-        let hash = self.hasher.hash_one(line);
-        let slot = match self.find(middles, line, hash) {
+    fn place(&mut self, middles: Middles<'_>, is_in_old_file: bool, line: FileLine<'_>) -> u32 {
+        let slot = match self.find(middles, line) {
             Ok(class) => return class,
             Err(slot) => slot,
         };
         let class = self.list.len() as u32;
         self.list.push(Class {
-            hash,
-            start,
-            len: end - start,
+            hash: line.hash,
+            start: line.start as u32,
+            len: line.bytes.len() as u32,
             is_in_old_file,
             in_old: 0,
             in_new: 0,
@@ -183,15 +298,15 @@ impl Classes {
 
     /// Returns the class of `line`, or the free place in the table where it belongs.
     #[inline]
-    fn find(&self, middles: Middles<'_>, line: &[u8], hash: u64) -> Result<u32, usize> {
+    fn find(&self, middles: Middles<'_>, line: FileLine<'_>) -> Result<u32, usize> {
         let mask = self.table.len() - 1;
-        let mut slot = hash as usize & mask;
+        let mut slot = line.hash as usize & mask;
         loop {
             let Some(place) = self.table[slot].checked_sub(1) else { return Err(slot) };
             let class = &self.list[place as usize];
-            if class.hash == hash && class.len == line.len() {
+            if class.hash == line.hash && class.len as usize == line.bytes.len() {
                 let data = if class.is_in_old_file { middles.old } else { middles.new };
-                if data[class.start..class.start + class.len] == *line {
+                if data[class.start as usize..][..class.len as usize] == *line.bytes {
                     return Ok(place);
                 }
             }
@@ -214,31 +329,60 @@ impl Classes {
 
     /// Counts the lines of `part`, which lies around the middles.
     fn count_around(&mut self, part: &[u8], middles: Middles<'_>) {
-        each_line(part, |start, end| {
-            let line = &part[start..end];
-            if let Ok(class) = self.find(middles, line, self.hasher.hash_one(line)) {
+        each_line(self.keys, part, |line| {
+            if let Ok(class) = self.find(middles, line) {
                 self.list[class as usize].around += 1;
             }
         });
     }
 }
 
-/// Returns how many bytes at the start and at the end are whole lines that both files have.
-fn equal_ends(old: &[u8], new: &[u8]) -> (usize, usize) {
-    let same = common_start(old, new);
-    if same == old.len() && same == new.len() {
-        return (same, 0);
+/// The numbers of bytes with which two files start and end alike.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct EqualEnds {
+    start: usize,
+    end: usize,
+}
+
+impl EqualEnds {
+    /// Returns what `delta` says of its base and its result: what it copies first and last.
+    pub(crate) fn of_delta(base: &[u8], delta: &[u8]) -> EqualEnds {
+        let mut ends = EqualEnds::default();
+        let mut made = 0;
+        for op in delta_ops(delta) {
+            let DeltaOp::Copy { offset, len } = op else {
+                (ends.end, made) = (0, usize::MAX);
+                continue;
+            };
+            if offset == made {
+                (ends.start, made) = (made + len, made + len);
+            } else {
+                made = usize::MAX;
+            }
+            ends.end = if offset + len == base.len() { len } else { 0 };
+        }
+        ends
     }
-    let start = memrchr(b'\n', &old[..same]).map_or(0, |at| at + 1);
-    let (old, new) = (&old[start..], &new[start..]);
-    let same = common_end(old, new);
-    let starts_line = |data: &[u8], at: usize| at == 0 || data[at - 1] == b'\n';
-    let (old_at, new_at) = (old.len() - same, new.len() - same);
-    if starts_line(old, old_at) && starts_line(new, new_at) {
-        return (start, same);
+
+    /// Returns how many bytes at the start and at the end are whole lines that both files have, of which
+    /// `self` is known.
+    fn in_lines(self, old: &[u8], new: &[u8]) -> EqualEnds {
+        let same = self.start + common_start(&old[self.start..], &new[self.start..]);
+        if same == old.len() && same == new.len() {
+            return EqualEnds { start: same, end: 0 };
+        }
+        let start = memrchr(b'\n', &old[..same]).map_or(0, |at| at + 1);
+        let (old, new) = (&old[start..], &new[start..]);
+        let known = self.end.min(old.len()).min(new.len());
+        let same = known + common_end(&old[..old.len() - known], &new[..new.len() - known]);
+        let starts_line = |data: &[u8], at: usize| at == 0 || data[at - 1] == b'\n';
+        let (old_at, new_at) = (old.len() - same, new.len() - same);
+        if starts_line(old, old_at) && starts_line(new, new_at) {
+            return EqualEnds { start, end: same };
+        }
+        let end = memchr(b'\n', &old[old_at..]).map_or(0, |at| same - at - 1);
+        EqualEnds { start, end }
     }
-    let end = memchr(b'\n', &old[old_at..]).map_or(0, |at| same - at - 1);
-    (start, end)
 }
 
 /// Returns whether a frequent line could be set aside, if all lines that could be frequent were, and all
@@ -311,4 +455,44 @@ fn is_among_unmatched(matches: &[Matches], at: usize) -> bool {
     }
     let (never_after, often_after) = count(&mut matches[at + 1..].iter());
     never_after > 0 && (often_before + often_after) * NEIGHBOUR_SHARE < never_before + never_after
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_one_hash_whatever_follows_it() {
+        let keys = LineKeys::default();
+        for len in 0..70usize {
+            let line: Vec<u8> = (0..len).map(|n| b'!' + (n % 90) as u8).chain([b'\n']).collect();
+            let (hash, found) = keys.hash_line(&line);
+            assert_eq!(found, line.len());
+            for behind in [&b"\n"[..], b"x", b"\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n", &[b'y'; 40]] {
+                assert_eq!(keys.hash_line(&[&line, behind].concat()), (hash, line.len()), "{len}");
+            }
+            // Without its line break it is another line, and so it is with a NUL at its end.
+            let bare = &line[..len];
+            if len > 0 {
+                assert_eq!(keys.hash_line(bare).1, len);
+                assert_ne!(keys.hash_line(bare).0, hash, "{len}");
+            }
+        }
+        assert_eq!(keys.hash_line(b"\x0b\n").1, 2, "a byte beside the line break's");
+    }
+
+    #[test]
+    fn a_delta_tells_what_is_equal_at_the_ends() {
+        let base = [7u8; 60];
+        let copy = |offset: u8, len: u8| [0x80 | 0x01 | 0x10, offset, len];
+        let of = |ops: &[&[u8]]| {
+            let ends = EqualEnds::of_delta(&base, &[&[60, 1], ops.concat().as_slice()].concat());
+            (ends.start, ends.end)
+        };
+        assert_eq!(of(&[&copy(0, 20), b"\x01x", &copy(30, 30)]), (20, 30));
+        assert_eq!(of(&[&copy(0, 20), &copy(20, 5), b"\x01x"]), (25, 0));
+        assert_eq!(of(&[b"\x01x", &copy(0, 60)]), (0, 60));
+        assert_eq!(of(&[&copy(5, 20), &copy(0, 10), &copy(10, 10)]), (0, 0));
+        assert_eq!(of(&[]), (0, 0));
+    }
 }

@@ -6,9 +6,11 @@ use std::rc::Rc;
 use weir_git::{Kind, TreeIter};
 use weir_repo::{ObjectReader, Result as RepoResult};
 
+use crate::entries::{compare_entries, is_tree, name_order};
 use crate::ids::ObjectNumbers;
 use crate::mode::Mode;
-use crate::tree_steps::{EntryStep, EntrySteps, TreeItem, TreeSteps, compare_entries, is_tree, name_order};
+use crate::names::ThreadNames;
+use crate::tree_steps::{EntryStep, PendingIds, TreeItem, TreeSteps};
 
 /// Trees nested deeper than this are refused; git's own limit is 2048 (core.maxTreeDepth).
 const TREE_DEPTH_MAX: usize = 2048;
@@ -18,6 +20,9 @@ const PATH_STEPS_MAX: usize = 512;
 const PATHS_BYTES_MAX: usize = 1 << 28;
 /// The most steps that are remembered of trees that were compared whole.
 const REMEMBERED_STEPS_MAX: usize = 1 << 20;
+
+/// The most bytes of trees that are remembered.
+const REMEMBERED_BYTES_MAX: usize = 24 << 20;
 
 /// A file that differs between two trees. One side may be absent.
 #[derive(Clone, Copy, Debug)]
@@ -67,19 +72,61 @@ pub(crate) struct TreeFault {
     pub(crate) what: String,
 }
 
+/// Joins steps that follow each other: of each name the first old item and the last new one remain.
+#[derive(Default)]
+struct StepJoin {
+    /// For each name, as a folder and as something else, the join in which it was met last, and its place
+    /// there.
+    met: Vec<(u32, u32)>,
+    /// The number of the join.
+    current: u32,
+}
+
+impl StepJoin {
+    fn begin(&mut self) {
+        self.current = self.current.wrapping_add(1);
+        if self.current == 0 {
+            self.met.clear();
+            self.current = 1;
+        }
+    }
+
+    /// Adds the next step to `joined`.
+    #[inline]
+    fn add(&mut self, step: EntryStep, joined: &mut Vec<EntryStep>) {
+        let name = step.name as usize * 2 + usize::from(step.is_tree);
+        if name >= self.met.len() {
+            self.met.resize(name + 1, (0, 0));
+        }
+        let (join, place) = &mut self.met[name];
+        if *join == self.current {
+            joined[*place as usize].new = step.new;
+        } else {
+            (*join, *place) = (self.current, joined.len() as u32);
+            joined.push(step);
+        }
+    }
+}
+
 /// Compares trees. Has caches of its own, for one thread.
 pub(crate) struct TreeComparer<'c, 'f, 'o> {
     ids: &'c ObjectNumbers<'f, 'o>,
     steps: &'c TreeSteps,
     reader: ObjectReader<'o>,
+    /// Trees that were read.
+    read: HashMap<u32, Rc<Vec<u8>>>,
+    read_bytes: usize,
     /// The steps between trees that were compared whole.
-    compared: HashMap<(u32, u32), Rc<EntrySteps>>,
+    compared: HashMap<(u32, u32), Rc<[EntryStep]>>,
     compared_steps: usize,
-    /// Buffers of the paths to the roots.
+    names: ThreadNames<'c>,
+    pending: PendingIds,
+    /// Buffers of the paths to the tree at which both meet.
     old_path: Vec<u32>,
     new_path: Vec<u32>,
+    join: StepJoin,
     /// Buffers for the entries that differ, one a depth.
-    spare: Vec<EntrySteps>,
+    spare: Vec<Vec<EntryStep>>,
     folder: Vec<u8>,
 }
 
@@ -89,10 +136,15 @@ impl<'c, 'f, 'o> TreeComparer<'c, 'f, 'o> {
             ids,
             steps,
             reader: ids.forest().objects().reader(),
+            read: HashMap::new(),
+            read_bytes: 0,
             compared: HashMap::new(),
             compared_steps: 0,
+            names: ThreadNames::new(steps.names()),
+            pending: PendingIds::default(),
             old_path: Vec::new(),
             new_path: Vec::new(),
+            join: StepJoin::default(),
             spare: Vec::new(),
             folder: Vec::new(),
         }
@@ -133,9 +185,8 @@ impl<'c, 'f, 'o> TreeComparer<'c, 'f, 'o> {
         differ.clear();
         let folder_len = self.folder.len();
         self.entries_that_differ(old, new, &mut differ)?;
-        for n in 0..differ.list().len() {
-            let step = differ.list()[n];
-            let name = differ.name(&step);
+        for step in &differ {
+            let name = self.names.name(step.name);
             if step.is_tree {
                 self.folder.extend_from_slice(name);
                 self.folder.push(b'/');
@@ -155,59 +206,63 @@ impl<'c, 'f, 'o> TreeComparer<'c, 'f, 'o> {
         &mut self,
         old: TreeItem,
         new: TreeItem,
-        differ: &mut EntrySteps,
+        differ: &mut Vec<EntryStep>,
     ) -> Result<(), TreeFault> {
         if old.mode.is_absent() || new.mode.is_absent() {
             return self.compare_whole(old, new, differ);
         }
-        let forest = self.ids.forest();
-        let climb = |mut at: u32, path: &mut Vec<u32>| {
-            path.clear();
-            path.push(at);
-            while let Some(base) = self.steps.base(forest, at) {
-                path.push(base);
-                at = base;
+        let (steps, forest) = (self.steps, self.ids.forest());
+        let (mut a, mut b) = (old.object, new.object);
+        self.old_path.clear();
+        self.new_path.clear();
+        while a != b {
+            let (old_depth, new_depth) = (steps.depth(a), steps.depth(b));
+            if old_depth == 0 && new_depth == 0 {
+                break;
             }
-        };
-        climb(old.object, &mut self.old_path);
-        climb(new.object, &mut self.new_path);
-        // The first step apart from the common root; both paths end in the tree at which they meet.
-        let (mut olds, mut news) = (self.old_path.len(), self.new_path.len());
-        let is_one_tree = self.old_path[olds - 1] == self.new_path[news - 1];
-        if is_one_tree {
-            while olds > 1 && news > 1 && self.old_path[olds - 2] == self.new_path[news - 2] {
-                (olds, news) = (olds - 1, news - 1);
+            if old_depth >= new_depth {
+                self.old_path.push(a);
+                a = steps.base(forest, a);
+            }
+            if new_depth >= old_depth {
+                self.new_path.push(b);
+                b = steps.base(forest, b);
+            }
+            if self.old_path.len() + self.new_path.len() > PATH_STEPS_MAX {
+                return self.compare_whole(old, new, differ);
             }
         }
-        if olds + news > PATH_STEPS_MAX {
-            return self.compare_whole(old, new, differ);
+        self.join.begin();
+        for &tree in &self.old_path {
+            steps.of(tree).iter().for_each(|step| self.join.add(step.reversed(), differ));
         }
-        let between = match is_one_tree {
-            true => None,
-            false => Some(self.roots_compared(self.old_path[olds - 1], self.new_path[news - 1])?),
-        };
-        let up = self.old_path[..olds - 1].iter().filter_map(|&n| self.steps.of(n)).map(|s| (s, true));
-        let across = between.iter().map(|steps| ((&**steps, steps.list()), false));
-        let down =
-            self.new_path[..news - 1].iter().rev().filter_map(|&n| self.steps.of(n)).map(|s| (s, false));
-        join(up.chain(across).chain(down), differ);
+        if a != b {
+            self.roots_compared(a, b)?.iter().for_each(|step| self.join.add(*step, differ));
+        }
+        for &tree in self.new_path.iter().rev() {
+            steps.of(tree).iter().for_each(|step| self.join.add(*step, differ));
+        }
+        differ
+            .retain(|step| step.old != step.new && !(step.old.mode.is_absent() && step.new.mode.is_absent()));
+        let name = |step: &EntryStep| self.names.name(step.name);
+        differ.sort_unstable_by(|a, b| name_order(name(a), a.is_tree, name(b), b.is_tree));
         Ok(())
     }
 
     /// Returns the steps between two trees that no path joins.
-    fn roots_compared(&mut self, old: u32, new: u32) -> Result<Rc<EntrySteps>, TreeFault> {
+    fn roots_compared(&mut self, old: u32, new: u32) -> Result<Rc<[EntryStep]>, TreeFault> {
         if let Some(steps) = self.compared.get(&(old, new)) {
             return Ok(Rc::clone(steps));
         }
-        let mut steps = EntrySteps::default();
+        let mut steps = Vec::new();
         let item = |object| TreeItem { mode: Mode::Tree, object };
         self.compare_whole(item(old), item(new), &mut steps)?;
-        if self.compared_steps + steps.list().len() > REMEMBERED_STEPS_MAX {
+        if self.compared_steps + steps.len() > REMEMBERED_STEPS_MAX {
             self.compared.clear();
             self.compared_steps = 0;
         }
-        self.compared_steps += steps.list().len() + 1;
-        let steps = Rc::new(steps);
+        self.compared_steps += steps.len() + 1;
+        let steps: Rc<[EntryStep]> = steps.into();
         self.compared.insert((old, new), Rc::clone(&steps));
         Ok(steps)
     }
@@ -216,18 +271,18 @@ impl<'c, 'f, 'o> TreeComparer<'c, 'f, 'o> {
         &mut self,
         old: TreeItem,
         new: TreeItem,
-        differ: &mut EntrySteps,
+        differ: &mut Vec<EntryStep>,
     ) -> Result<(), TreeFault> {
         let (old_data, new_data) = (self.read(old)?, self.read(new)?);
         let hash = self.ids.forest().objects().hash();
-        let item = |entry: Option<weir_git::TreeEntry<'_>>| match entry {
-            Some(entry) => TreeItem { mode: Mode::of(entry.mode), object: self.ids.number(entry.id) },
-            None => TreeItem::default(),
-        };
+        let (names, pending) = (&mut self.names, &mut self.pending);
         let is_compared = compare_entries(hash, &old_data, &new_data, |old, new| {
             let some = new.or(old).expect("one of them");
-            differ.push(some.name, is_tree(&some), item(old), item(new))
+            let (name, is_tree) = (names.number(some.name), is_tree(&some));
+            differ.push(EntryStep { name, is_tree, old: pending.item(old), new: pending.item(new) });
+            true
         });
+        pending.look_up(self.ids, differ);
         if is_compared {
             return Ok(());
         }
@@ -240,42 +295,26 @@ impl<'c, 'f, 'o> TreeComparer<'c, 'f, 'o> {
         if item.mode.is_absent() {
             return Ok(Rc::default());
         }
+        if let Some(data) = self.read.get(&item.object) {
+            return Ok(Rc::clone(data));
+        }
         let oid = self.ids.oid(item.object);
         let read: RepoResult<_> = self.reader.require(&oid);
         match read {
-            Ok(object) if object.kind == Kind::Tree => Ok(object.data),
+            Ok(object) if object.kind == Kind::Tree => {
+                self.read_bytes += object.data.len();
+                if self.read_bytes > REMEMBERED_BYTES_MAX {
+                    self.read.clear();
+                    self.read_bytes = object.data.len();
+                }
+                self.read.insert(item.object, Rc::clone(&object.data));
+                Ok(object.data)
+            }
             Ok(object) => Err(TreeFault {
                 object: item.object,
                 what: format!("a {} in place of a tree", object.kind.name()),
             }),
             Err(e) => Err(TreeFault { object: item.object, what: e.to_string() }),
         }
-    }
-}
-
-/// Joins steps that follow each other: of each name the first old item and the last new one remain, if they
-/// differ. `true` beside steps means that they are taken backwards.
-fn join<'s>(parts: impl Iterator<Item = ((&'s EntrySteps, &'s [EntryStep]), bool)>, out: &mut EntrySteps) {
-    let mut all: Vec<(&[u8], EntryStep)> = Vec::new();
-    let mut count = 0;
-    for ((steps, list), is_backwards) in parts {
-        count += usize::from(!list.is_empty());
-        all.extend(
-            list.iter().map(|step| (steps.name(step), if is_backwards { step.reversed() } else { *step })),
-        );
-    }
-    if count > 1 {
-        // The sort is stable: steps of one name stay in the order of the path.
-        all.sort_by(|(a, x), (b, y)| name_order(a, x.is_tree, b, y.is_tree));
-    }
-    let mut rest = &all[..];
-    while let Some((name, first)) = rest.first() {
-        let is_same = |(other, step): &&(&[u8], EntryStep)| *other == *name && step.is_tree == first.is_tree;
-        let run = rest.iter().take_while(is_same).count();
-        let last = rest[run - 1].1;
-        if first.old != last.new && !(first.old.mode.is_absent() && last.new.mode.is_absent()) {
-            out.push(name, first.is_tree, first.old, last.new);
-        }
-        rest = &rest[run..];
     }
 }
