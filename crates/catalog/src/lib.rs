@@ -38,7 +38,7 @@ pub use accounts::{AccountCounts, KnownAccount, RequestBudget};
 pub use archives::{Adopted, ArchiveEnd};
 pub use catalog::Catalog;
 pub use crawld::repositories_of_crawld;
-pub use database::{check_url, redacted};
+pub use database::{check_url, connect_postgres, redacted};
 pub use error::{Error, Result};
 pub use etags::KeptPage;
 pub use exposure::Exposure;

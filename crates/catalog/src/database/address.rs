@@ -146,6 +146,14 @@ impl DatabaseAddress {
     }
 }
 
+/// Connects to the PostgreSQL server at `url`, with the certificates and limits of time of the catalog.
+///
+/// # Errors
+/// If `url` is malformed, or the server cannot be reached.
+pub fn connect_postgres(url: &str) -> Result<Client> {
+    DatabaseAddress::parse(url)?.connect()
+}
+
 /// Checks the `url` of a database, without connecting to it.
 ///
 /// # Errors

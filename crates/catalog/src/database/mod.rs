@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, params_from_iter};
 
-pub use address::{check_url, redacted};
+pub use address::{check_url, connect_postgres, redacted};
 pub(crate) use dialect::{Type, schema_for_postgres};
 use locks::FileLocks;
 use postgres_client::Postgres;
