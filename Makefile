@@ -3,7 +3,7 @@ SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 CARGO ?= cargo
 # System packages by the distribution's name: what the tests and benchmarks run weir against.
-PACKAGES := build-essential git git-lfs libarchive-tools busybox-static python3 nginx fcgiwrap openssl apache2-utils postgresql cgit gitweb libcgi-pm-perl
+PACKAGES := build-essential git git-lfs libarchive-tools busybox-static python3 nginx fcgiwrap openssl apache2-utils postgresql sqlite3 cgit gitweb libcgi-pm-perl
 
 .PHONY: clients conformance gitea nfs recorded states troubles run test lint doc book deny fuzz bench bench-smoke packages slow help
 

@@ -1,5 +1,6 @@
 //! Columns: what a table is made of, on the way into Arrow arrays.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use arrow_array::ArrayRef;
@@ -12,6 +13,8 @@ use weir_git::Oid;
 
 /// The time zone of all times. A name instead of an offset would need a database of time zones.
 const UTC: &str = "+00:00";
+/// The years 1 to 9999: what everybody who reads tables can show.
+const SECONDS: RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
 
 /// A column that is being filled.
 pub(crate) trait Column: Default {
@@ -105,9 +108,9 @@ impl Column for TimeColumn {
 impl TimeColumn {
     /// Appends a time in seconds since 1970, as null if it is out of range. Returns whether it is in range.
     pub(crate) fn push(&mut self, seconds: Option<i64>) -> bool {
-        let micros = seconds.map(|seconds| seconds.checked_mul(1_000_000));
-        self.0.append_option(micros.flatten());
-        micros != Some(None)
+        let in_range = seconds.filter(|seconds| SECONDS.contains(seconds));
+        self.0.append_option(in_range.map(|seconds| seconds * 1_000_000));
+        in_range == seconds
     }
 }
 

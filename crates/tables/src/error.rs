@@ -14,6 +14,14 @@ pub enum Error {
         /// The error.
         source: io::Error,
     },
+    /// A database fails.
+    #[error("cannot write to '{place}': {what}")]
+    Database {
+        /// The name of the database.
+        place: String,
+        /// The error.
+        what: String,
+    },
     /// The stream of rows cannot be written.
     #[error("cannot write the rows: {0}")]
     Stream(io::Error),
@@ -24,7 +32,7 @@ pub enum Error {
     #[error("'{}' is not empty and not a dataset of 'weir mine'; choose another folder", .0.display())]
     NotADataset(PathBuf),
     /// A dataset was made with other settings.
-    #[error("'{}' was mined with {found}; give the same again, or choose another folder", path.display())]
+    #[error("'{}' was mined with {found}; give the same again, or choose another place", path.display())]
     OtherSettings {
         /// The folder.
         path: PathBuf,

@@ -1,19 +1,22 @@
 //! The tables that mining fills, and the files that hold them.
 //!
 //! [`TableSink`] makes batches of the rows of `mine`. A [`Dataset`] keeps them in a folder, as Parquet or as
-//! JSON lines; a [`JsonStream`] prints them. [`mine_all`] mines many repositories in parallel. `schema` lists
-//! the tables and their columns.
+//! JSON lines; a [`DatabaseStore`] loads them into PostgreSQL or SQLite; a [`JsonStream`] prints them.
+//! [`mine_all`] mines many repositories in parallel. `schema` lists the tables and their columns.
 
 mod column;
+mod database;
 mod dataset;
 mod error;
 mod mining;
 mod part;
 mod schema;
 mod sink;
+mod state;
 mod stream;
 mod text;
 
+pub use database::DatabaseStore;
 pub use dataset::{Dataset, PartWriter};
 pub use error::{Error, Result};
 pub use mining::{MineEvent, MineOutput, MineRun, MineSource, MineTotals, mine_all};

@@ -11,6 +11,7 @@ use weir_ground::{Clock, Stop};
 use weir_mine::{MineOptions, MineProgress, MineReport, MinedState, Tips, mine, mine_visits};
 use weir_repo::{Head, Repo};
 
+use crate::database::{DatabaseStore, DatabaseWriter};
 use crate::dataset::{Dataset, PartWriter};
 use crate::error::{Error, Result};
 use crate::schema::TableKind;
@@ -40,8 +41,37 @@ pub struct MineSource<'s> {
 pub enum MineOutput {
     /// Into a dataset.
     Dataset(Dataset),
+    /// Into a database.
+    Database(DatabaseStore),
     /// As JSON lines into a stream.
     Stream(JsonStream<Box<dyn Write + Send>>),
+}
+
+impl MineOutput {
+    /// Returns `count` sinks, whose rows are committed together.
+    fn sinks(&mut self, count: usize) -> Vec<Mutex<OutputSink>> {
+        let sink = |writer| Mutex::new(TableSink::new(writer));
+        match self {
+            MineOutput::Dataset(dataset) => {
+                (0..count).map(|_| sink(OutputWriter::Parts(dataset.writer()))).collect()
+            }
+            MineOutput::Database(database) => {
+                let writer = database.writer();
+                (0..count).map(|_| sink(OutputWriter::Database(writer.clone()))).collect()
+            }
+            MineOutput::Stream(stream) => {
+                (0..count).map(|_| sink(OutputWriter::Stream(stream.clone()))).collect()
+            }
+        }
+    }
+
+    fn state(&self, origin: &str) -> MinedState {
+        match self {
+            MineOutput::Dataset(dataset) => dataset.state(origin).clone(),
+            MineOutput::Database(database) => database.state(origin).clone(),
+            MineOutput::Stream(_) => MinedState::Nothing,
+        }
+    }
 }
 
 /// What became of a repository.
@@ -93,6 +123,7 @@ pub struct MineRun<'r> {
 
 enum OutputWriter {
     Parts(PartWriter),
+    Database(DatabaseWriter),
     Stream(JsonStream<Box<dyn Write + Send>>),
 }
 
@@ -100,6 +131,7 @@ impl BatchWriter for OutputWriter {
     fn write(&mut self, table: TableKind, batch: &RecordBatch) -> io::Result<()> {
         match self {
             OutputWriter::Parts(parts) => parts.write(table, batch),
+            OutputWriter::Database(rows) => rows.write(table, batch),
             OutputWriter::Stream(stream) => stream.write(table, batch),
         }
     }
@@ -114,11 +146,6 @@ type OutputSink = TableSink<OutputWriter>;
 /// If rows cannot be written. Damage of repositories is told or becomes rows.
 pub fn mine_all(sources: &[MineSource<'_>], output: MineOutput, run: &MineRun<'_>) -> Result<MineTotals> {
     let threads = run.threads.max(1);
-    let writer = || match &output {
-        MineOutput::Dataset(dataset) => OutputWriter::Parts(dataset.writer()),
-        MineOutput::Stream(stream) => OutputWriter::Stream(stream.clone()),
-    };
-    let sinks: Vec<Mutex<OutputSink>> = (0..threads).map(|_| Mutex::new(TableSink::new(writer()))).collect();
     let is_large = |source: &MineSource<'_>| threads > 1 && source.bytes >= LARGE_BYTES;
     let mut order: Vec<&MineSource<'_>> = sources.iter().collect();
     order.sort_by_key(|source| std::cmp::Reverse(source.bytes));
@@ -131,13 +158,20 @@ pub fn mine_all(sources: &[MineSource<'_>], output: MineOutput, run: &MineRun<'_
         failed: AtomicU64::new(0),
         is_failed: AtomicBool::new(false),
     };
+    let sinks = batch.output().sinks(threads);
     batch.work_off(&sinks, large, &AtomicUsize::new(0))?;
-    let (next, next_sink) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    drop(sinks);
+    let next = AtomicUsize::new(0);
     let done = on_threads("weir-mine", threads.min(small.len().max(1)), || {
-        let at = next_sink.fetch_add(1, Ordering::Relaxed);
-        batch.work_off(&sinks[at..=at], small, &next)
+        let sinks = batch.output().sinks(1);
+        batch.work_off(&sinks, small, &next)
     });
     done.into_iter().collect::<Result<()>>()?;
+    if let MineOutput::Database(database) = &mut *batch.output()
+        && batch.mined.load(Ordering::Relaxed) > 0
+    {
+        database.end_load()?;
+    }
     let total = batch.mined.load(Ordering::Relaxed)
         + batch.unchanged.load(Ordering::Relaxed)
         + batch.failed.load(Ordering::Relaxed);
@@ -217,7 +251,11 @@ impl Batch<'_> {
                     }
                 }
             }
-            if committed_at.elapsed() > COMMIT_EVERY {
+            let wants_commit = match sinks[0].lock().unwrap_or_else(PoisonError::into_inner).writer() {
+                OutputWriter::Database(rows) => rows.wants_commit(),
+                _ => false,
+            };
+            if wants_commit || committed_at.elapsed() > COMMIT_EVERY {
                 self.commit(sinks, &mut pending)?;
                 committed_at = Instant::now();
             }
@@ -225,33 +263,45 @@ impl Batch<'_> {
         self.commit(sinks, &mut pending)
     }
 
-    /// Drops rows that are not yet part of the dataset.
+    /// Drops rows that are not yet part of the tables.
     fn discard(&self, sinks: &[Mutex<OutputSink>]) {
-        let output = self.output();
-        if let MineOutput::Dataset(dataset) = &*output {
-            for sink in sinks {
-                let mut sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
-                *sink = TableSink::new(OutputWriter::Parts(dataset.writer()));
-            }
+        for sink in sinks {
+            let mut sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
+            let writer = match (&*self.output(), sink.writer()) {
+                (MineOutput::Dataset(dataset), _) => OutputWriter::Parts(dataset.writer()),
+                (_, OutputWriter::Database(rows)) => {
+                    rows.discard();
+                    OutputWriter::Database(rows.clone())
+                }
+                _ => continue,
+            };
+            *sink = TableSink::new(writer);
         }
     }
 
+    /// Makes all rows of `sinks` part of the tables.
     fn commit(&self, sinks: &[Mutex<OutputSink>], pending: &mut Vec<PendingRows<'_>>) -> Result<()> {
-        let mut output = self.output();
+        let states: Vec<_> = pending.iter().map(|p| (p.source.origin.clone(), p.state.clone())).collect();
         let mut locked: Vec<MutexGuard<'_, OutputSink>> =
             sinks.iter().map(|sink| sink.lock().unwrap_or_else(PoisonError::into_inner)).collect();
         for sink in &mut locked {
-            sink.flush().map_err(|e| written(&output, e))?;
+            sink.flush().map_err(|e| written(&self.output(), e))?;
         }
-        if let MineOutput::Dataset(dataset) = &mut *output {
-            let states = pending.iter().map(|p| (p.source.origin.clone(), p.state.clone())).collect();
-            let parts = locked.iter_mut().filter_map(|sink| match sink.writer() {
-                OutputWriter::Parts(parts) => Some(parts),
-                OutputWriter::Stream(_) => None,
-            });
-            dataset.commit(parts, states)?;
+        if let OutputWriter::Database(rows) = locked[0].writer() {
+            rows.commit(&states)?;
         }
-        drop((locked, output));
+        match &mut *self.output() {
+            MineOutput::Dataset(dataset) => {
+                let parts = locked.iter_mut().filter_map(|sink| match sink.writer() {
+                    OutputWriter::Parts(parts) => Some(parts),
+                    _ => None,
+                });
+                dataset.commit(parts, states)?;
+            }
+            MineOutput::Database(database) => database.add_states(states),
+            MineOutput::Stream(_) => {}
+        }
+        drop(locked);
         pending.drain(..).for_each(|done| self.tell(done.source, &done.event));
         Ok(())
     }
@@ -273,10 +323,7 @@ impl Batch<'_> {
         sinks: &[Mutex<OutputSink>],
     ) -> std::result::Result<Option<PendingRows<'s>>, MineFailure> {
         let began = Instant::now();
-        let before = match &*self.output() {
-            MineOutput::Dataset(dataset) => dataset.state(&source.origin).clone(),
-            MineOutput::Stream(_) => MinedState::Nothing,
-        };
+        let before = self.output().state(&source.origin);
         if matches!(before, MinedState::Archive { seq } if Some(seq) == source.seq) {
             return Ok(None);
         }
@@ -320,6 +367,10 @@ impl Batch<'_> {
 fn written(output: &MineOutput, e: io::Error) -> Error {
     match output {
         MineOutput::Dataset(dataset) => Error::on(dataset.path())(e),
+        MineOutput::Database(database) => match e.downcast::<Error>() {
+            Ok(error) => error,
+            Err(e) => Error::Database { place: database.place().to_owned(), what: e.to_string() },
+        },
         MineOutput::Stream(_) => Error::Stream(e),
     }
 }

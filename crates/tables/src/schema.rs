@@ -14,8 +14,8 @@ use crate::column::{
 #[derive(Clone, Debug)]
 pub(crate) struct ColumnSpec {
     pub(crate) name: &'static str,
-    data_type: DataType,
-    is_nullable: bool,
+    pub(crate) data_type: DataType,
+    pub(crate) is_nullable: bool,
     pub(crate) storage: ColumnStorage,
 }
 

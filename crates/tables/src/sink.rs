@@ -13,7 +13,7 @@ use crate::schema::{
     Buffered, FileChangeRows, MiningErrorRows, MiningRows, OriginVisitRows, RefChangeRows, ReleaseRows,
     RevisionExtraHeaderRows, RevisionHistoryRows, RevisionRows, TableKind, TableRows,
 };
-use crate::text::Decoder;
+use crate::text::{Decoder, lossy};
 
 /// Takes batches of rows.
 pub trait BatchWriter: Send {
@@ -90,7 +90,7 @@ impl<W: BatchWriter> TableSink<W> {
         rows.origin.0.append_value(&self.origin);
         rows.url.0.append_option(row.url);
         rows.object_format.0.append_value(row.object_format);
-        rows.head.0.append_option(row.head.map(String::from_utf8_lossy));
+        rows.head.0.append_option(row.head.map(lossy));
         rows.started_at.push(Some(row.started_at.0));
         rows.revisions.push(Some(row.report.revisions));
         rows.releases.push(Some(row.report.releases));
@@ -202,7 +202,7 @@ impl<W: BatchWriter> RowSink for TableSink<W> {
             decoder,
         );
         push_long_text(&mut rows.message, &mut rows.message_raw, commit.message, decoder);
-        let encoding = (!commit.encoding.is_empty()).then(|| String::from_utf8_lossy(commit.encoding));
+        let encoding = (!commit.encoding.is_empty()).then(|| lossy(commit.encoding));
         rows.encoding.0.append_option(encoding);
         rows.signature.0.append_option(commit.signature.map(|kind| kind.name()));
         put(&mut self.revisions, &mut self.writer, commit.message.len())?;
@@ -221,7 +221,7 @@ impl<W: BatchWriter> RowSink for TableSink<W> {
             rows.origin.0.append_value(&self.origin);
             rows.id.push(Some(row.id));
             rows.rank.0.append_value(rank);
-            rows.key.0.append_value(String::from_utf8_lossy(key));
+            rows.key.0.append_value(lossy(key));
             push_long_text(&mut rows.value, &mut rows.value_raw, &value, decoder);
             rank += 1;
             if result.is_ok() {
@@ -302,7 +302,7 @@ impl<W: BatchWriter> RowSink for TableSink<W> {
         rows.object.push(Some(row.object));
         rows.revision.push(row.revision);
         rows.kind.0.append_value(row.kind.name());
-        rows.text.0.append_value(&row.text);
+        rows.text.0.append_value(lossy(row.text.as_bytes()));
         put(&mut self.errors, &mut self.writer, row.text.len())
     }
 }

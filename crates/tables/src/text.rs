@@ -18,17 +18,28 @@ impl Decoder {
         Decoder { encoding: encoding.unwrap_or(UTF_8) }
     }
 
-    /// Returns `bytes` as UTF-8, and whether they differ from that.
+    /// Returns `bytes` as UTF-8 without NUL, and whether they differ from that.
     pub(crate) fn decode<'b>(&self, bytes: &'b [u8]) -> (Cow<'b, str>, bool) {
         if self.encoding == UTF_8 || (self.encoding.is_ascii_compatible() && bytes.is_ascii()) {
-            let text = String::from_utf8_lossy(bytes);
+            let text = lossy(bytes);
             let is_lossy = matches!(text, Cow::Owned(_));
             return (text, is_lossy);
         }
         let (text, _) = self.encoding.decode_without_bom_handling(bytes);
+        let text = without_nul(text);
         let differs = text.as_bytes() != bytes;
         (text, differs)
     }
+}
+
+/// Returns `bytes` as UTF-8 without NUL. U+FFFD replaces what is neither.
+pub(crate) fn lossy(bytes: &[u8]) -> Cow<'_, str> {
+    without_nul(String::from_utf8_lossy(bytes))
+}
+
+/// Replaces NUL with U+FFFD: PostgreSQL has no text with it, and SQLite prints nothing of what follows it.
+fn without_nul(text: Cow<'_, str>) -> Cow<'_, str> {
+    if text.as_bytes().contains(&0) { Cow::Owned(text.replace('\0', "\u{fffd}")) } else { text }
 }
 
 #[cfg(test)]
@@ -47,6 +58,8 @@ mod tests {
         assert_eq!(decode(b"iso8859-1", b"plain"), ("plain".to_owned(), false));
         assert_eq!(decode(b"utf8", "ü".as_bytes()), ("ü".to_owned(), false));
         assert_eq!(decode(b"no such encoding", b"\xfc"), ("\u{fffd}".to_owned(), true));
+        assert_eq!(decode(b"", b"a\0b"), ("a\u{fffd}b".to_owned(), true));
+        assert_eq!(decode(b"UTF-16LE", b"a\0\0\0"), ("a\u{fffd}".to_owned(), true));
         // Escape sequences of ISO-2022-JP are ASCII, and mean something else.
         assert_eq!(decode(b"ISO-2022-JP", b"\x1b$B$\"\x1b(B").0, "あ");
     }

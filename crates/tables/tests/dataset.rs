@@ -1,113 +1,12 @@
 //! Datasets on disk: both formats hold the same rows, and nothing is there twice or half.
 
-use std::fs::{self, File};
-use std::io::Write;
+mod common;
+
+use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
-use arrow_array::RecordBatch;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-use weir_ground::{Clock, Stop, Timestamp};
-use weir_mine::{MineOptions, MineProgress, RenameOptions};
-use weir_tables::{
-    Dataset, Error, FileFormat, MineEvent, MineOutput, MineRun, MineSource, MineTotals, TableKind, mine_all,
-};
-
-fn git(dir: &Path, args: &[&str], input: &[u8]) {
-    let mut command = Command::new("git");
-    command.arg("-C").arg(dir).args(args).stdin(Stdio::piped()).stdout(Stdio::null());
-    let mut child = command.spawn().unwrap();
-    child.stdin.take().unwrap().write_all(input).unwrap();
-    assert!(child.wait().unwrap().success(), "git {args:?}");
-}
-
-/// Makes a repository of odd commits on top of each other, or adds some.
-fn add_commits(dir: &Path, from: usize, to: usize) {
-    if from == 0 {
-        git(dir, &["init", "-q", "--bare", "."], b"");
-    }
-    let mut stream = Vec::new();
-    for n in from..to {
-        let odd: &[u8] = if n % 3 == 0 { b"J\xf6rg" } else { "J\u{f6}rg".as_bytes() };
-        writeln!(stream, "commit refs/heads/main\nmark :{}", n + 1).unwrap();
-        for who in ["author", "committer"] {
-            stream.extend_from_slice(&[who.as_bytes(), b" ", odd, b" <j@example.org> "].concat());
-            writeln!(stream, "{} +0100", 1_700_000_000 + n * 60).unwrap();
-        }
-        if n % 6 == 0 {
-            stream.extend_from_slice(b"encoding ISO-8859-1\n");
-        }
-        stream.extend_from_slice(&[b"data 7\n", odd, &b"\xff\n\n\n"[..7 - odd.len()], b"\n"].concat());
-        if n == from && n > 0 {
-            stream.extend_from_slice(b"from refs/heads/main^0\n");
-        }
-        writeln!(stream, "M 644 inline f{}\ndata 3\n{:02}\n", n % 7, n % 100).unwrap();
-        stream.extend_from_slice(b"M 644 inline \"n\\377\\303\\274\"\ndata 1\nx\n\n");
-    }
-    writeln!(stream, "tag v{to}\nfrom refs/heads/main\ntagger T <t@x> 1 +0000\ndata 1\nx").unwrap();
-    git(dir, &["-c", "fastimport.unpackLimit=0", "fast-import", "--quiet"], &stream);
-}
-
-fn source<'p>(origin: &str, path: &'p Path) -> MineSource<'p> {
-    MineSource {
-        origin: origin.to_owned(),
-        url: None,
-        bytes: 0,
-        seq: None,
-        open: Box::new(move || weir_repo::open_directory(path).map_err(|e| e.to_string())),
-    }
-}
-
-/// Mines `sources` into `folder`. Returns also what was told of each.
-fn mined(folder: &Path, format: FileFormat, sources: &[MineSource<'_>]) -> (MineTotals, Vec<MineEvent>) {
-    let dataset = Dataset::open(folder, format, "settings").unwrap();
-    let told = std::sync::Mutex::new(Vec::new());
-    let options = MineOptions {
-        has_revisions: true,
-        has_changes: true,
-        has_lines: true,
-        renames: RenameOptions::default(),
-        ..MineOptions::default()
-    };
-    let run = MineRun {
-        options: &options,
-        has_refs: true,
-        threads: 2,
-        clock: &Clock::set_to(Timestamp(1_750_000_000)),
-        progress: &MineProgress::default(),
-        tell: &|_, event| told.lock().unwrap().push(event.clone()),
-        stop: &Stop::default(),
-    };
-    let totals = mine_all(sources, MineOutput::Dataset(dataset), &run).unwrap();
-    (totals, told.into_inner().unwrap())
-}
-
-/// Returns the files of a table, without hidden ones.
-fn files(folder: &Path, table: TableKind) -> Vec<std::path::PathBuf> {
-    let files = fs::read_dir(folder.join(table.name())).unwrap().map(|file| file.unwrap().path());
-    files.filter(|path| path.extension().is_some_and(|e| e != "tmp")).collect()
-}
-
-/// Returns the rows of a table as JSON lines, sorted.
-fn rows(folder: &Path, table: TableKind) -> Vec<String> {
-    let mut text = Vec::new();
-    for file in files(folder, table) {
-        if file.extension().is_some_and(|e| e == "jsonl") {
-            text.extend(fs::read(file).unwrap());
-            continue;
-        }
-        let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(file).unwrap()).unwrap();
-        assert_eq!(reader.schema().fields(), table.schema().fields());
-        let batches: Vec<RecordBatch> = reader.build().unwrap().map(Result::unwrap).collect();
-        let mut writer = arrow_json::LineDelimitedWriter::new(&mut text);
-        batches.iter().for_each(|batch| writer.write(batch).unwrap());
-        writer.finish().unwrap();
-    }
-    let text = String::from_utf8(text).unwrap();
-    let mut rows: Vec<String> = text.lines().map(str::to_owned).collect();
-    rows.sort();
-    rows
-}
+use common::{CONTENT, add_commits, files, git, mined, rows, source};
+use weir_tables::{Dataset, Error, FileFormat, TableKind};
 
 /// Fails unless both datasets have the same rows in `tables`.
 fn assert_same(a: &Path, b: &Path, tables: &[TableKind]) {
@@ -117,15 +16,6 @@ fn assert_same(a: &Path, b: &Path, tables: &[TableKind]) {
         a.iter().zip(&b).for_each(|(a, b)| assert_eq!(a, b, "{table:?}"));
     }
 }
-
-/// The tables that do not tell when something was mined.
-const CONTENT: &[TableKind] = &[
-    TableKind::Revision,
-    TableKind::RevisionHistory,
-    TableKind::RevisionExtraHeader,
-    TableKind::Release,
-    TableKind::FileChange,
-];
 
 #[test]
 fn both_formats_hold_the_same_rows() {

@@ -1,0 +1,32 @@
+//! What tables need of a database.
+
+use arrow_array::RecordBatch;
+
+use crate::schema::TableKind;
+
+/// A connection to a database. Errors are texts for the user.
+pub(super) trait SqlConnection: Send {
+    /// Runs a statement without parameters and results.
+    fn execute(&mut self, sql: &str) -> Result<(), String>;
+
+    /// Returns the rows of the settings, and of the states of repositories.
+    fn read_own(&mut self) -> Result<OwnRows, String>;
+
+    /// Writes the settings.
+    fn put_settings(&mut self, version: i32, settings: &str) -> Result<(), String>;
+
+    /// Writes the state of a repository in place of the one before.
+    fn put_state(&mut self, origin: &str, state: &str) -> Result<(), String>;
+
+    /// Appends rows to a table.
+    fn insert(&mut self, table: TableKind, batch: &RecordBatch) -> Result<(), String>;
+
+    /// Makes the indexes that are not there yet, and has the database look at what its tables hold.
+    fn end_load(&mut self) -> Result<(), String>;
+}
+
+/// Rows of weir's own tables.
+pub(super) struct OwnRows {
+    pub(super) settings: Option<(i32, String)>,
+    pub(super) states: Vec<(String, String)>,
+}

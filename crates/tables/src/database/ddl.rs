@@ -1,0 +1,72 @@
+//! The statements that make the tables in databases.
+
+use std::fmt::Write;
+
+use arrow_schema::DataType;
+
+use crate::schema::TableKind;
+
+/// A dialect of SQL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    Postgres,
+    Sqlite,
+}
+
+impl Dialect {
+    fn type_name(self, data_type: &DataType) -> &'static str {
+        match (self, data_type) {
+            (Dialect::Postgres, DataType::Utf8) => "text",
+            (Dialect::Postgres, DataType::Binary) => "bytea",
+            (Dialect::Postgres, DataType::Boolean) => "boolean",
+            (Dialect::Postgres, DataType::Int16) => "smallint",
+            (Dialect::Postgres, DataType::Int32) => "integer",
+            (Dialect::Postgres, DataType::Int64) => "bigint",
+            (Dialect::Postgres, DataType::Timestamp(..)) => "timestamptz",
+            (Dialect::Sqlite, DataType::Utf8 | DataType::Timestamp(..)) => "TEXT",
+            (Dialect::Sqlite, DataType::Binary) => "BLOB",
+            (Dialect::Sqlite, DataType::Boolean) => "BOOLEAN",
+            (Dialect::Sqlite, DataType::Int16 | DataType::Int32 | DataType::Int64) => "INTEGER",
+            (_, other) => unreachable!("no column has the type {other}"),
+        }
+    }
+}
+
+/// Returns the statement that makes `table`, if it is not there.
+pub(crate) fn create_table(table: TableKind, dialect: Dialect) -> String {
+    let mut sql = format!("CREATE TABLE IF NOT EXISTS {} (", table.name());
+    for (n, column) in table.columns().iter().enumerate() {
+        let comma = if n > 0 { ", " } else { "" };
+        let null = if column.is_nullable { "" } else { " NOT NULL" };
+        let name = quoted(column.name);
+        let _ = write!(sql, "{comma}{name} {}{null}", dialect.type_name(&column.data_type));
+    }
+    sql + ")"
+}
+
+/// Returns the statements that make the indexes of all tables, if they are not there. A first load is several
+/// times as fast without them.
+pub(crate) fn create_indexes() -> impl Iterator<Item = String> {
+    let indexes: [(TableKind, &[&str]); 11] = [
+        (TableKind::Revision, &["id"]),
+        (TableKind::Revision, &["origin", "committer_date"]),
+        (TableKind::RevisionHistory, &["id"]),
+        (TableKind::RevisionHistory, &["parent_id"]),
+        (TableKind::RevisionExtraHeader, &["id"]),
+        (TableKind::Release, &["id"]),
+        (TableKind::FileChange, &["revision"]),
+        (TableKind::FileChange, &["origin", "path"]),
+        (TableKind::FileChange, &["blob"]),
+        (TableKind::RefChange, &["origin", "visit"]),
+        (TableKind::OriginVisit, &["origin", "visit"]),
+    ];
+    indexes.into_iter().map(|(table, columns)| {
+        let name = format!("{}_{}", table.name(), columns.join("_"));
+        format!("CREATE INDEX IF NOT EXISTS {name} ON {} ({})", table.name(), columns.join(", "))
+    })
+}
+
+/// Returns a name that may be a keyword, quoted as SQL has it.
+pub(crate) fn quoted(name: &str) -> String {
+    format!("\"{name}\"")
+}

@@ -1,0 +1,267 @@
+//! Tables in a database: PostgreSQL or SQLite.
+//!
+//! Rows wait in memory, a group of writers at a time. A group that has many takes the one connection, and
+//! keeps it and its transaction until its rows are committed or dropped. What was mined of each repository is
+//! a row of the same transaction, so that a process that is killed leaves nothing half.
+
+mod connection;
+mod ddl;
+mod postgres;
+mod sqlite;
+
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use arrow_array::RecordBatch;
+use weir_mine::MinedState;
+
+use self::connection::SqlConnection;
+use crate::error::{Error, Result};
+use crate::schema::TableKind;
+use crate::sink::BatchWriter;
+use crate::state::OriginState;
+
+/// The version of the tables.
+const VERSION: i32 = 1;
+/// A group with more bytes than this waiting takes the connection.
+const WAITING_BYTES_MAX: usize = 24 << 20;
+
+/// The tables in which weir keeps what was mined.
+const OWN_TABLES: [&str; 2] = [
+    "CREATE TABLE IF NOT EXISTS weir_dataset (version integer NOT NULL, settings text NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS weir_mined (origin text NOT NULL PRIMARY KEY, state text NOT NULL)",
+];
+
+/// A database that this process writes to.
+pub struct DatabaseStore {
+    shared: Arc<Shared>,
+    states: HashMap<String, MinedState>,
+    next_group: u64,
+}
+
+struct Shared {
+    /// The name of the database, for messages.
+    place: String,
+    open: Mutex<OpenConnection>,
+    /// Is told when the connection becomes free.
+    freed: Condvar,
+}
+
+struct OpenConnection {
+    connection: Box<dyn SqlConnection>,
+    /// The group whose transaction is open.
+    owner: Option<u64>,
+}
+
+impl DatabaseStore {
+    /// Opens the tables behind `client`, in its current schema, or makes them. `place` names the database in
+    /// messages. `settings` are what decides which rows there are.
+    ///
+    /// # Errors
+    /// If the database is in use by another mining, was filled with other settings, or fails.
+    pub fn postgres(mut client: ::postgres::Client, place: &str, settings: &str) -> Result<DatabaseStore> {
+        match postgres::prepare(&mut client) {
+            Ok(true) => {}
+            Ok(false) => return Err(Error::InUse(place.into())),
+            Err(what) => return Err(Error::Database { place: place.to_owned(), what }),
+        }
+        DatabaseStore::open(Box::new(client), ddl::Dialect::Postgres, place, settings)
+    }
+
+    /// Opens the tables in the SQLite database `path`, or makes them. `settings` are what decides which rows
+    /// there are.
+    ///
+    /// # Errors
+    /// If the file is no SQLite database, is in use by another mining, was filled with other settings, or
+    /// cannot be read or written.
+    pub fn sqlite(path: &Path, settings: &str) -> Result<DatabaseStore> {
+        let connection = sqlite::SqliteFile::open(path)?;
+        DatabaseStore::open(Box::new(connection), ddl::Dialect::Sqlite, &path.display().to_string(), settings)
+    }
+
+    fn open(
+        mut connection: Box<dyn SqlConnection>,
+        dialect: ddl::Dialect,
+        place: &str,
+        settings: &str,
+    ) -> Result<DatabaseStore> {
+        let fail = |what: String| Error::Database { place: place.to_owned(), what };
+        let tables = TableKind::ALL.iter().map(|&table| ddl::create_table(table, dialect));
+        for sql in OWN_TABLES.into_iter().map(str::to_owned).chain(tables) {
+            connection.execute(&sql).map_err(fail)?;
+        }
+        let own = connection.read_own().map_err(fail)?;
+        match own.settings {
+            None => connection.put_settings(VERSION, settings).map_err(fail)?,
+            Some((VERSION, found)) if found == settings => {}
+            Some((VERSION, found)) => return Err(Error::OtherSettings { path: place.into(), found }),
+            Some((version, _)) => {
+                return Err(fail(format!("version {version} of its tables is not known; use a newer weir")));
+            }
+        }
+        let read = |(origin, text): (String, String)| {
+            let state = serde_json::from_str::<OriginState>(&text).map_err(|e| e.to_string());
+            let state = state.and_then(|state| state.into_state().map_err(str::to_owned));
+            Ok((origin.clone(), state.map_err(|what| fail(format!("the state of '{origin}': {what}")))?))
+        };
+        let states = own.states.into_iter().map(read).collect::<Result<_>>()?;
+        let open = Mutex::new(OpenConnection { connection, owner: None });
+        let shared = Shared { place: place.to_owned(), open, freed: Condvar::new() };
+        Ok(DatabaseStore { shared: Arc::new(shared), states, next_group: 0 })
+    }
+
+    /// Returns the name of the database.
+    pub(crate) fn place(&self) -> &str {
+        &self.shared.place
+    }
+
+    /// Returns what of the repository `origin` was mined.
+    pub(crate) fn state(&self, origin: &str) -> &MinedState {
+        self.states.get(origin).unwrap_or(&MinedState::Nothing)
+    }
+
+    /// Returns a writer whose rows are committed together with those of its clones.
+    pub(crate) fn writer(&mut self) -> DatabaseWriter {
+        self.next_group += 1;
+        DatabaseWriter { shared: Arc::clone(&self.shared), group: self.next_group, waiting: Arc::default() }
+    }
+
+    /// Notes what was mined of repositories whose rows were committed.
+    pub(crate) fn add_states(&mut self, origins: Vec<(String, MinedState)>) {
+        self.states.extend(origins);
+    }
+
+    /// Makes the indexes, if they are not there.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub(crate) fn end_load(&mut self) -> Result<()> {
+        let mut open = self.shared.connection();
+        open.connection.end_load().map_err(|what| self.shared.error(what))
+    }
+}
+
+impl Shared {
+    fn connection(&self) -> MutexGuard<'_, OpenConnection> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn error(&self, what: String) -> Error {
+        Error::Database { place: self.place.clone(), what }
+    }
+
+    /// Returns the connection with the transaction of `group`, once no other group has it.
+    fn owned_by(&self, group: u64) -> Result<MutexGuard<'_, OpenConnection>> {
+        let mut open = self.connection();
+        while open.owner.is_some_and(|owner| owner != group) {
+            open = self.freed.wait(open).unwrap_or_else(PoisonError::into_inner);
+        }
+        if open.owner.is_none() {
+            open.connection.execute("BEGIN").map_err(|what| self.error(what))?;
+            open.owner = Some(group);
+        }
+        Ok(open)
+    }
+
+    /// Ends the transaction of `group` with `sql`.
+    fn end(&self, mut open: MutexGuard<'_, OpenConnection>, sql: &str) -> Result<()> {
+        let ended = open.connection.execute(sql).map_err(|what| self.error(what));
+        open.owner = None;
+        drop(open);
+        self.freed.notify_all();
+        ended
+    }
+}
+
+/// Rows that wait for the connection.
+#[derive(Default)]
+struct WaitingRows {
+    batches: Vec<(TableKind, RecordBatch)>,
+    bytes: usize,
+}
+
+/// Writes rows of a group. Clones belong to the same group.
+#[derive(Clone)]
+pub(crate) struct DatabaseWriter {
+    shared: Arc<Shared>,
+    group: u64,
+    waiting: Arc<Mutex<WaitingRows>>,
+}
+
+impl DatabaseWriter {
+    fn take(&self) -> Vec<(TableKind, RecordBatch)> {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.bytes = 0;
+        std::mem::take(&mut waiting.batches)
+    }
+
+    fn insert(&self, open: &mut OpenConnection, batches: &[(TableKind, RecordBatch)]) -> Result<()> {
+        batches.iter().try_for_each(|(table, batch)| {
+            open.connection.insert(*table, batch).map_err(|what| self.shared.error(what))
+        })
+    }
+
+    /// Adds all rows of the group to the tables, in one step and durably, with what they hold of
+    /// repositories.
+    ///
+    /// # Errors
+    /// If the database fails. The tables are then as they were before.
+    pub(crate) fn commit(&self, origins: &[(String, MinedState)]) -> Result<()> {
+        let batches = self.take();
+        let is_owner = self.shared.connection().owner == Some(self.group);
+        if batches.is_empty() && origins.is_empty() && !is_owner {
+            return Ok(());
+        }
+        let mut open = self.shared.owned_by(self.group)?;
+        let write = |open: &mut OpenConnection| {
+            self.insert(open, &batches)?;
+            origins.iter().filter_map(|(origin, state)| Some((origin, OriginState::of(state)?))).try_for_each(
+                |(origin, state)| {
+                    let state = serde_json::to_string(&state).expect("maps with texts as keys");
+                    open.connection.put_state(origin, &state).map_err(|what| self.shared.error(what))
+                },
+            )
+        };
+        match write(&mut open) {
+            Ok(()) => self.shared.end(open, "COMMIT"),
+            Err(e) => {
+                let _ = self.shared.end(open, "ROLLBACK");
+                Err(e)
+            }
+        }
+    }
+
+    /// Returns whether so many rows wait, or were written, that a commit is due: others wait for the
+    /// connection.
+    pub(crate) fn wants_commit(&self) -> bool {
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).bytes;
+        waiting > WAITING_BYTES_MAX / 2 || self.shared.connection().owner == Some(self.group)
+    }
+
+    /// Drops the rows of the group that are not committed.
+    pub(crate) fn discard(&self) {
+        self.take();
+        let open = self.shared.connection();
+        if open.owner == Some(self.group) {
+            let _ = self.shared.end(open, "ROLLBACK");
+        }
+    }
+}
+
+impl BatchWriter for DatabaseWriter {
+    fn write(&mut self, table: TableKind, batch: &RecordBatch) -> io::Result<()> {
+        {
+            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            waiting.bytes += batch.get_array_memory_size();
+            waiting.batches.push((table, batch.clone()));
+            if waiting.bytes <= WAITING_BYTES_MAX {
+                return Ok(());
+            }
+        }
+        let batches = self.take();
+        let mut open = self.shared.owned_by(self.group).map_err(io::Error::other)?;
+        self.insert(&mut open, &batches).map_err(io::Error::other)
+    }
+}

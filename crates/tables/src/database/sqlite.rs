@@ -1,0 +1,124 @@
+//! Loading of SQLite.
+
+use std::fs::{File, TryLockError};
+use std::path::Path;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int16Type, Int32Type, Int64Type, TimestampMicrosecondType};
+use arrow_array::{Array, RecordBatch};
+use arrow_schema::DataType;
+use rusqlite::types::{ToSqlOutput, Value, ValueRef};
+use rusqlite::{Connection, OptionalExtension, params};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use super::connection::{OwnRows, SqlConnection};
+use super::ddl::{create_indexes, quoted};
+use crate::error::{Error, Result};
+use crate::schema::TableKind;
+
+/// The size of SQLite's page cache in KiB.
+const CACHE_KIBIBYTES: i64 = 64 << 10;
+
+/// A database file. Fields are dropped in order: closing the file before the connection would release
+/// SQLite's own locks.
+pub(super) struct SqliteFile {
+    connection: Connection,
+    /// Locked for as long as it is open.
+    _lock: File,
+}
+
+impl SqliteFile {
+    /// Opens the database `path`, or makes one.
+    pub(super) fn open(path: &Path) -> Result<SqliteFile> {
+        let lock = File::options().create(true).truncate(false).write(true).read(true).open(path);
+        let lock = lock.map_err(Error::on(path))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(Error::InUse(path.to_owned())),
+            Err(TryLockError::Error(e)) => return Err(Error::on(path)(e)),
+        }
+        let fail =
+            |e: rusqlite::Error| Error::Database { place: path.display().to_string(), what: e.to_string() };
+        let connection = Connection::open(path).map_err(fail)?;
+        // Rows are appended, so that a journal of what was there before stays short. A commit is durable.
+        connection.pragma_update(None, "synchronous", "full").map_err(fail)?;
+        connection.pragma_update(None, "cache_size", -CACHE_KIBIBYTES).map_err(fail)?;
+        Ok(SqliteFile { connection, _lock: lock })
+    }
+}
+
+fn of(error: rusqlite::Error) -> String {
+    error.to_string()
+}
+
+impl SqlConnection for SqliteFile {
+    fn execute(&mut self, sql: &str) -> std::result::Result<(), String> {
+        self.connection.execute_batch(sql).map_err(of)
+    }
+
+    fn read_own(&mut self) -> std::result::Result<OwnRows, String> {
+        let pair = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+        let sql = "SELECT version, settings FROM weir_dataset";
+        let settings = self.connection.query_row(sql, [], pair).optional().map_err(of)?;
+        let pair = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+        let mut statement = self.connection.prepare("SELECT origin, state FROM weir_mined").map_err(of)?;
+        let states = statement.query_map([], pair).and_then(Iterator::collect).map_err(of)?;
+        Ok(OwnRows { settings, states })
+    }
+
+    fn put_settings(&mut self, version: i32, settings: &str) -> std::result::Result<(), String> {
+        let sql = "INSERT INTO weir_dataset (version, settings) VALUES (?1, ?2)";
+        self.connection.execute(sql, params![version, settings]).map_err(of).map(|_| ())
+    }
+
+    fn put_state(&mut self, origin: &str, state: &str) -> std::result::Result<(), String> {
+        let sql = "INSERT OR REPLACE INTO weir_mined (origin, state) VALUES (?1, ?2)";
+        self.connection.execute(sql, params![origin, state]).map_err(of).map(|_| ())
+    }
+
+    fn insert(&mut self, table: TableKind, batch: &RecordBatch) -> std::result::Result<(), String> {
+        let columns = table.columns();
+        let names: Vec<String> = columns.iter().map(|column| quoted(column.name)).collect();
+        let places = vec!["?"; columns.len()].join(", ");
+        let sql = format!("INSERT INTO {} ({}) VALUES ({places})", table.name(), names.join(", "));
+        let mut statement = self.connection.prepare_cached(&sql).map_err(of)?;
+        for row in 0..batch.num_rows() {
+            for (at, array) in (1..).zip(batch.columns()) {
+                statement.raw_bind_parameter(at, value(array, row)).map_err(of)?;
+            }
+            statement.raw_execute().map_err(of)?;
+        }
+        Ok(())
+    }
+
+    fn end_load(&mut self) -> std::result::Result<(), String> {
+        create_indexes().try_for_each(|sql| self.connection.execute_batch(&sql).map_err(of))?;
+        self.connection.execute_batch("PRAGMA optimize").map_err(of)
+    }
+}
+
+/// Returns the value of an array for SQLite, which has no times: they become texts, as in JSON.
+fn value(array: &dyn Array, row: usize) -> ToSqlOutput<'_> {
+    let number = |n: i64| ToSqlOutput::Owned(Value::Integer(n));
+    if array.is_null(row) {
+        return ToSqlOutput::Owned(Value::Null);
+    }
+    match array.data_type() {
+        DataType::Utf8 => {
+            ToSqlOutput::Borrowed(ValueRef::Text(array.as_string::<i32>().value(row).as_bytes()))
+        }
+        DataType::Binary => ToSqlOutput::Borrowed(ValueRef::Blob(array.as_binary::<i32>().value(row))),
+        DataType::Boolean => number(i64::from(array.as_boolean().value(row))),
+        DataType::Int16 => number(i64::from(array.as_primitive::<Int16Type>().value(row))),
+        DataType::Int32 => number(i64::from(array.as_primitive::<Int32Type>().value(row))),
+        DataType::Int64 => number(array.as_primitive::<Int64Type>().value(row)),
+        DataType::Timestamp(..) => {
+            let micros = array.as_primitive::<TimestampMicrosecondType>().value(row);
+            let time = OffsetDateTime::from_unix_timestamp_nanos(i128::from(micros) * 1000);
+            let text = time.ok().and_then(|time| time.format(&Rfc3339).ok());
+            ToSqlOutput::Owned(text.map_or(Value::Null, Value::Text))
+        }
+        other => unreachable!("no column has the type {other}"),
+    }
+}

@@ -1,0 +1,225 @@
+//! Databases: they hold the rows that datasets hold, and nothing is there twice or half.
+
+mod common;
+#[path = "../../catalog/tests/common/postgres.rs"]
+mod postgres;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ::postgres::{Client, NoTls};
+use common::{CONTENT, add_commits, git, mined, mined_into, rows, source};
+use rusqlite::Connection;
+use rusqlite::types::Value;
+use weir_tables::{DatabaseStore, Error, FileFormat, MineOutput, MineSource, MineTotals, TableKind};
+
+/// A row without the columns that are null. Bytes are hexadecimal.
+type Row = BTreeMap<String, String>;
+
+/// A database that is not open.
+enum Place {
+    Postgres(String),
+    Sqlite(PathBuf),
+}
+
+impl Place {
+    fn try_open(&self, settings: &str) -> Result<DatabaseStore, Error> {
+        match self {
+            Place::Postgres(url) => DatabaseStore::postgres(client(url), "the server", settings),
+            Place::Sqlite(path) => DatabaseStore::sqlite(path, settings),
+        }
+    }
+
+    fn mined(&self, sources: &[MineSource<'_>]) -> MineTotals {
+        let database = self.try_open("settings").unwrap();
+        mined_into(MineOutput::Database(database), sources).0.unwrap()
+    }
+
+    fn rows(&self, table: TableKind) -> Vec<Row> {
+        let mut rows = match self {
+            Place::Postgres(url) => postgres_rows(&mut client(url), table),
+            Place::Sqlite(path) => sqlite_rows(path, table),
+        };
+        rows.sort();
+        rows
+    }
+}
+
+fn client(url: &str) -> Client {
+    Client::connect(url, NoTls).unwrap()
+}
+
+fn postgres_rows(client: &mut Client, table: TableKind) -> Vec<Row> {
+    let sql = format!("SELECT row_to_json(t)::text FROM {} AS t", table.name());
+    let row = |row: ::postgres::Row| {
+        let row: serde_json::Map<String, serde_json::Value> = serde_json::from_str(row.get(0)).unwrap();
+        let text = |value: serde_json::Value| match value {
+            serde_json::Value::Null => None,
+            serde_json::Value::String(text) => match text.strip_prefix("\\x") {
+                Some(hex) => Some(hex.to_owned()),
+                None => Some(text.replace("+00:00", "Z")),
+            },
+            other => Some(other.to_string()),
+        };
+        row.into_iter().filter_map(|(name, value)| Some((name, text(value)?))).collect()
+    };
+    client.query(&sql, &[]).unwrap().into_iter().map(row).collect()
+}
+
+fn sqlite_rows(path: &Path, table: TableKind) -> Vec<Row> {
+    let connection = Connection::open(path).unwrap();
+    let mut statement = connection.prepare(&format!("SELECT * FROM {}", table.name())).unwrap();
+    let schema = table.schema();
+    let rows = statement.query_map([], |row| {
+        let text = |at: usize| match row.get(at).unwrap() {
+            Value::Null => None,
+            Value::Integer(n) if *schema.field(at).data_type() == arrow_schema::DataType::Boolean => {
+                Some((n != 0).to_string())
+            }
+            Value::Integer(n) => Some(n.to_string()),
+            Value::Text(text) => Some(text),
+            Value::Blob(bytes) => Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
+            Value::Real(_) => panic!("no column has fractions"),
+        };
+        Ok((0..schema.fields().len())
+            .filter_map(|at| Some((schema.field(at).name().clone(), text(at)?)))
+            .collect())
+    });
+    rows.unwrap().map(Result::unwrap).collect()
+}
+
+/// Returns the rows of a dataset of JSON lines.
+fn json_rows(folder: &Path, table: TableKind) -> Vec<Row> {
+    let row = |line: String| {
+        let row: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&line).unwrap();
+        let text = |value: serde_json::Value| match value {
+            serde_json::Value::String(text) => text,
+            other => other.to_string(),
+        };
+        row.into_iter().map(|(name, value)| (name, text(value))).collect()
+    };
+    let mut rows: Vec<Row> = rows(folder, table).into_iter().map(row).collect();
+    rows.sort();
+    rows
+}
+
+/// Fails unless the database has the rows of the dataset.
+fn assert_same(place: &Place, folder: &Path, tables: &[TableKind]) {
+    for &table in tables {
+        let (found, wanted) = (place.rows(table), json_rows(folder, table));
+        assert_eq!(found.len(), wanted.len(), "{table:?}");
+        found.iter().zip(&wanted).for_each(|(a, b)| assert_eq!(a, b, "{table:?}"));
+    }
+}
+
+/// Calls `f` with a folder, and with a database of each kind in it.
+fn in_each_database(f: impl Fn(&Path, &Place)) {
+    let dir = tempfile::tempdir().unwrap();
+    f(dir.path(), &Place::Sqlite(dir.path().join("db.sqlite")));
+    let server = postgres::Server::start(&["fsync=off"]);
+    let dir = tempfile::tempdir().unwrap();
+    f(dir.path(), &Place::Postgres(server.schema("mined")));
+}
+
+/// Makes a repository `name` with `count` commits, and one more whose texts have NUL and times far away.
+fn odd_repository(dir: &Path, name: &str, count: usize) -> PathBuf {
+    let path = dir.join(name);
+    fs::create_dir(&path).unwrap();
+    add_commits(&path, 0, count);
+    let commit = b"tree 4b825dc642cb6eb9a060e54bf8d69288fbee4904\n\
+        author \xff\0\"\\ <\ta,\xc3\xbc@x> 253402300800 +0000\n\
+        committer C <c@x> -62135596801 -9959\nodd\0key v\0\n\n\0a\nb\0\\x";
+    let object = dir.join("commit");
+    fs::write(&object, commit).unwrap();
+    let args = ["hash-object", "--literally", "-w", "-t", "commit", object.to_str().unwrap()];
+    let id = std::process::Command::new("git").arg("-C").arg(&path).args(args).output().unwrap().stdout;
+    git(&path, &["update-ref", "refs/heads/odd", std::str::from_utf8(&id).unwrap().trim()], b"");
+    path
+}
+
+#[test]
+fn databases_hold_the_rows_of_datasets() {
+    in_each_database(|dir, place| {
+        let git_dir = odd_repository(dir, "git", 50);
+        let sources = [source("a", &git_dir), source("b", &git_dir)];
+        let folder = dir.join("json");
+        mined(&folder, FileFormat::JsonLines, &sources);
+        assert_eq!(place.mined(&sources).mined, 2);
+        assert_same(place, &folder, TableKind::ALL);
+        let odd: Vec<Row> = place.rows(TableKind::Revision);
+        let odd: Vec<&Row> = odd.iter().filter(|row| row["message"] == "\u{fffd}a\nb\u{fffd}\\x").collect();
+        assert_eq!(odd.len(), 2);
+        assert_eq!(odd[0]["message_raw"], "00610a62005c78");
+        assert_eq!((odd[0].get("author_date"), odd[0].get("committer_date")), (None, None));
+        assert!(odd[0]["committer_raw"].starts_with("43203c"));
+    });
+}
+
+#[test]
+fn later_runs_add_what_is_new() {
+    in_each_database(|dir, place| {
+        let (git_dir, folder) = (odd_repository(dir, "git", 20), dir.join("json"));
+        for (from, to) in [(20, 21), (21, 70)] {
+            add_commits(&git_dir, from, to);
+            assert_eq!(place.mined(&[source("a", &git_dir)]).mined, 1);
+            let totals = place.mined(&[source("a", &git_dir)]);
+            assert_eq!((totals.mined, totals.unchanged), (0, 1));
+        }
+        mined(&folder, FileFormat::JsonLines, &[source("a", &git_dir)]);
+        assert_same(place, &folder, CONTENT);
+        assert_eq!(place.rows(TableKind::OriginVisit).len(), 2);
+    });
+}
+
+#[test]
+fn a_repository_that_fails_half_way_leaves_no_rows() {
+    in_each_database(|dir, place| {
+        let (git_dir, bad_dir) = (odd_repository(dir, "git", 30), odd_repository(dir, "bad", 30));
+        let folder = dir.join("json");
+        mined(&folder, FileFormat::JsonLines, &[source("a", &git_dir), source("c", &git_dir)]);
+        // The states of the refs are written before the loose objects turn out to be unreadable.
+        let is_free = |folder: &PathBuf| !folder.exists();
+        let folder_of_none =
+            (0..=255).map(|n| bad_dir.join(format!("objects/{n:02x}"))).find(is_free).unwrap();
+        fs::write(folder_of_none, b"").unwrap();
+        let totals = place.mined(&[source("a", &git_dir), source("b", &bad_dir), source("c", &git_dir)]);
+        assert_eq!((totals.mined, totals.failed), (2, 1));
+        assert_same(place, &folder, TableKind::ALL);
+    });
+}
+
+#[test]
+fn a_database_that_cannot_be_used_is_named() {
+    in_each_database(|dir, place| {
+        let fails = |settings| place.try_open(settings).map(drop).unwrap_err();
+        let first = place.try_open("--what commits").unwrap();
+        assert!(matches!(fails("--what commits"), Error::InUse(_)));
+        drop(first);
+        let error = fails("--what refs").to_string();
+        assert!(error.contains("was mined with --what commits"), "{error}");
+        let other = dir.join("other");
+        fs::write(&other, "no database".repeat(100)).unwrap();
+        let error = DatabaseStore::sqlite(&other, "").map(drop).unwrap_err().to_string();
+        assert!(error.contains("other': file is not a database"), "{error}");
+        assert_eq!(fs::read(&other).unwrap(), "no database".repeat(100).as_bytes());
+    });
+}
+
+#[test]
+fn a_server_that_goes_away_is_told_and_nothing_is_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let (git_dir, folder) = (odd_repository(dir.path(), "git", 50), dir.path().join("json"));
+    let mut server = postgres::Server::start(&[]);
+    let place = Place::Postgres(server.schema("mined"));
+    place.mined(&[source("a", &git_dir)]);
+    let database = place.try_open("settings").unwrap();
+    server.crash();
+    let sources = [source("a", &git_dir), source("b", &git_dir)];
+    let (totals, _) = mined_into(MineOutput::Database(database), &sources);
+    let error = totals.unwrap_err().to_string();
+    assert!(error.starts_with("cannot write to 'the server': "), "{error}");
+    place.mined(&sources);
+    mined(&folder, FileFormat::JsonLines, &sources);
+    assert_same(&place, &folder, TableKind::ALL);
+}
