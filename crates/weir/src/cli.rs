@@ -113,10 +113,10 @@ pub(crate) enum Command {
     ///
     /// The rows equal what git log and git diff-tree print. A later run adds what is new.
     #[command(
-        after_help = "The dataset has a folder of Parquet files for each table, as DuckDB, Polars, Spark \
-            and ClickHouse read them. Stop a run when you like, and run it again to go on.\nAn argument that \
-            is the path of a file or folder is no name. Exits with status 3 if a repository cannot be mined; \
-            what is damaged within one becomes rows of mining_error."
+        after_help = "A dataset has a folder of files for each table; DuckDB, Polars, Spark and ClickHouse \
+            read those of Parquet. A database has the same tables. Stop a run when you like, and run it \
+            again to go on.\nAn argument that is the path of a file or folder is no name. Exits with status \
+            3 if a repository cannot be mined; what is damaged within one becomes rows of mining_error."
     )]
     Mine(Box<MineArgs>),
     /// Serve all repositories of the pool over git:// and HTTP

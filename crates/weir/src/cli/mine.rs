@@ -7,8 +7,14 @@ use clap::{Args, ValueEnum, ValueHint};
 /// The formats of `--to`.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum MineFormat {
+    /// Files of Parquet in a folder for each table
     Parquet,
+    /// JSON, a row on each line, printed or in files
     Jsonl,
+    /// Tables of a PostgreSQL database
+    Postgres,
+    /// Tables of a SQLite database
+    Sqlite,
 }
 
 /// What `--what` names.
@@ -47,8 +53,9 @@ pub(crate) struct MineArgs {
     /// Format of the rows
     #[arg(long, value_enum, default_value_t = MineFormat::Parquet, value_name = "FORMAT")]
     pub(crate) to: MineFormat,
-    /// Folder of the dataset; for jsonl, '-' is standard output [default: mined in the pool]
-    #[arg(long, short, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    /// Folder of the dataset, file of the SQLite database, or URL of the PostgreSQL database; for jsonl,
+    /// '-' is standard output [default: mined or mined.sqlite in the pool]
+    #[arg(long, short, value_name = "PLACE", value_hint = ValueHint::AnyPath)]
     pub(crate) output: Option<PathBuf>,
     /// What to mine
     #[arg(

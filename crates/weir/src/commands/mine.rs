@@ -12,7 +12,8 @@ use serde_json::json;
 use weir_ground::Stop;
 use weir_mine::{Detect, MergeMode, MineOptions, MineProgress, RenameOptions};
 use weir_tables::{
-    Dataset, FileFormat, JsonStream, MineEvent, MineOutput, MineRun, MineSource, MineTotals, mine_all,
+    DatabaseStore, Dataset, FileFormat, JsonStream, MineEvent, MineOutput, MineRun, MineSource, MineTotals,
+    mine_all,
 };
 
 use crate::cli::{DiffMerges, Global, MineArgs, MineFormat, MineWhat};
@@ -22,8 +23,6 @@ use crate::output;
 use crate::pool::Pool;
 use crate::signals::stop_on_signal;
 
-/// The folder of the dataset of a pool.
-const MINED_FOLDER: &str = "mined";
 /// The buffer of rows that are printed.
 const STREAM_BYTES: usize = 128 << 10;
 /// Time between redraws of the progress bar.
@@ -46,14 +45,7 @@ pub(crate) fn mine(global: &Global, args: &MineArgs) -> Result<ExitCode> {
             STREAM_BYTES,
             std::io::stdout(),
         )))),
-        false => {
-            let folder = folder(args, pool.as_ref())?;
-            let format = match args.to {
-                MineFormat::Parquet => FileFormat::Parquet,
-                MineFormat::Jsonl => FileFormat::JsonLines,
-            };
-            MineOutput::Dataset(Dataset::open(&folder, format, &settings(args))?)
-        }
+        false => open_output(args, pool.as_ref())?,
     };
     let stop = Stop::default();
     stop_on_signal(&stop)?;
@@ -137,16 +129,40 @@ fn settings(args: &MineArgs) -> String {
     text + if options.renames.counts_last_line { "" } else { " --old-similarity" }
 }
 
-/// Returns the folder of the dataset.
-fn folder(args: &MineArgs, pool: Option<&Pool>) -> Result<PathBuf> {
-    match (&args.output, pool) {
-        (Some(folder), _) if folder == Path::new("-") => {
-            Err(Error::Message("Parquet cannot be printed; give a folder with --output".to_owned()))
+/// Opens the dataset or the database that the rows go to.
+fn open_output(args: &MineArgs, pool: Option<&Pool>) -> Result<MineOutput> {
+    let settings = settings(args);
+    let dataset = |format| {
+        let folder = place(args, pool, "mined")?;
+        Ok(MineOutput::Dataset(Dataset::open(&folder, format, &settings)?))
+    };
+    match args.to {
+        MineFormat::Parquet => dataset(FileFormat::Parquet),
+        MineFormat::Jsonl => dataset(FileFormat::JsonLines),
+        MineFormat::Sqlite => {
+            let file = place(args, pool, "mined.sqlite")?;
+            Ok(MineOutput::Database(DatabaseStore::sqlite(&file, &settings)?))
         }
-        (Some(folder), _) => Ok(folder.clone()),
-        (None, Some(pool)) => Ok(pool.path.join(MINED_FOLDER)),
+        MineFormat::Postgres => {
+            let url = args.output.as_deref().and_then(Path::to_str).ok_or_else(|| {
+                Error::Message("give the database with --output postgres://USER@HOST/DATABASE".to_owned())
+            })?;
+            let (client, place) = (weir_catalog::connect_postgres(url)?, weir_catalog::redacted(url));
+            Ok(MineOutput::Database(DatabaseStore::postgres(client, &place, &settings)?))
+        }
+    }
+}
+
+/// Returns the path of the dataset or of the database file, which is `name` in a pool.
+fn place(args: &MineArgs, pool: Option<&Pool>, name: &str) -> Result<PathBuf> {
+    match (&args.output, pool) {
+        (Some(path), _) if path == Path::new("-") => {
+            Err(Error::Message("only jsonl can be printed; give a place with --output".to_owned()))
+        }
+        (Some(path), _) => Ok(path.clone()),
+        (None, Some(pool)) => Ok(pool.path.join(name)),
         (None, None) => Err(Error::Message(
-            "give the folder of the dataset with --output, or print rows with --to jsonl".to_owned(),
+            "say where the tables go with --output, or print rows with --to jsonl".to_owned(),
         )),
     }
 }

@@ -100,9 +100,8 @@ fn an_archive_has_the_rows_of_its_upstream() {
     assert_eq!(of_tar.lines().count(), printed.lines().count());
 }
 
-#[test]
-fn a_run_that_is_killed_is_taken_up_again() {
-    let env = Env::new();
+/// Mirrors repositories of different sizes.
+fn mirrored_six(env: &Env) {
     env.weir(&["init"]);
     for n in 0..6 {
         let upstream = env.odd_repository(&format!("up{n}.git"));
@@ -110,16 +109,26 @@ fn a_run_that_is_killed_is_taken_up_again() {
         env.weir(&["add", "--name", &format!("up{n}"), upstream.to_str().unwrap()]);
     }
     env.weir(&["mirror"]);
-    let (whole, killed) = (env.path("whole"), env.path("killed"));
-    env.weir(&json_args(&whole, &[]));
+}
+
+/// Runs `weir` with `args` and kills it, again and again.
+fn kill_at_random(env: &Env, args: &[&str], times: usize, within: Duration) {
     let mut random = Rng(7);
-    for _ in 0..25 {
-        let mut command = env.weir_command(&json_args(&killed, &["-j2"]));
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        std::thread::sleep(Duration::from_micros(random.below(40_000)));
+    for _ in 0..times {
+        let mut child = env.weir_command(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_micros(random.below(within.as_micros() as u64)));
         let _ = child.kill();
         child.wait().unwrap();
     }
+}
+
+#[test]
+fn a_run_that_is_killed_is_taken_up_again() {
+    let env = Env::new();
+    mirrored_six(&env);
+    let (whole, killed) = (env.path("whole"), env.path("killed"));
+    env.weir(&json_args(&whole, &[]));
+    kill_at_random(&env, &json_args(&killed, &["-j2"]), 25, Duration::from_millis(40));
     env.weir(&json_args(&killed, &[]));
     assert_eq!(content(&killed), content(&whole));
     for table in ["revision", "file_change"] {
@@ -128,6 +137,41 @@ fn a_run_that_is_killed_is_taken_up_again() {
             hidden.filter(|file| file.as_ref().unwrap().path().extension().unwrap() == "tmp").count(),
             0
         );
+    }
+}
+
+/// Returns what `program`, a shell for SQL, prints of the tables that do not tell how often was mined.
+fn content_of_database(program: &str, place: &str) -> String {
+    let tables = ["revision", "revision_history", "release", "file_change", "ref_change", "origin_visit"];
+    let rows = |table| {
+        let sql = format!("SELECT * FROM {table}");
+        let told = std::process::Command::new(program).args([place, &sql]).output().unwrap();
+        assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+        let text = String::from_utf8_lossy(&told.stdout).into_owned();
+        let mut lines: Vec<&str> = text.lines().collect();
+        lines.sort_unstable();
+        format!("{table}\n{}\n", lines.join("\n"))
+    };
+    tables.map(rows).concat()
+}
+
+#[test]
+fn a_run_into_a_database_that_is_killed_is_taken_up_again() {
+    let env = Env::new();
+    mirrored_six(&env);
+    let server = crate::common::postgres::Server::start(&["fsync=off"]);
+    let file = |name| env.path(name).to_str().unwrap().to_owned();
+    for (format, program, [whole, killed]) in [
+        ("sqlite", "sqlite3", [file("whole"), file("killed")]),
+        ("postgres", "psql", [server.schema("whole"), server.schema("killed")]),
+    ] {
+        let said = env.weir(&["mine", "--to", format, "-o", &whole]);
+        assert!(said.ends_with("6 mined, 0 unchanged, 0 failed\n"), "{said}");
+        let args = ["mine", "--to", format, "-o", &killed, "-j2"];
+        kill_at_random(&env, &args, 25, Duration::from_millis(80));
+        env.weir(&args);
+        assert_eq!(content_of_database(program, &killed), content_of_database(program, &whole));
+        assert_eq!(env.weir(&args), "0 mined, 6 unchanged, 0 failed\n");
     }
 }
 
@@ -149,7 +193,12 @@ fn what_cannot_be_mined_is_told() {
     let error = env.weir_fails(&["mine", "-o", folder.to_str().unwrap()]);
     assert!(error.contains("was mined with --to jsonl --what commits,numstat,refs"), "{error}");
     let error = env.weir_fails(&["mine", "-o", "-", "up"]);
-    assert!(error.contains("Parquet cannot be printed"), "{error}");
+    assert!(error.contains("only jsonl can be printed"), "{error}");
+    let error = env.weir_fails(&["mine", "--to", "postgres", "up"]);
+    assert!(error.contains("--output postgres://USER@HOST/DATABASE"), "{error}");
+    let error =
+        env.weir_fails(&["mine", "--to", "postgres", "-o", "postgres://weir:secret@127.0.0.1:1/db", "up"]);
+    assert!(error.contains("127.0.0.1") && !error.contains("secret"), "{error}");
     let error = env.weir_fails(&["mine", other.to_str().unwrap()]);
     assert!(error.contains("--output"), "{error}");
     let error = env.weir_fails(&["mine", "no-such-repository"]);

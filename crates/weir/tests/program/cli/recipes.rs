@@ -117,7 +117,11 @@ const CHAPTERS: &[Chapter] = &[
         before: "pool https://github.com/git/git.git
             mkdir -p ~/src; git clone -q /srv/git/git.git ~/src/project",
         between: &[],
-        left_out: &[("duckdb ", "needs DuckDB"), ("python3 ", "needs Polars")],
+        left_out: &[
+            ("duckdb ", "needs DuckDB"),
+            ("python3 ", "needs Polars"),
+            ("weir mine --to postgres", "needs a server"),
+        ],
     },
     Chapter {
         file: "operating.md",
