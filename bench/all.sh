@@ -6,6 +6,7 @@
 #   WEIR_BENCH_ROWS=N     repositories in the catalog (a million)
 #   WEIR_BENCH_FORKS="BASE FORK ..."  a network of forks; without it a generated one
 #   WEIR_BENCH_COMMITS=N  commits of the repository that memory is measured with (six hundred thousand)
+#   WEIR_BENCH_MINE="DIR ..."  bare repositories to mine; without it a generated one
 #   WEIR_BENCH_SMOKE=1    small inputs: that everything runs, not how fast
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -15,3 +16,4 @@ python3 bench/catalog.py
 python3 bench/forks.py
 python3 bench/memory.py
 python3 bench/visits.py
+python3 bench/mine.py ${WEIR_BENCH_MINE:-}

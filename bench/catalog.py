@@ -7,16 +7,16 @@ WEIR_BENCH_ROWS=10000000   repositories in it (the figures in the docs), a milli
 WEIR_BENCH_SMOKE=1         that it runs, not how fast
 """
 
-import glob
 import json
 import os
-import pwd
 import random
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+
+from postgres import Postgres
 
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TARGET = os.environ.get("CARGO_TARGET_DIR", os.path.join(HERE, "target"))
@@ -25,69 +25,6 @@ SMOKE = bool(os.environ.get("WEIR_BENCH_SMOKE"))
 ROWS = 20_000 if SMOKE else int(os.environ.get("WEIR_BENCH_ROWS", "1000000"))
 VISITS = min(ROWS, 5_000 if SMOKE else 500_000)
 DUMPED = 20_000 if SMOKE else 1_000_000
-
-
-def as_its_user():
-    """PostgreSQL does not run as root: then it runs as the user it came with."""
-    if os.getuid() != 0:
-        return {}
-    user = pwd.getpwnam("postgres")
-    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-
-
-class Postgres:
-    """A server on a socket in a folder of its own.
-
-    It has PostgreSQL's defaults, except for the memory that a catalog of this size needs."""
-
-    def __init__(self, folder):
-        versions = glob.glob("/usr/lib/postgresql/*/bin/postgres")
-        self.binaries = os.path.dirname(max(versions, key=lambda p: int(p.split("/")[4])))
-        self.folder = folder
-        os.makedirs(folder)
-        if os.getuid() == 0:
-            shutil.chown(folder, "postgres", "postgres")
-        data = os.path.join(folder, "data")
-        options = ["--username=weir", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "-D", data]
-        subprocess.run(
-            [self.binaries + "/initdb", *options],
-            check=True,
-            stdout=subprocess.DEVNULL,
-            cwd="/",
-            **as_its_user(),
-        )
-        settings = ["-c", "listen_addresses=", "-c", "shared_buffers=2GB", "-c", "max_wal_size=4GB"]
-        self.process = subprocess.Popen(
-            [self.binaries + "/postgres", "-D", data, "-k", folder, *settings],
-            cwd="/",
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            **as_its_user(),
-        )
-        while not os.path.exists(os.path.join(folder, ".s.PGSQL.5432")):
-            time.sleep(0.1)
-        time.sleep(1)
-
-    def schema(self, name):
-        subprocess.run(
-            [
-                self.binaries + "/psql",
-                "-h",
-                self.folder,
-                "-U",
-                "weir",
-                "-d",
-                "postgres",
-                "-qXc",
-                f"CREATE SCHEMA {name}",
-            ],
-            check=True,
-        )
-        return f"postgres://weir@{self.folder.replace('/', '%2F')}/postgres?options=-csearch_path%3D{name}"
-
-    def end(self):
-        self.process.terminate()
-        self.process.wait()
 
 
 def projects(path):

@@ -8,6 +8,7 @@
 //! `weir-bench catalog FOLDER|URL ROWS VISITS`
 //! `weir-bench states ARCHIVE COUNT [--same]`
 //! `weir-bench hash BYTES`
+//! `weir-bench mine DIR commits|changes|numstat THREADS`
 //!
 //! Starts CLIENTS threads which together make CLONES clones, and prints one JSON object: bytes, wall seconds,
 //! clones a second, failures, and the times to the first pack byte.
@@ -16,7 +17,7 @@
 //! run. `--depth` limits the history, and `--filter` the objects. `http` does the same over smart HTTP, for
 //! small repositories. `idle` opens connections that send only the first request line. `slow` makes clones
 //! that read a little of their pack every second. Both last SECONDS. `hash` measures how fast objects of
-//! BYTES are hashed.
+//! BYTES are hashed. `mine` mines a git directory and drops the rows.
 
 use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
@@ -29,6 +30,7 @@ use weir_ground::thread::spawn_scoped;
 mod catalog;
 mod hash;
 mod http;
+mod mine;
 mod states;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -71,6 +73,10 @@ fn arguments() -> Result<Arguments, Error> {
         }
         "states" => {
             states::run(&next()?, next()?.parse()?, next().is_ok_and(|word| word == "--same"))?;
+            std::process::exit(0);
+        }
+        "mine" => {
+            mine::run(&next()?, &next()?, next()?.parse()?)?;
             std::process::exit(0);
         }
         "hash" => {
