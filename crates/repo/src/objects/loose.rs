@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use weir_git::{HashKind, Kind, Oid};
-use weir_ground::hex;
+use weir_ground::{FileError, hex};
 
 use crate::error::{Error, Result, corrupt};
 use crate::files::read_at_most;
@@ -41,13 +41,16 @@ impl Loose {
         let mut ids = Vec::new();
         for byte in 0..=255u8 {
             let start = hex(&[byte]);
-            let entries = match fs::read_dir(self.folder.join(&start)) {
+            let folder = self.folder.join(&start);
+            let fail = |e: io::Error| io::Error::new(e.kind(), FileError::on("list", &folder)(e));
+            let entries = match fs::read_dir(&folder) {
                 Ok(entries) => entries,
                 Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
-                Err(e) => return Err(e.into()),
+                Err(e) => return Err(fail(e).into()),
             };
             for entry in entries {
-                let name = [start.as_bytes(), entry?.file_name().as_encoded_bytes()].concat();
+                let entry = entry.map_err(fail)?;
+                let name = [start.as_bytes(), entry.file_name().as_encoded_bytes()].concat();
                 // Beside objects there may be temporary files.
                 ids.extend(Oid::from_hex(hash, &name));
             }
