@@ -19,7 +19,7 @@ mod text;
 pub use database::DatabaseStore;
 pub use dataset::{Dataset, PartWriter};
 pub use error::{Error, Result};
-pub use mining::{MineEvent, MineOutput, MineRun, MineSource, MineTotals, mine_all};
+pub use mining::{MineEvent, MineOutput, MineRun, MineSource, MineTotals, TakeRows, mine_all};
 pub use part::FileFormat;
 pub use schema::TableKind;
 pub use sink::{BatchWriter, MiningRow, TableSink};

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use arrow_array::RecordBatch;
@@ -37,6 +37,9 @@ pub struct MineSource<'s> {
     pub open: Box<dyn Fn() -> std::result::Result<Repo, String> + Sync + 's>,
 }
 
+/// Takes rows of a table, on whichever thread has them.
+pub type TakeRows = Arc<dyn Fn(TableKind, &RecordBatch) -> io::Result<()> + Send + Sync>;
+
 /// Where rows go.
 pub enum MineOutput {
     /// Into a dataset.
@@ -45,6 +48,8 @@ pub enum MineOutput {
     Database(DatabaseStore),
     /// As JSON lines into a stream.
     Stream(JsonStream<Box<dyn Write + Send>>),
+    /// To a function.
+    Function(TakeRows),
 }
 
 impl MineOutput {
@@ -62,6 +67,9 @@ impl MineOutput {
             MineOutput::Stream(stream) => {
                 (0..count).map(|_| sink(OutputWriter::Stream(stream.clone()))).collect()
             }
+            MineOutput::Function(take) => {
+                (0..count).map(|_| sink(OutputWriter::Function(Arc::clone(take)))).collect()
+            }
         }
     }
 
@@ -69,7 +77,7 @@ impl MineOutput {
         match self {
             MineOutput::Dataset(dataset) => dataset.state(origin).clone(),
             MineOutput::Database(database) => database.state(origin).clone(),
-            MineOutput::Stream(_) => MinedState::Nothing,
+            MineOutput::Stream(_) | MineOutput::Function(_) => MinedState::Nothing,
         }
     }
 }
@@ -125,6 +133,19 @@ enum OutputWriter {
     Parts(PartWriter),
     Database(DatabaseWriter),
     Stream(JsonStream<Box<dyn Write + Send>>),
+    Function(TakeRows),
+}
+
+impl OutputWriter {
+    /// Returns whether rows should be committed now, between two repositories.
+    fn wants_commit(&self) -> bool {
+        match self {
+            OutputWriter::Parts(_) => false,
+            OutputWriter::Database(rows) => rows.wants_commit(),
+            // Rows that were printed cannot be taken back: no repository must be mined again.
+            OutputWriter::Stream(_) | OutputWriter::Function(_) => true,
+        }
+    }
 }
 
 impl BatchWriter for OutputWriter {
@@ -133,6 +154,7 @@ impl BatchWriter for OutputWriter {
             OutputWriter::Parts(parts) => parts.write(table, batch),
             OutputWriter::Database(rows) => rows.write(table, batch),
             OutputWriter::Stream(stream) => stream.write(table, batch),
+            OutputWriter::Function(take) => take(table, batch),
         }
     }
 }
@@ -251,10 +273,8 @@ impl Batch<'_> {
                     }
                 }
             }
-            let wants_commit = match sinks[0].lock().unwrap_or_else(PoisonError::into_inner).writer() {
-                OutputWriter::Database(rows) => rows.wants_commit(),
-                _ => false,
-            };
+            let wants_commit =
+                sinks[0].lock().unwrap_or_else(PoisonError::into_inner).writer().wants_commit();
             if wants_commit || committed_at.elapsed() > COMMIT_EVERY {
                 self.commit(sinks, &mut pending)?;
                 committed_at = Instant::now();
@@ -269,11 +289,13 @@ impl Batch<'_> {
             let mut sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
             let writer = match (&*self.output(), sink.writer()) {
                 (MineOutput::Dataset(dataset), _) => OutputWriter::Parts(dataset.writer()),
-                (_, OutputWriter::Database(rows)) => {
+                (MineOutput::Stream(stream), _) => OutputWriter::Stream(stream.clone()),
+                (MineOutput::Function(take), _) => OutputWriter::Function(Arc::clone(take)),
+                (MineOutput::Database(_), OutputWriter::Database(rows)) => {
                     rows.discard();
                     OutputWriter::Database(rows.clone())
                 }
-                _ => continue,
+                (MineOutput::Database(_), _) => continue,
             };
             *sink = TableSink::new(writer);
         }
@@ -299,7 +321,7 @@ impl Batch<'_> {
                 dataset.commit(parts, states)?;
             }
             MineOutput::Database(database) => database.add_states(states),
-            MineOutput::Stream(_) => {}
+            MineOutput::Stream(_) | MineOutput::Function(_) => {}
         }
         drop(locked);
         pending.drain(..).for_each(|done| self.tell(done.source, &done.event));
@@ -371,6 +393,6 @@ fn written(output: &MineOutput, e: io::Error) -> Error {
             Ok(error) => error,
             Err(e) => Error::Database { place: database.place().to_owned(), what: e.to_string() },
         },
-        MineOutput::Stream(_) => Error::Stream(e),
+        MineOutput::Stream(_) | MineOutput::Function(_) => Error::Stream(e),
     }
 }

@@ -176,6 +176,31 @@ fn a_run_into_a_database_that_is_killed_is_taken_up_again() {
 }
 
 #[test]
+fn what_was_printed_is_not_printed_again() {
+    let env = Env::new();
+    let [a, bad, c] = ["a.git", "bad.git", "c.git"].map(|name| env.odd_repository(name));
+    // It opens, and cannot be read: the folder of some loose objects is a file.
+    let is_free = |folder: &std::path::PathBuf| !folder.exists();
+    let folder_of_none = (0..=255).map(|n| bad.join(format!("objects/{n:02x}"))).find(is_free).unwrap();
+    fs::write(&folder_of_none, b"").unwrap();
+    let args =
+        ["mine", "--to", "jsonl", "-j1"].into_iter().chain([&a, &bad, &c].map(|p| p.to_str().unwrap()));
+    let output = env.weir_command(&args.collect::<Vec<_>>()).output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains(folder_of_none.to_str().unwrap()), "{error}");
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let of = |path: &Path| {
+        let origin = format!("\"origin\":\"{}\"", path.display());
+        printed.lines().filter(|row| row.contains(&origin)).collect::<Vec<_>>()
+    };
+    for path in [&a, &c] {
+        let alone = env.weir(&["mine", "--to", "jsonl", path.to_str().unwrap()]);
+        assert_eq!(of(path).len(), alone.lines().count(), "{printed}");
+    }
+    assert!(of(&bad).is_empty(), "{printed}");
+}
+
+#[test]
 fn what_cannot_be_mined_is_told() {
     let env = Env::new();
     mirrored(&env);
