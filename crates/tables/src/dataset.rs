@@ -11,7 +11,7 @@
 //! files get theirs. What a killed process leaves behind is completed or deleted by the next one.
 
 use std::collections::HashMap;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use weir_mine::MinedState;
 
 use crate::error::{Error, Result};
+use crate::lock::OutputLock;
 use crate::part::{FileFormat, PartFile};
 use crate::schema::TableKind;
 use crate::sink::BatchWriter;
@@ -63,7 +64,7 @@ pub struct Dataset {
     next_part: Arc<AtomicU64>,
     states: HashMap<String, MinedState>,
     /// Locked for as long as it is open.
-    _lock: File,
+    _lock: OutputLock,
 }
 
 impl Dataset {
@@ -80,13 +81,7 @@ impl Dataset {
         }
         fs::create_dir_all(&own).map_err(Error::on(&own))?;
         let lock_path = own.join("lock");
-        let lock = File::options().create(true).truncate(false).write(true).open(&lock_path);
-        let lock = lock.map_err(Error::on(&lock_path))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(Error::InUse(root.to_owned())),
-            Err(TryLockError::Error(e)) => return Err(Error::on(&lock_path)(e)),
-        }
+        let lock = OutputLock::take(&lock_path, root)?;
         check_settings(root, &own, format, settings)?;
         let mut dataset = Dataset {
             root: root.to_owned(),

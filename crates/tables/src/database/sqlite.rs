@@ -1,6 +1,5 @@
 //! Loading of SQLite.
 
-use std::fs::{File, TryLockError};
 use std::path::Path;
 
 use arrow_array::cast::AsArray;
@@ -15,6 +14,7 @@ use time::format_description::well_known::Rfc3339;
 use super::connection::{OwnRows, SqlConnection};
 use super::ddl::{create_indexes, quoted};
 use crate::error::{Error, Result};
+use crate::lock::OutputLock;
 use crate::schema::TableKind;
 
 /// The size of SQLite's page cache in KiB.
@@ -25,19 +25,13 @@ const CACHE_KIBIBYTES: i64 = 64 << 10;
 pub(super) struct SqliteFile {
     connection: Connection,
     /// Locked for as long as it is open.
-    _lock: File,
+    _lock: OutputLock,
 }
 
 impl SqliteFile {
     /// Opens the database `path`, or makes one.
     pub(super) fn open(path: &Path) -> Result<SqliteFile> {
-        let lock = File::options().create(true).truncate(false).write(true).read(true).open(path);
-        let lock = lock.map_err(Error::on(path))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(Error::InUse(path.to_owned())),
-            Err(TryLockError::Error(e)) => return Err(Error::on(path)(e)),
-        }
+        let lock = OutputLock::take(path, path)?;
         let fail =
             |e: rusqlite::Error| Error::Database { place: path.display().to_string(), what: e.to_string() };
         let connection = Connection::open(path).map_err(fail)?;
