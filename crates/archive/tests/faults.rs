@@ -180,7 +180,7 @@ fn open(path: &Path) -> std::fs::File {
 #[test]
 fn records_forged_inside_members_are_never_believed() {
     let mut rng = Rng::of(seed(), 0);
-    let folder = tempfile::tempdir().unwrap();
+    let folder = weir_testing::folder();
     for round in 0..100 {
         let path = folder.path().join(format!("{round}.tar"));
         let mut writer = Writer::create(open(&path), 1).unwrap();
@@ -334,7 +334,7 @@ fn whoever_was_leased_it_before_is_refused() {
 
 #[test]
 fn nobody_takes_a_place_they_have_not_looked_at() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = weir_testing::folder();
     let path = folder.path().join("host/owner/a.tar");
     let make = |n: u8| {
         let replacement = Replacement::create(&path).unwrap();
@@ -362,7 +362,7 @@ fn nobody_takes_a_place_they_have_not_looked_at() {
 
 #[test]
 fn long_chains_and_old_states() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = weir_testing::folder();
     let path = folder.path().join("a.tar");
     let replacement = Replacement::create(&path).unwrap();
     let mut writer = Writer::create(weir_archive::LockedFile(replacement.file().unwrap()), 1).unwrap();
@@ -401,7 +401,7 @@ fn long_chains_and_old_states() {
 
 #[test]
 fn one_folder_that_cannot_be_read_stops_nothing() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = weir_testing::folder();
     let temporary = folder.path().join(format!("owner/.a.tar.1{}", weir_archive::TEMPORARY_SUFFIX));
     std::fs::create_dir_all(temporary.parent().unwrap()).unwrap();
     std::fs::write(&temporary, b"half").unwrap();

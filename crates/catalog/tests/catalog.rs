@@ -1,8 +1,6 @@
 //! The same tests over SQLite and over a real PostgreSQL.
 
 mod cases;
-#[path = "common/postgres.rs"]
-mod postgres;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -21,7 +19,7 @@ macro_rules! cases {
         mod sqlite {
             $(#[test]
             fn $name() {
-                let dir = tempfile::tempdir().unwrap();
+                let dir = weir_testing::folder();
                 let mut catalog = weir_catalog::Catalog::open(&dir.path().join("catalog.db")).unwrap();
                 crate::cases::$name(&mut catalog);
             })*
@@ -57,7 +55,7 @@ cases!(
 
 #[test]
 fn all_cases_over_postgres() {
-    let server = postgres::Server::start(&["fsync=off"]);
+    let Some(server) = weir_testing::PostgresServer::start(&["fsync=off"]) else { return };
     let mut failed = Vec::new();
     for (name, case) in CASES {
         let mut catalog = Catalog::connect(&server.schema(name)).unwrap();
@@ -96,7 +94,9 @@ const DUE: Which<'_> = Which { due_only: true, ids: None, free_only: false, ahea
 
 #[test]
 fn nodes_of_a_fleet_share_the_work_and_do_none_of_it_twice() {
-    let server = postgres::Server::start(&["fsync=off", "deadlock_timeout=10ms"]);
+    let Some(server) = weir_testing::PostgresServer::start(&["fsync=off", "deadlock_timeout=10ms"]) else {
+        return;
+    };
     let url = server.schema("fleet");
     let total = 3000;
     Catalog::connect(&url).unwrap().add(&entries(total), Timestamp(0)).unwrap();
@@ -162,7 +162,7 @@ fn nodes_of_a_fleet_share_the_work_and_do_none_of_it_twice() {
 
 #[test]
 fn a_server_that_crashes_is_come_back_to_and_what_was_written_is_there() {
-    let mut server = postgres::Server::start(&[]);
+    let Some(mut server) = weir_testing::PostgresServer::start(&[]) else { return };
     let url = server.schema("crash");
     let mut catalog = Catalog::connect(&url).unwrap();
     catalog.add(&entries(10), Timestamp(0)).unwrap();
@@ -203,8 +203,8 @@ fn all_of(
 
 #[test]
 fn a_catalog_moves_there_and_back_and_is_the_same() {
-    let server = postgres::Server::start(&["fsync=off"]);
-    let dir = tempfile::tempdir().unwrap();
+    let Some(server) = weir_testing::PostgresServer::start(&["fsync=off"]) else { return };
+    let dir = weir_testing::folder();
     let mut old = Catalog::open(&dir.path().join("old.db")).unwrap();
     let mut listing = old.begin_listing("h", "all", Timestamp(1)).unwrap();
     let owner = weir_catalog::Account {
@@ -261,7 +261,7 @@ fn a_catalog_moves_there_and_back_and_is_the_same() {
 
 #[test]
 fn certificates_are_looked_at_as_libpq_does() {
-    let server = postgres::Server::start_with_tls();
+    let Some(server) = weir_testing::PostgresServer::start_with_tls() else { return };
     let (port, certificate) = (server.port(), server.folder().join("server.crt"));
     let connect = |options: &str| {
         Catalog::connect(&format!("postgres://weir@localhost:{port}/postgres?{options}")).map(|_| ())

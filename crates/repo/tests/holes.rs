@@ -1,25 +1,16 @@
 //! An older state that lacks an object. Archives may have such states from before weir refused them.
 
 use std::borrow::Cow;
-use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use weir_git::{HashKind, Oid, OidSet};
 use weir_ground::{Epoch, Timestamp};
 use weir_repo::ingest::{IngestLimits, IngestOptions, Ingested, SpillPlace, ingest};
 use weir_repo::{ArchiveRepo, Head, NewState, Ref, RefClass, Refs, Repo, Rewrite, Sharing, StateKind};
+use weir_testing::run_git;
 
 fn git(at: &Path, args: &[&str], input: &str) -> Vec<u8> {
-    let who = ["GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"]
-        .map(|key| (key, "a"));
-    let mut command = Command::new("git");
-    command.args(args).current_dir(at).env("HOME", at).envs(who).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "git {args:?}");
-    output.stdout
+    run_git(at, args, input.as_bytes())
 }
 
 fn oid(at: &Path, args: &[&str]) -> Oid {
@@ -57,7 +48,7 @@ fn state(refs: &Refs, time: u64) -> NewState<'_> {
 
 #[test]
 fn a_hole_in_an_older_state_stays_one_and_keeps_nothing_else_from_being_compacted() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = weir_testing::folder();
     let at = folder.path();
     git(at, &["init", "-q", "--bare", "."], "");
     let tree = oid(at, &["mktree"]);

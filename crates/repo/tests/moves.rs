@@ -3,21 +3,14 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use weir_git::Oid;
 use weir_repo::{Budget, Query, Repo, open_directory, select};
+use weir_testing::run_git;
 
 fn git(folder: &Path, args: &[&str], input: &str) -> String {
-    let mut git = Command::new("git");
-    git.current_dir(folder).args(args).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = git.spawn().expect("git is there");
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "git {args:?}");
-    String::from_utf8(output.stdout).unwrap()
+    String::from_utf8(run_git(folder, args, input.as_bytes())).unwrap()
 }
 
 /// Creates a repository with fifty files in two folders of `from` (branch `old`), and a commit of `changes`.
@@ -53,7 +46,7 @@ fn what_moved_is_not_sent_again() {
         ("nothing", String::new()),
         ("a folder is gone", "D from/1\n".to_owned()),
     ] {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = weir_testing::folder();
         history(folder.path(), &changes);
         let id =
             |name: &str| Oid::from_hex_any(git(folder.path(), &["rev-parse", name], "").trim().as_bytes());

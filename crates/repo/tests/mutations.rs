@@ -5,7 +5,6 @@ use std::borrow::Cow;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use weir_archive::{Archive, Region, Writer};
@@ -13,6 +12,7 @@ use weir_git::{HashKind, OidSet, plain_sha};
 use weir_ground::{Epoch, Timestamp};
 use weir_repo::ingest::{IngestLimits, IngestOptions, Ingested, SpillPlace, ingest};
 use weir_repo::{ArchiveRepo, Head, Index, NewState, Ref, RefClass, Refs, Repo, Rewrite, Sharing, StateKind};
+use weir_testing::run_git;
 
 struct Rng(u64);
 
@@ -51,26 +51,10 @@ fn seed() -> u64 {
     seed
 }
 
-fn git(at: &Path, args: &[&str], input: &[u8]) -> Vec<u8> {
-    let mut child = Command::new("git")
-        .args(args)
-        .current_dir(at)
-        .env("HOME", at)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(input).unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "git {args:?}");
-    output.stdout
-}
-
 /// Returns a small pack with deltas of all sorts, and the commit whose history it holds.
 fn sample() -> (Vec<u8>, weir_git::Oid) {
-    let dir = tempfile::tempdir().unwrap();
-    git(dir.path(), &["init", "-q", "--bare", "-b", "main"], b"");
+    let dir = weir_testing::folder();
+    run_git(dir.path(), &["init", "-q", "--bare", "-b", "main"], b"");
     let mut stream = Vec::new();
     for i in 0..30 {
         let body: String =
@@ -84,10 +68,10 @@ fn sample() -> (Vec<u8>, weir_git::Oid) {
         )
         .unwrap();
     }
-    git(dir.path(), &["fast-import", "--quiet"], &stream);
-    let head = git(dir.path(), &["rev-parse", "main"], b"");
+    run_git(dir.path(), &["fast-import", "--quiet"], &stream);
+    let head = run_git(dir.path(), &["rev-parse", "main"], b"");
     let oid = weir_git::Oid::from_hex_any(head.trim_ascii()).unwrap();
-    let pack = git(dir.path(), &["pack-objects", "--revs", "--stdout", "-q"], b"main\n");
+    let pack = run_git(dir.path(), &["pack-objects", "--revs", "--stdout", "-q"], b"main\n");
     (pack, oid)
 }
 
@@ -165,7 +149,7 @@ fn archive(folder: &Path) -> std::path::PathBuf {
 
 #[test]
 fn archives() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = weir_testing::folder();
     let whole = std::fs::read(archive(folder.path())).unwrap();
     let mut rng = Rng(seed());
     for round in 0..1500 {
@@ -188,7 +172,7 @@ fn archives() {
 
 #[test]
 fn a_claim_that_the_bodies_contradict_is_not_believed() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = weir_testing::folder();
     let path = folder.path().join("a.tar");
     drop(cloned(&path));
     let repo = Repo::open_archive(&path).unwrap();
@@ -215,7 +199,7 @@ fn rewrite(time: u64) -> Rewrite<'static> {
 
 #[test]
 fn compactions() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = weir_testing::folder();
     let whole = std::fs::read(archive(folder.path())).unwrap();
     let path = folder.path().join("changed.tar");
     let mut rng = Rng(seed());
@@ -236,18 +220,19 @@ fn compactions() {
 /// A tree may name another tree with the mode of a file. Compaction must not rely on the mode.
 #[test]
 fn a_tree_named_as_a_file_survives_compaction() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = weir_testing::folder();
     let at = dir.path();
-    git(at, &["init", "-q", "--bare", "-b", "main"], b"");
+    run_git(at, &["init", "-q", "--bare", "-b", "main"], b"");
     let id = |hex: &[u8]| weir_git::Oid::from_hex_any(hex.trim_ascii()).unwrap();
-    let blob = git(at, &["hash-object", "-w", "--stdin"], b"content");
-    let inner = git(at, &["mktree"], format!("100644 blob {}\tf\n", id(&blob)).as_bytes());
+    let blob = run_git(at, &["hash-object", "-w", "--stdin"], b"content");
+    let inner = run_git(at, &["mktree"], format!("100644 blob {}\tf\n", id(&blob)).as_bytes());
     let odd = [b"100644 x\0", id(&inner).as_bytes()].concat();
-    let odd = git(at, &["hash-object", "-t", "tree", "--literally", "-w", "--stdin"], &odd);
+    let odd = run_git(at, &["hash-object", "-t", "tree", "--literally", "-w", "--stdin"], &odd);
     let text = format!("tree {}\nauthor a <a> 1 +0000\ncommitter a <a> 1 +0000\n\nx", id(&odd));
-    let commit = git(at, &["hash-object", "-t", "commit", "--literally", "-w", "--stdin"], text.as_bytes());
+    let commit =
+        run_git(at, &["hash-object", "-t", "commit", "--literally", "-w", "--stdin"], text.as_bytes());
     let all = [blob.as_slice(), &inner, &odd, &commit];
-    let pack = git(at, &["pack-objects", "--stdout", "-q"], &all.concat());
+    let pack = run_git(at, &["pack-objects", "--stdout", "-q"], &all.concat());
     let path = at.join("a.tar");
     let mut archive = ArchiveRepo::create(&path, HashKind::Sha1, 1).unwrap();
     let main = b"refs/heads/main".to_vec();
@@ -263,7 +248,7 @@ fn a_tree_named_as_a_file_survives_compaction() {
 
 #[test]
 fn indices() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = weir_testing::folder();
     let repo = Repo::open_archive(&archive(folder.path())).unwrap();
     let name = format!("{}.idx", repo.objects().packs()[0].name());
     let whole = repo.archive().unwrap().member(&name).unwrap().to_vec();

@@ -63,7 +63,7 @@ fn vectors_are_as_they_are_listed() {
 fn a_byte_that_is_changed_is_found() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/vectors/two-commits.tar");
     let whole = fs::read(&path).unwrap();
-    let dir = tempfile::tempdir().unwrap();
+    let dir = weir_testing::folder();
     let copy = dir.path().join("copy.tar");
     let with_flip = |offset: usize| {
         let mut data = whole.clone();

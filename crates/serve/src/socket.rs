@@ -306,7 +306,7 @@ mod tests {
 
     #[tokio::test(flavor = "current_thread")]
     async fn a_socket_nobody_answers_at_is_replaced() {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = weir_testing::folder();
         let address = Address::Unix(folder.path().join("s"));
         let first = Listener::bind(&address).unwrap();
         assert!(Listener::bind(&address).is_err(), "somebody answers there");

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,6 +18,7 @@ use weir_mirror::{
     VisitOptions,
 };
 use weir_repo::ingest::{IngestLimits, Quota};
+use weir_testing::run_git;
 use weir_transport::{LocalServer, LocalStream, TransportOptions};
 use weir_upload::{UploadOptions, UploadPack, Version};
 
@@ -73,8 +73,7 @@ pub struct Stage {
 impl Stage {
     /// Creates upstreams with these names and registers them.
     pub fn new(names: &[&str], window: u32) -> Stage {
-        // Repositories that are named by their paths cannot have a part that starts with a dot.
-        let folder = tempfile::Builder::new().prefix("stage").tempdir().unwrap();
+        let folder = weir_testing::folder();
         let store = folder.path().join("store");
         std::fs::create_dir(&store).unwrap();
         let clock = Clock::set_to(START);
@@ -140,12 +139,8 @@ impl Stage {
 
     /// Runs git in the stage's folder. Returns what it prints.
     pub fn git(&self, args: &[&str]) -> String {
-        let who = ["GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"];
-        let mut git = Command::new("git");
-        git.args(args).current_dir(self.folder.path()).envs(who.map(|key| (key, "a@b")));
-        let output = git.stdin(Stdio::null()).output().unwrap();
-        assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+        let printed = run_git(self.folder.path(), args, b"");
+        String::from_utf8(printed).unwrap().trim().to_owned()
     }
 
     /// Adds a commit to the upstream `name`.

@@ -1,15 +1,13 @@
 //! Databases: they hold the rows that datasets hold, and nothing is there twice or half.
 
 mod common;
-#[path = "../../catalog/tests/common/postgres.rs"]
-mod postgres;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ::postgres::{Client, NoTls};
 use common::{CONTENT, add_commits, git, mined, mined_into, rows, source};
+use postgres::{Client, NoTls};
 use rusqlite::Connection;
 use rusqlite::types::Value;
 use weir_tables::{DatabaseStore, Error, FileFormat, MineOutput, MineSource, MineTotals, TableKind};
@@ -52,7 +50,7 @@ fn client(url: &str) -> Client {
 
 fn postgres_rows(client: &mut Client, table: TableKind) -> Vec<Row> {
     let sql = format!("SELECT row_to_json(t)::text FROM {} AS t", table.name());
-    let row = |row: ::postgres::Row| {
+    let row = |row: postgres::Row| {
         let row: serde_json::Map<String, serde_json::Value> = serde_json::from_str(row.get(0)).unwrap();
         let text = |value: serde_json::Value| match value {
             serde_json::Value::Null => None,
@@ -115,10 +113,10 @@ fn assert_same(place: &Place, folder: &Path, tables: &[TableKind]) {
 
 /// Calls `f` with a folder, and with a database of each kind in it.
 fn in_each_database(f: impl Fn(&Path, &Place)) {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = weir_testing::folder();
     f(dir.path(), &Place::Sqlite(dir.path().join("db.sqlite")));
-    let server = postgres::Server::start(&["fsync=off"]);
-    let dir = tempfile::tempdir().unwrap();
+    let Some(server) = weir_testing::PostgresServer::start(&["fsync=off"]) else { return };
+    let dir = weir_testing::folder();
     f(dir.path(), &Place::Postgres(server.schema("mined")));
 }
 
@@ -133,7 +131,7 @@ fn odd_repository(dir: &Path, name: &str, count: usize) -> PathBuf {
     let object = dir.join("commit");
     fs::write(&object, commit).unwrap();
     let args = ["hash-object", "--literally", "-w", "-t", "commit", object.to_str().unwrap()];
-    let id = std::process::Command::new("git").arg("-C").arg(&path).args(args).output().unwrap().stdout;
+    let id = weir_testing::run_git(&path, &args, b"");
     git(&path, &["update-ref", "refs/heads/odd", std::str::from_utf8(&id).unwrap().trim()], b"");
     path
 }
@@ -208,9 +206,9 @@ fn a_database_that_cannot_be_used_is_named() {
 
 #[test]
 fn a_server_that_goes_away_is_told_and_nothing_is_lost() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = weir_testing::folder();
     let (git_dir, folder) = (odd_repository(dir.path(), "git", 50), dir.path().join("json"));
-    let mut server = postgres::Server::start(&[]);
+    let Some(mut server) = weir_testing::PostgresServer::start(&[]) else { return };
     let place = Place::Postgres(server.schema("mined"));
     place.mined(&[source("a", &git_dir)]);
     let database = place.try_open("settings").unwrap();

@@ -19,7 +19,7 @@ fn assert_same(a: &Path, b: &Path, tables: &[TableKind]) {
 
 #[test]
 fn both_formats_hold_the_same_rows() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = weir_testing::folder();
     let [git_dir, parquet, json] = ["git", "parquet", "json"].map(|name| dir.path().join(name));
     fs::create_dir(&git_dir).unwrap();
     add_commits(&git_dir, 0, 50);
@@ -42,7 +42,7 @@ fn both_formats_hold_the_same_rows() {
 
 #[test]
 fn a_later_run_adds_what_is_new() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = weir_testing::folder();
     let [git_dir, grown, whole] = ["git", "grown", "whole"].map(|name| dir.path().join(name));
     fs::create_dir(&git_dir).unwrap();
     for (from, to) in [(0, 20), (20, 21), (21, 70)] {
@@ -64,7 +64,7 @@ fn a_later_run_adds_what_is_new() {
 
 #[test]
 fn what_a_killed_process_left_is_completed_or_deleted() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = weir_testing::folder();
     let [git_dir, folder, whole] = ["git", "killed", "whole"].map(|name| dir.path().join(name));
     fs::create_dir(&git_dir).unwrap();
     add_commits(&git_dir, 0, 30);
@@ -96,7 +96,7 @@ fn what_a_killed_process_left_is_completed_or_deleted() {
 
 #[test]
 fn a_repository_that_fails_half_way_leaves_no_rows() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = weir_testing::folder();
     let [git_dir, bad_dir, folder, whole] =
         ["git", "bad", "failed", "whole"].map(|name| dir.path().join(name));
     for dir in [&git_dir, &bad_dir] {
@@ -116,7 +116,7 @@ fn a_repository_that_fails_half_way_leaves_no_rows() {
 
 #[test]
 fn a_folder_that_cannot_be_used_is_named() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = weir_testing::folder();
     let open = |path: &Path, format, settings| Dataset::open(path, format, settings).map(drop).unwrap_err();
     let folder = dir.path().join("d");
     let first = Dataset::open(&folder, FileFormat::Parquet, "--what commits").unwrap();

@@ -3,9 +3,8 @@
 mod history;
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
 use history::Generator;
@@ -15,25 +14,17 @@ use weir_mine::{
     RefChangeRow, ReleaseRow, RenameOptions, RevisionRow, RowSink, Status, Tips, VisitRow, mine,
 };
 use weir_repo::open_directory;
+use weir_testing::run_git;
 
 /// Runs git in `dir` with `input`, and returns what it prints.
 fn git(dir: &Path, args: &[&str], input: &[u8]) -> Vec<u8> {
-    let mut command = Command::new("git");
-    command.arg("-C").arg(dir).args(["-c", "diff.renameLimit=1000", "-c", "core.quotePath=false"]).args(args);
-    command.env("GIT_CONFIG_GLOBAL", "/dev/null").stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    std::thread::scope(|scope| {
-        scope.spawn(move || stdin.write_all(input).unwrap());
-        let output = child.wait_with_output().unwrap();
-        assert!(output.status.success(), "git {args:?}");
-        output.stdout
-    })
+    let settings = ["-c", "diff.renameLimit=1000", "-c", "core.quotePath=false"];
+    run_git(dir, &[&settings, args].concat(), input)
 }
 
 /// Since git 2.44 the bytes behind the last line break count in similarities.
 fn counts_last_line() -> bool {
-    let version = String::from_utf8(Command::new("git").arg("version").output().unwrap().stdout).unwrap();
+    let version = String::from_utf8(run_git(Path::new("/"), &["version"], b"")).unwrap();
     let mut numbers = version.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse::<u32>().ok());
     (numbers.next(), numbers.next()) >= (Some(2), Some(44))
 }
@@ -267,7 +258,7 @@ fn import(dir: &Path, seed: u64, id_len: usize, commits: usize) {
 #[test]
 fn packs_of_all_layouts() {
     for seed in 1..=8 {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = weir_testing::folder();
         let dir = dir.path();
         init(dir, "sha1");
         import(dir, seed, 20, 120);
@@ -288,7 +279,7 @@ fn packs_of_all_layouts() {
 
 #[test]
 fn sha256() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = weir_testing::folder();
     init(dir.path(), "sha256");
     import(dir.path(), 77, 32, 80);
     compare(dir.path(), "sha256");
@@ -297,7 +288,7 @@ fn sha256() {
 #[test]
 fn long_files_with_few_words() {
     for words in [3, 40, 900, 100_000] {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = weir_testing::folder();
         init(dir.path(), "sha1");
         let mut generator = Generator::new(words as u64, 20);
         (0..40).for_each(|_| generator.commit_to_long_file(words));
@@ -312,7 +303,7 @@ fn oid(hex: &[u8]) -> weir_git::Oid {
 
 #[test]
 fn what_was_mined_before_is_left_out() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = weir_testing::folder();
     init(dir.path(), "sha1");
     import(dir.path(), 5, 20, 100);
     let ids = git(dir.path(), &["rev-list", "--all"], b"");
@@ -332,7 +323,7 @@ fn remove(dir: &Path, id: &str) {
 
 #[test]
 fn missing_objects_become_rows() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = weir_testing::folder();
     let dir = dir.path();
     init(dir, "sha1");
     let stream = "blob\nmark :1\ndata 4\none\n\nblob\nmark :2\ndata 4\ntwo\n\n\
@@ -367,11 +358,11 @@ fn missing_objects_become_rows() {
 
 #[test]
 fn a_shallow_clone_begins_with_roots() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = weir_testing::folder();
     init(dir.path(), "sha1");
     import(dir.path(), 9, 20, 60);
     let url = format!("file://{}", dir.path().display());
-    let clone = tempfile::tempdir().unwrap();
+    let clone = weir_testing::folder();
     git(clone.path(), &["clone", "-q", "--bare", "--depth=5", "--no-single-branch", &url, "."], b"");
     let (rows, _) = mined(clone.path(), &[], &options(MergeMode::Off, Detect::Renames), 1);
     let no_merges = git(clone.path(), &["rev-list", "--all", "--no-merges"], b"");

@@ -4,7 +4,6 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use arrow_array::RecordBatch;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -13,13 +12,10 @@ use weir_mine::{MineOptions, MineProgress, RenameOptions};
 use weir_tables::{
     Dataset, Error, FileFormat, MineEvent, MineOutput, MineRun, MineSource, MineTotals, TableKind, mine_all,
 };
+use weir_testing::run_git;
 
 pub fn git(dir: &Path, args: &[&str], input: &[u8]) {
-    let mut command = Command::new("git");
-    command.arg("-C").arg(dir).args(args).stdin(Stdio::piped()).stdout(Stdio::null());
-    let mut child = command.spawn().unwrap();
-    child.stdin.take().unwrap().write_all(input).unwrap();
-    assert!(child.wait().unwrap().success(), "git {args:?}");
+    run_git(dir, args, input);
 }
 
 /// Makes a repository of odd commits on top of each other, or adds some.

@@ -4,12 +4,11 @@
 //! tag `v1` of B. No ref reaches U, whose parent is D. The blobs are a and b. `unknown` is an id of no
 //! object.
 
-use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use weir_repo::{Repo, open_directory};
+use weir_testing::run_git;
 
 /// Names of the objects, in the order of their marks in the stream.
 const MARKED: [&str; 9] = ["a", "b", "A", "B", "T", "C", "D", "X", "U"];
@@ -30,14 +29,8 @@ impl Names {
     }
 }
 
-fn git(folder: &Path, args: &[&str], input: &[u8]) -> String {
-    let mut git = Command::new("git");
-    git.current_dir(folder).args(args).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = git.spawn().expect("git is there");
-    child.stdin.take().unwrap().write_all(input).unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "git {args:?}");
-    String::from_utf8(output.stdout).unwrap()
+fn git(folder: &Path, args: &[&str], input: &[u8]) {
+    run_git(folder, args, input);
 }
 
 /// Creates the repository in `folder`.

@@ -118,7 +118,7 @@ fn can_be_cut(path: &Path, version: Version, repo: &Arc<Repo>, names: &Names) ->
 }
 
 fn main() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = weir_testing::folder();
     let (repo, names) = history::make(folder.path());
     let names = Arc::new(names);
     let mut trials = Vec::new();

@@ -1,11 +1,12 @@
 //! `weir serve` does more than serve: it crawls, mirrors, and reports its state to monitors.
 
+use crate::common::Env;
 use crate::common::forge::{Forge, Listed, State};
-use crate::common::{Env, free_port, wait_for_port, wait_until};
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
+use weir_testing::{free_port, wait_for_port, wait_until};
 
 /// Returns the answer to a GET, with its head.
 fn get(port: u16, path: &str) -> String {
@@ -80,6 +81,6 @@ fn it_crawls_and_mirrors_and_says_so_to_monitors() {
     assert!(lines.lines().all(|l| l.starts_with("# ") || l.rsplit_once(' ').is_some_and(|(_,
     n)| n.parse::<f64>().is_ok())), "{lines}");
     assert!(get(metrics, "/").starts_with("HTTP/1.1 404"));
-    Command::new("kill").arg(child.id().to_string()).status().unwrap();
+    weir_testing::send(child.id(), weir_testing::Signal::SIGTERM);
     assert!(child.wait().unwrap().success());
 }

@@ -3,7 +3,8 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
-use crate::common::{Env, Http, free_port};
+use crate::common::{Env, Http};
+use weir_testing::free_port;
 
 /// Returns the exit code of `weir check`, and the problems that it finds: level, check and message.
 fn findings(env: &Env, arguments: &[&str]) -> (Option<i32>, Vec<(String, String, String)>) {
@@ -116,7 +117,7 @@ fn what_is_no_archive_and_what_is_no_catalog_is_said() {
         fs::rename(store.join(name), store.join(name).with_extension("kept")).unwrap();
     }
     fs::create_dir(store.join("folder.tar")).unwrap();
-    assert!(std::process::Command::new("mkfifo").arg(store.join("pipe.tar")).status().unwrap().success());
+    assert!(weir_testing::command("mkfifo").arg(store.join("pipe.tar")).status().unwrap().success());
     fs::copy(store.join("pipe.kept"), store.join("a name.tar")).unwrap();
     let (_, found) = findings(&env, &["--offline"]);
     assert_found(&found, "error", "archives", &["'folder' is not a file", "weir mirror folder"]);
@@ -265,11 +266,8 @@ fn modes_and_limits_are_looked_at() {
     assert_found(&found, "error", "disk", &["store.free_bytes_min"]);
     let program = env!("CARGO_BIN_EXE_weir");
     let limited = format!("ulimit -n 100 && exec '{program}' --json check --offline");
-    let output = std::process::Command::new("sh")
-        .args(["-c", &limited])
-        .env("WEIR_POOL", env.pool())
-        .output()
-        .unwrap();
+    let output =
+        weir_testing::command("sh").args(["-c", &limited]).env("WEIR_POOL", env.pool()).output().unwrap();
     assert!(String::from_utf8_lossy(&output.stdout).contains("takes 50 connections at once"), "{output:?}");
 }
 

@@ -6,7 +6,8 @@ use std::net::TcpStream;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use crate::common::{Env, pkt, wait_for_port, wait_until};
+use crate::common::{Env, pkt};
+use weir_testing::{wait_for_port, wait_until};
 
 const COUNT: usize = 24;
 
@@ -27,7 +28,7 @@ fn upstreams(env: &Env) -> crate::common::Server {
 
 #[test]
 fn processes_share_the_work_and_what_is_served_is_served_while_the_catalog_is_away() {
-    let mut postgres = crate::common::postgres::Server::start(&[]);
+    let Some(mut postgres) = weir_testing::PostgresServer::start(&[]) else { return };
     let env = Env::over(&postgres.schema("pool"));
     let daemon = upstreams(&env);
     let mut mirrors: Vec<_> = (0..3)
@@ -87,9 +88,9 @@ fn wait_for_mirrored(env: &Env, count: usize, by: &mut std::process::Child) {
 
 #[test]
 fn the_mirror_loop_goes_on_when_the_catalog_is_back() {
-    let mut postgres = crate::common::postgres::Server::start(&[]);
+    let Some(mut postgres) = weir_testing::PostgresServer::start(&[]) else { return };
     let env = Env::over(&postgres.schema("pool"));
-    let port = crate::common::free_port();
+    let port = weir_testing::free_port();
     let address = format!("127.0.0.1:{port}");
     // Each loop has mirrored a repository before the catalog goes away.
     let add = |name: &str| {
@@ -114,7 +115,7 @@ fn the_mirror_loop_goes_on_when_the_catalog_is_back() {
     wait_for_mirrored(&env, COUNT + 2, &mut child);
     assert!(by_pattern.try_wait().unwrap().is_none(), "the loop with a pattern has ended");
     for child in [&mut child, &mut by_pattern, &mut serving] {
-        let _ = std::process::Command::new("kill").arg(child.id().to_string()).status();
+        weir_testing::send(child.id(), weir_testing::Signal::SIGTERM);
         child.wait().unwrap();
     }
     assert_eq!(env.weir_json(&["status"])["counts"]["leased"], 0, "what was leased is given back");
@@ -122,7 +123,7 @@ fn the_mirror_loop_goes_on_when_the_catalog_is_back() {
 
 #[test]
 fn catalogs_move_to_postgres_and_back() {
-    let postgres = crate::common::postgres::Server::start(&["fsync=off"]);
+    let Some(postgres) = weir_testing::PostgresServer::start(&["fsync=off"]) else { return };
     let env = Env::new();
     let _daemon = upstreams(&env);
     env.weir(&["mirror"]);
@@ -130,7 +131,7 @@ fn catalogs_move_to_postgres_and_back() {
     let url = postgres.schema("pool");
     {
         // The catalog is not moved while another process may write to it.
-        let port = crate::common::free_port();
+        let port = weir_testing::free_port();
         let mut serving =
             env.weir_command(&["-q", "serve", "--git", &format!("127.0.0.1:{port}")]).spawn().unwrap();
         env.wait_for_mirror();
@@ -161,8 +162,8 @@ fn catalogs_move_to_postgres_and_back() {
 
 #[test]
 fn what_cannot_be_is_said() {
-    let postgres = crate::common::postgres::Server::start(&["fsync=off"]);
-    let (url, empty) = (postgres.schema("pool"), Env { dir: tempfile::tempdir().unwrap() });
+    let Some(postgres) = weir_testing::PostgresServer::start(&["fsync=off"]) else { return };
+    let (url, empty) = (postgres.schema("pool"), Env { dir: weir_testing::folder() });
     let env = Env::over(&url);
     // The archives of this catalog are not in the store of another pool.
     let refused = empty.weir_fails(&["init", "--catalog", &url]);
@@ -185,7 +186,7 @@ fn what_cannot_be_is_said() {
 
 #[test]
 fn a_visit_keeps_its_lease_however_long_it_takes_and_a_dead_machine_loses_its() {
-    let postgres = crate::common::postgres::Server::start(&["fsync=off"]);
+    let Some(postgres) = weir_testing::PostgresServer::start(&["fsync=off"]) else { return };
     let env = Env::over(&postgres.schema("pool"));
     env.configure("mirror", "lease = \"3s\"\nretry = \"1s\"");
     // This upstream accepts connections, but never answers.

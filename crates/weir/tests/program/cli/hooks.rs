@@ -1,11 +1,11 @@
 //! Hooks get every update at least once, and in order. A fixed number of hook programs runs.
 
-use crate::common::{Env, wait_until};
+use crate::common::Env;
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
+use weir_testing::wait_until;
 
 const COUNT: usize = 6;
 
@@ -120,7 +120,7 @@ fn what_was_not_told_is_told_later() {
     let mut child = env.weir_command(&["-q", "mirror", "--watch"]).stderr(log).spawn().unwrap();
     let log = || std::fs::read_to_string(env.path("log")).unwrap();
     wait_until(|| "nobody says that the hook cannot be run".to_owned(), || !log().is_empty());
-    Command::new("kill").arg(child.id().to_string()).status().unwrap();
+    weir_testing::send(child.id(), weir_testing::Signal::SIGTERM);
     assert!(child.wait().unwrap().success());
     assert!(told(&env).len() < COUNT);
     std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -133,13 +133,13 @@ fn what_was_not_told_is_told_later() {
 #[test]
 fn one_process_tells_what_several_mirror() {
     let (env, _daemon) = with_hook("");
-    let port = crate::common::free_port();
+    let port = weir_testing::free_port();
     let mut serving =
         env.weir_command(&["-q", "serve", "--git", &format!("127.0.0.1:{port}")]).spawn().unwrap();
-    crate::common::wait_for_port(port);
+    weir_testing::wait_for_port(port);
     env.weir(&["mirror", "--all"]);
     wait_until(|| format!("{:?}", told(&env)), || told(&env).len() == COUNT);
-    Command::new("kill").arg(serving.id().to_string()).status().unwrap();
+    weir_testing::send(serving.id(), weir_testing::Signal::SIGTERM);
     serving.wait().unwrap();
     assert!(told(&env).values().all(|seqs| seqs.len() == 1), "{:?}", told(&env));
 }

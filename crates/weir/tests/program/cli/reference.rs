@@ -2,11 +2,10 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::process::Command;
 
 /// Runs `weir` with an empty environment, and returns its output.
 fn said(args: &[&str]) -> String {
-    let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let mut weir = weir_testing::command(env!("CARGO_BIN_EXE_weir"));
     let output = weir.args(args).env_clear().output().unwrap();
     assert!(output.status.success(), "{args:?}");
     String::from_utf8(output.stdout).unwrap()
@@ -52,7 +51,7 @@ fn the_reference_tells_of_every_command() {
 
 #[test]
 fn manual_pages_have_the_sections_that_readers_look_for() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = weir_testing::folder();
     said(&["man", folder.path().to_str().unwrap()]);
     let pages: Vec<_> =
         std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();

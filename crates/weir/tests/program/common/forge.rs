@@ -151,7 +151,7 @@ impl Forge {
     /// Returns the answer of the CGI program, after the first lines of an HTTP answer.
     fn run_cgi(&self, target: &str, info: &str, query: &str) -> Option<Vec<u8>> {
         let (program, environment) = self.state().cgi.clone()?;
-        let mut cgi = std::process::Command::new(program);
+        let mut cgi = weir_testing::command(program);
         cgi.env_clear()
             .env("PATH", "/usr/bin:/bin")
             .env("GATEWAY_INTERFACE", "CGI/1.1")

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use super::Env;
 
 pub fn sha256(data: &[u8]) -> String {
-    use std::process::{Command, Stdio};
-    let mut child = Command::new("sha256sum").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    use std::process::Stdio;
+    let mut child =
+        weir_testing::command("sha256sum").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(data).unwrap();
     String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()[..64].to_owned()
 }

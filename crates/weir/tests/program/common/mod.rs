@@ -2,15 +2,14 @@
 //! environment, and servers on free ports of loopback that end with the test.
 pub mod forge;
 pub mod lfs;
-#[path = "../../../../catalog/tests/common/postgres.rs"]
-pub mod postgres;
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use weir_testing::{command, free_port, wait_for_port, wait_until};
 
 /// A folder for one test, with a pool in it.
 pub struct Env {
@@ -51,40 +50,6 @@ impl Server {
             .collect();
         !connections.is_empty() && connections.iter().all(|fields| fields[4].ends_with(":00000000"))
     }
-}
-
-/// Returns a free port, a different one each time. It is not one of the ports that the system assigns to
-/// outgoing connections: such a connection might take it before the test's server does.
-pub fn free_port() -> u16 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    const FIRST: u32 = 12_000;
-    const COUNT: u32 = 18_000;
-    loop {
-        // Test processes that run at the same time begin at different ports.
-        let n = std::process::id().wrapping_mul(611).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
-        let port = (FIRST + n % COUNT) as u16;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
-}
-
-/// Waits until `is_so` returns true. After 90 seconds, fails the test with the message of `told`.
-pub fn wait_until(told: impl Fn() -> String, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(90);
-    while !is_so() {
-        assert!(Instant::now() < end, "waited in vain: {}", told());
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-pub fn wait_for_port(port: u16) {
-    // A connection may reach itself, if the system chooses `port` as its local port.
-    let listens = |stream: TcpStream| stream.local_addr().unwrap().port() != port;
-    wait_until(
-        || format!("nobody listens on port {port}"),
-        || TcpStream::connect(("127.0.0.1", port)).is_ok_and(listens),
-    );
 }
 
 /// Waits until the first byte of an answer has arrived, without reading it.
@@ -178,7 +143,7 @@ impl Env {
     }
 
     pub fn new() -> Env {
-        let env = Env { dir: tempfile::tempdir().unwrap() };
+        let env = Env { dir: weir_testing::folder() };
         env.weir(&["init"]);
         env
     }
@@ -211,7 +176,7 @@ for table in tables:
                             (int(sys.argv[2]), 1 << 40))
 catalog.commit()
 ";
-        let mut python = Command::new("python3");
+        let mut python = command("python3");
         python.args(["-c", SCRIPT]).arg(self.pool().join("catalog.db")).arg(seconds.to_string());
         let output = python.output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -219,7 +184,7 @@ catalog.commit()
 
     /// Creates a pool whose catalog is in PostgreSQL at `url`.
     pub fn over(url: &str) -> Env {
-        let env = Env { dir: tempfile::tempdir().unwrap() };
+        let env = Env { dir: weir_testing::folder() };
         env.weir(&["init", "--catalog", url]);
         env
     }
@@ -243,13 +208,15 @@ catalog.commit()
     }
 
     pub fn weir_command(&self, args: &[&str]) -> Command {
-        let mut c = Command::new(env!("CARGO_BIN_EXE_weir"));
-        c.args(args)
-            .env("WEIR_POOL", self.pool())
-            .env("HOME", self.dir.path())
-            .env_remove("WEIR_LOG")
-            .current_dir(self.dir.path());
+        let mut c = command(env!("CARGO_BIN_EXE_weir"));
+        c.args(args).env("WEIR_POOL", self.pool()).current_dir(self.dir.path());
+        self.at_home(&mut c);
         c
+    }
+
+    /// Makes the folder of the test the home of `command`, and the place of its temporary files.
+    fn at_home(&self, command: &mut Command) {
+        command.env("HOME", self.dir.path()).env("TMPDIR", self.dir.path());
     }
 
     /// Runs weir, which must succeed.
@@ -273,17 +240,8 @@ catalog.commit()
     }
 
     pub fn git_command(&self, at: &Path, args: &[&str]) -> Command {
-        let mut c = Command::new("git");
-        c.args(args)
-            .current_dir(at)
-            .env("HOME", self.dir.path())
-            .env("GIT_CONFIG_NOSYSTEM", "1")
-            .env("GIT_TERMINAL_PROMPT", "0");
-        for who in ["AUTHOR", "COMMITTER"] {
-            c.env(format!("GIT_{who}_NAME"), "A U Thor")
-                .env(format!("GIT_{who}_EMAIL"), "author@example.com");
-            c.env(format!("GIT_{who}_DATE"), "1700000000 +0100");
-        }
+        let mut c = weir_testing::git(at, args);
+        self.at_home(&mut c);
         c
     }
 
@@ -329,7 +287,7 @@ catalog.commit()
         let (certificate, key) = (self.path(&format!("{name}.pem")), self.path(&format!("{name}-key.pem")));
         let words =
             "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost";
-        let mut make = Command::new("openssl");
+        let mut make = command("openssl");
         make.args(words.split_ascii_whitespace()).arg("-keyout").arg(&key).arg("-out").arg(&certificate);
         make.args(extensions.iter().flat_map(|extension| ["-addext", extension]));
         let made = make.output().unwrap();
@@ -373,7 +331,7 @@ catalog.commit()
     pub fn git_daemon_at(&self, port: u16, extra: &[&str]) -> Server {
         // Not `git daemon`: that is a process above the daemon, and killing it leaves the daemon behind.
         let program = Path::new(&self.git(self.dir.path(), &["--exec-path"])).join("git-daemon");
-        let child = Command::new(program)
+        let child = command(program)
             .args(["--export-all", "--reuseaddr", "--listen=127.0.0.1", "--informative-errors"])
             .arg(format!("--port={port}"))
             .arg(format!("--base-path={}", self.dir.path().display()))

@@ -1,7 +1,5 @@
 //! Features that only GitHub has (search, Apps), and wikis, which are repositories on three forges.
 
-use std::process::Command;
-
 use crate::common::Env;
 use crate::common::forge::{Forge, Listed, State};
 
@@ -132,7 +130,7 @@ fn a_search_gives_all_it_finds_however_much_that_is() {
 }
 
 fn openssl(env: &Env, args: &[&str]) {
-    let output = Command::new("openssl").args(args).current_dir(env.dir.path()).output().unwrap();
+    let output = weir_testing::command("openssl").args(args).current_dir(env.dir.path()).output().unwrap();
     assert!(output.status.success(), "{output:?}");
 }
 
@@ -249,8 +247,10 @@ fn clones_show_the_tokens_of_their_forge_and_of_the_installation_at_their_owner(
     let forge = Forge::new(State { repositories: repositories(1..3), ..State::default() });
     forge.state().clone_base = forge.url() + "/";
     let key = env.path("key.pem");
-    let made =
-        Command::new("openssl").args(["genrsa", "-out", key.to_str().unwrap(), "2048"]).output().unwrap();
+    let made = weir_testing::command("openssl")
+        .args(["genrsa", "-out", key.to_str().unwrap(), "2048"])
+        .output()
+        .unwrap();
     assert!(made.status.success());
     let basic = |text: &str| {
         format!("Basic {}", base64::Engine::encode(&base64::engine::general_purpose::STANDARD, text))

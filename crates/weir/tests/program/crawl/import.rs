@@ -36,7 +36,7 @@ fn killed_at_random_points_the_end_is_the_same() {
 
 #[test]
 fn killed_at_random_points_the_end_is_the_same_over_postgres() {
-    let server = crate::common::postgres::Server::start(&["fsync=off"]);
+    let Some(server) = weir_testing::PostgresServer::start(&["fsync=off"]) else { return };
     kill_at_random_points(&Env::over(&server.schema("import")), &mut Rng(0x6d0c));
 }
 
@@ -119,7 +119,7 @@ fn filters_dry_runs_standard_input_and_what_is_wrong() {
 
 #[test]
 fn a_crawld_moves_over() {
-    let server = crate::common::postgres::Server::start(&["fsync=off"]);
+    let Some(server) = weir_testing::PostgresServer::start(&["fsync=off"]) else { return };
     let url = server.schema("crawld");
     // The part of crawld's db/create_schema.sql that weir reads.
     server.sql(

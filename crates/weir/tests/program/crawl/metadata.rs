@@ -182,14 +182,14 @@ fn it_is_there_as_ordinary_files(kind: &str, env: &Env, forge: &Forge) {
     env.weir(&["fsck", "f/o/r1"]);
     let folder = env.path("x");
     std::fs::create_dir(&folder).unwrap();
-    let tar = std::process::Command::new("tar")
+    let tar = weir_testing::command("tar")
         .arg("-C")
         .arg(&folder)
         .arg("-xf")
         .arg(env.pool().join("store/f/o/r1.tar"))
         .output();
     assert!(tar.unwrap().status.success());
-    let text = std::process::Command::new("zcat")
+    let text = weir_testing::command("zcat")
         .arg(folder.join("metadata/issues-00000001.jsonl.gz"))
         .output()
         .unwrap()
@@ -304,7 +304,7 @@ fn clocks_that_are_wrong_hide_nothing() {
         }
         assert_eq!(update(&env)["added"], json!({ "issues": 3, "pulls": 3 }), "{kind}");
         // Items of today have earlier times than that item, but they are new all the same.
-        let today = std::process::Command::new("date")
+        let today = weir_testing::command("date")
             .args(["-u", "+%Y-%m-%dT%H:%M:%SZ", "-d", "5 minutes ago"])
             .output()
             .unwrap();

@@ -65,7 +65,7 @@ fn an_extracted_archive_goes_on_with_git_fetch() {
         }
         let target = env.path(&format!("out{compacted}"));
         std::fs::create_dir(&target).unwrap();
-        let tar = std::process::Command::new("tar")
+        let tar = weir_testing::command("tar")
             .args(["xf", archive.to_str().unwrap(), "--no-same-owner"])
             .current_dir(&target)
             .status();

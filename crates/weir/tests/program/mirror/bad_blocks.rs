@@ -6,7 +6,6 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use crate::common::{Env, Http, Rng, pkt};
@@ -97,13 +96,13 @@ struct BadDisk {
 
 impl Drop for BadDisk {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.mount).status();
-        let _ = Command::new("losetup").arg("-d").arg(&self.device).status();
+        let _ = weir_testing::command("umount").arg("-l").arg(&self.mount).status();
+        let _ = weir_testing::command("losetup").arg("-d").arg(&self.device).status();
     }
 }
 
 fn run(program: &str, args: &[&str]) -> Option<String> {
-    let output = Command::new(program).args(args).output().ok()?;
+    let output = weir_testing::command(program).args(args).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
@@ -174,7 +173,7 @@ fn a_block_that_cannot_be_read() {
     let env = Env::new();
     let mount = env.pool().join("store/bad");
     let Some(disk) = disk(&env, &mount, 64 << 20) else {
-        println!("this machine lets no loop device be mounted: not tested");
+        weir_testing::skip("loop", "this machine lets no loop device be mounted");
         return;
     };
     let (a, b) = (repository(&env, "a.git", 900_000), repository(&env, "b.git", 1000));

@@ -2,7 +2,7 @@
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use crate::common::{Env, Rng};
@@ -116,7 +116,7 @@ struct Mounted(PathBuf);
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+        let _ = weir_testing::command("umount").arg("-l").arg(&self.0).status();
     }
 }
 
@@ -125,19 +125,19 @@ fn without_room_it_waits_and_nothing_else_fails_for_that() {
     let env = Env::new();
     let disk = env.path("disk");
     std::fs::create_dir(&disk).unwrap();
-    if !Command::new("mount")
+    if !weir_testing::command("mount")
         .args(["-t", "tmpfs", "-o", "size=40m", "tmpfs"])
         .arg(&disk)
         .status()
         .is_ok_and(|s| s.success())
     {
-        println!("this machine lets nothing be mounted: not tested");
+        weir_testing::skip("mount", "this machine lets nothing be mounted");
         return;
     }
     let _mounted = Mounted(disk.clone());
     // The store is on that disk.
     let store = env.pool().join("store");
-    assert!(Command::new("cp").arg("-a").args([&store, &disk]).status().unwrap().success());
+    assert!(weir_testing::command("cp").arg("-a").args([&store, &disk]).status().unwrap().success());
     std::fs::remove_dir_all(&store).unwrap();
     std::os::unix::fs::symlink(disk.join("store"), &store).unwrap();
     env.configure("archive", "packs_max = 2");
@@ -161,7 +161,7 @@ fn without_room_it_waits_and_nothing_else_fails_for_that() {
 #[test]
 fn a_folder_that_cannot_be_read_stops_nothing() {
     if !nix::unistd::getuid().is_root() {
-        println!("only root can be somebody else: not tested");
+        weir_testing::skip("root", "only root can be somebody else");
         return;
     }
     const NOBODY: u32 = 65534;
@@ -171,7 +171,9 @@ fn a_folder_that_cannot_be_read_stops_nothing() {
     env.weir(&["add", "--name", "a", up.to_str().unwrap()]);
     for entry in ["chown", "chmod"] {
         let mode = if entry == "chown" { "65534:65534" } else { "u+rwX" };
-        assert!(Command::new(entry).args(["-R", mode]).arg(env.dir.path()).status().unwrap().success());
+        assert!(
+            weir_testing::command(entry).args(["-R", mode]).arg(env.dir.path()).status().unwrap().success()
+        );
     }
     // As at the root of an ext file system.
     let lost = env.pool().join("store/lost+found");
@@ -179,7 +181,7 @@ fn a_folder_that_cannot_be_read_stops_nothing() {
     std::fs::set_permissions(&lost, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
     let program = env.path("weir");
     std::fs::copy(env!("CARGO_BIN_EXE_weir"), &program).unwrap();
-    let mut command = Command::new(program);
+    let mut command = weir_testing::command(program);
     command
         .args(["mirror"])
         .env("WEIR_POOL", env.pool())

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 use crate::common::Env;
 
@@ -15,7 +15,7 @@ struct Web {
 
 impl Web {
     fn new(env: &Env) -> Web {
-        let mut child = Command::new("python3")
+        let mut child = weir_testing::command("python3")
             .args(["-u", "-m", "http.server", "--bind", "127.0.0.1", "0"])
             .current_dir(env.dir.path())
             .stdout(Stdio::piped())

@@ -192,7 +192,7 @@ fn what_leaves_is_whole() {
     }
     std::fs::create_dir(env.path("x")).unwrap();
     assert!(
-        std::process::Command::new("tar")
+        weir_testing::command("tar")
             .args(["-C", &path("x"), "-xf", &path("out.tar")])
             .status()
             .unwrap()
@@ -213,7 +213,7 @@ fn what_leaves_is_whole() {
         let folder = env.pool().join("store").join(name);
         std::fs::create_dir(&folder).unwrap();
         assert!(
-            std::process::Command::new("tar")
+            weir_testing::command("tar")
                 .arg("-C")
                 .arg(&folder)
                 .arg("-xf")

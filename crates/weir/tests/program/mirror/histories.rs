@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -506,7 +506,7 @@ impl History {
             return;
         }
         for filter in [None, Some("blob:none"), Some("blob:limit=60"), Some("tree:2")] {
-            let mut command = Command::new("git");
+            let mut command = weir_testing::command("git");
             command
                 .args(["rev-list", "--objects", "--no-object-names", "--stdin"])
                 .args(filter.map(|f| format!("--filter={f}")));

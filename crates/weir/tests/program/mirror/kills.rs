@@ -100,7 +100,7 @@ fn passes_of_fetches() {
     let (env, undisturbed) = (Env::new(), Env::new());
     let (log, hook) = (env.path("packs.log"), env.path("hook"));
     std::fs::write(&hook, format!("#!/bin/sh\necho pack >> '{}'\nexec \"$@\"\n", log.display())).unwrap();
-    std::process::Command::new("chmod").arg("+x").arg(&hook).status().unwrap();
+    std::fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     env.git(env.dir.path(), &["config", "--global", "uploadpack.packObjectsHook", hook.to_str().unwrap()]);
     let daemon = env.git_daemon(&[]);
     for n in 0..COUNT {

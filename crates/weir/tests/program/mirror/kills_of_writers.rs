@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use crate::common::lfs::{Upstream, lfs_objects, noise};
@@ -16,13 +16,15 @@ impl Disk {
     fn for_store(env: &Env) -> Disk {
         let mount = env.path("disk");
         std::fs::create_dir(&mount).unwrap();
-        let mounted =
-            Command::new("mount").args(["-t", "tmpfs", "-o", "size=24m", "tmpfs"]).arg(&mount).status();
+        let mounted = weir_testing::command("mount")
+            .args(["-t", "tmpfs", "-o", "size=24m", "tmpfs"])
+            .arg(&mount)
+            .status();
         if !mounted.is_ok_and(|s| s.success()) {
             return Disk(None);
         }
         let store = env.pool().join("store");
-        assert!(Command::new("cp").arg("-a").args([&store, &mount]).status().unwrap().success());
+        assert!(weir_testing::command("cp").arg("-a").args([&store, &mount]).status().unwrap().success());
         std::fs::remove_dir_all(&store).unwrap();
         std::os::unix::fs::symlink(mount.join("store"), &store).unwrap();
         Disk(Some(mount))
@@ -51,7 +53,7 @@ impl Disk {
 impl Drop for Disk {
     fn drop(&mut self) {
         if let Some(mount) = &self.0 {
-            let _ = Command::new("umount").arg("-l").arg(mount).status();
+            let _ = weir_testing::command("umount").arg("-l").arg(mount).status();
         }
     }
 }

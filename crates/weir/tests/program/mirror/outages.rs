@@ -9,7 +9,8 @@ use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::common::{Env, Server, wait_until};
+use crate::common::{Env, Server};
+use weir_testing::wait_until;
 
 const UP: usize = 0;
 /// Connections end at once.
@@ -233,22 +234,22 @@ impl Disk {
         std::fs::create_dir(at).unwrap();
         let size = format!("size={bytes}");
         let mounted =
-            std::process::Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(at).output();
+            weir_testing::command("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(at).output();
         mounted.is_ok_and(|output| output.status.success()).then(|| Disk(at.to_owned()))
     }
 }
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        let _ = std::process::Command::new("umount").args(["-l"]).arg(&self.0).status();
+        let _ = weir_testing::command("umount").args(["-l"]).arg(&self.0).status();
     }
 }
 
 #[test]
 fn a_full_disk() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = weir_testing::folder();
     let Some(disk) = Disk::of(64 << 20, &folder.path().join("disk")) else {
-        eprintln!("no disk of its own can be mounted here: not tested");
+        weir_testing::skip("mount", "no disk of its own can be mounted here");
         return;
     };
     // The upstreams are elsewhere: only the pool is on that disk.
@@ -287,7 +288,7 @@ fn a_host_that_fails_pauses_and_comes_back_by_itself() {
     );
     env.odd_repository("good.git");
     let daemon = env.git_daemon(&[]);
-    let dead = crate::common::free_port();
+    let dead = weir_testing::free_port();
     for n in 0..30 {
         env.odd_repository(&format!("r{n}.git"));
         env.weir(&["add", "--name", &format!("r{n}"), &format!("git://127.0.0.1:{dead}/r{n}.git")]);

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{Env, wait_until};
+use crate::common::Env;
+use weir_testing::wait_until;
 
 fn add_commit(env: &Env, upstream: &Path, branch: &str, message: &str) -> String {
     let commit = env.git(upstream, &["commit-tree", "-m", message, "-p", "main", "main^{tree}"]);
@@ -17,7 +18,7 @@ fn add_commit(env: &Env, upstream: &Path, branch: &str, message: &str) -> String
 fn set_epochs(env: &Env, epoch: u64) {
     let script = "import sqlite3,sys; c=sqlite3.connect(sys.argv[1]); c.execute('UPDATE repositories SET \
         epoch = ?',(int(sys.argv[2]),)); c.commit()";
-    let mut python = std::process::Command::new("python3");
+    let mut python = weir_testing::command("python3");
     python.args(["-c", script]).arg(env.pool().join("catalog.db")).arg(epoch.to_string());
     assert!(python.status().unwrap().success());
 }
@@ -102,12 +103,8 @@ fn a_store_that_goes_away_while_it_is_served_gets_none_either() {
 fn sql(catalog: &Path, statement: &str) -> String {
     let script = "import sqlite3,sys; c=sqlite3.connect(sys.argv[1],timeout=10); \
         print(c.execute(sys.argv[2]).fetchall()); c.commit()";
-    let output = std::process::Command::new("python3")
-        .args(["-c", script])
-        .arg(catalog)
-        .arg(statement)
-        .output()
-        .unwrap();
+    let output =
+        weir_testing::command("python3").args(["-c", script]).arg(catalog).arg(statement).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }

@@ -4,7 +4,8 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-use crate::common::{Env, Http, free_port};
+use crate::common::{Env, Http};
+use weir_testing::free_port;
 
 /// Starts a proxy on a free port; returns the port, and what clients send.
 fn proxy() -> (u16, Arc<Mutex<Vec<u8>>>) {

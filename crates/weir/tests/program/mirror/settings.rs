@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::common::{Env, Server, wait_until};
+use crate::common::{Env, Server};
+use weir_testing::wait_until;
 
 /// Refs to an object of each kind, whose snapshots Software Heritage's own program (`swh identify --type
 /// snapshot`) has named.

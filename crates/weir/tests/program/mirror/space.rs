@@ -27,13 +27,13 @@ fn mirror_until(env: &Env, result: &str) -> (Child, impl Iterator<Item = serde_j
 }
 
 fn stop(mut child: Child) {
-    std::process::Command::new("kill").arg(child.id().to_string()).status().unwrap();
+    weir_testing::send(child.id(), weir_testing::Signal::SIGTERM);
     assert!(child.wait().unwrap().success());
 }
 
 /// Returns the number of free bytes on the disk of `path`.
 fn free(path: &Path) -> u64 {
-    let told = std::process::Command::new("stat").args(["-f", "-c", "%a %S"]).arg(path).output().unwrap();
+    let told = weir_testing::command("stat").args(["-f", "-c", "%a %S"]).arg(path).output().unwrap();
     String::from_utf8(told.stdout).unwrap().split_whitespace().map(|n| n.parse::<u64>().unwrap()).product()
 }
 

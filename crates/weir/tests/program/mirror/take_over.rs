@@ -2,10 +2,19 @@
 
 use crate::common::{Env, Server};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 fn tar(at: &Path, from: &Path, what: &str) {
-    assert!(Command::new("tar").arg("-cf").arg(at).arg("-C").arg(from).arg(what).status().unwrap().success());
+    assert!(
+        weir_testing::command("tar")
+            .arg("-cf")
+            .arg(at)
+            .arg("-C")
+            .arg(from)
+            .arg(what)
+            .status()
+            .unwrap()
+            .success()
+    );
 }
 
 /// Returns a folder of clones that can be taken over: a mirror, a clone with a work tree, and two clones in

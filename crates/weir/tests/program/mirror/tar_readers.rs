@@ -4,6 +4,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use weir_testing::{command, program};
+
 use crate::common::Env;
 
 const PYTHON: &str = "import sys, tarfile\nwith tarfile.open(sys.argv[1]) as t:\n  for m in t: \
@@ -31,15 +33,7 @@ fn names(text: &str) -> Vec<String> {
 }
 
 fn check(env: &Env, archive: &Path, what: &str) {
-    let listed = names(&run(Command::new("tar").arg("tf").arg(archive)));
-    assert_eq!(names(&run(Command::new("bsdtar").arg("tf").arg(archive))), listed, "{what}: bsdtar");
-    assert_eq!(
-        names(&run(Command::new("busybox").args(["tar", "tf"]).arg(archive))),
-        listed,
-        "{what}: busybox"
-    );
-    let python = run(Command::new("python3").args(["-c", PYTHON]).arg(archive));
-    assert_eq!(names(&python), listed, "{what}: Python");
+    let python = run(command("python3").args(["-c", PYTHON]).arg(archive));
     let mut rust = String::new();
     for entry in tar::Archive::new(std::fs::File::open(archive).unwrap()).entries().unwrap() {
         let entry = entry.unwrap();
@@ -50,10 +44,10 @@ fn check(env: &Env, archive: &Path, what: &str) {
         ));
     }
     assert_eq!(rust, python, "{what}: Rust");
-    if Command::new("go").arg("version").output().is_ok() {
+    if let Some(go) = program("go") {
         let source = env.path("list.go");
         std::fs::write(&source, GO).unwrap();
-        let go = run(Command::new("go")
+        let go = run(command(go)
             .arg("run")
             .arg(&source)
             .arg(archive)
@@ -61,12 +55,13 @@ fn check(env: &Env, archive: &Path, what: &str) {
             .env("HOME", env.dir.path()));
         assert_eq!(go, python, "{what}: Go");
     }
-    for (reader, extract) in
-        [("tar", &["tar", "xf"][..]), ("bsdtar", &["bsdtar", "xf"]), ("busybox", &["busybox", "tar", "xf"])]
-    {
+    for (reader, words) in [("tar", &[][..]), ("bsdtar", &[]), ("busybox", &["tar"])] {
+        let Some(path) = program(reader) else { continue };
+        let listed = run(command(&path).args(words).arg("tf").arg(archive));
+        assert_eq!(names(&listed), names(&python), "{what}: {reader}");
         let target = env.path(&format!("{what}-{reader}"));
         std::fs::create_dir(&target).unwrap();
-        run(Command::new(extract[0]).args(&extract[1..]).arg(archive).current_dir(&target));
+        run(command(&path).args(words).arg("xf").arg(archive).current_dir(&target));
         env.git(&target, &["fsck", "--full", "--strict", "--no-dangling"]);
     }
 }

@@ -215,7 +215,7 @@ fn sends_commit(repo: &Path, oid: &str) -> u16 {
 /// Returns a pack with that commit alone, stored without compression.
 fn pack_of_commit(repo: &Path, oid: &str) -> Vec<u8> {
     use sha1::Digest;
-    let content = std::process::Command::new("git")
+    let content = weir_testing::command("git")
         .args(["cat-file", "commit", oid])
         .current_dir(repo)
         .output()

@@ -1,15 +1,18 @@
 //! An upstream that a real web server serves: nginx with git's http-backend.
 
+use std::path::Path;
 use std::process::Stdio;
 
-use crate::common::{Env, free_port, wait_for_port, wait_until};
+use weir_testing::{Terminated, command, free_port, program, wait_for_port, wait_until};
+
+use crate::common::Env;
 
 #[test]
 fn smart_http_behind_a_real_web_server() {
     let env = Env::new();
     let upstream = env.odd_repository("u.git");
     let port = free_port();
-    let _nginx = nginx(&env, port);
+    let Some(_nginx) = nginx(&env, port) else { return };
     wait_for_port(port);
     for version in [2, 0] {
         std::fs::write(
@@ -38,20 +41,9 @@ fn smart_http_behind_a_real_web_server() {
     assert!(said.contains("(gone)"), "{said}");
 }
 
-/// nginx with git's http-backend by fcgiwrap; both end with the test.
-struct Nginx(Vec<std::process::Child>);
-
-impl Drop for Nginx {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            // nginx's workers end with their master on SIGTERM, not on SIGKILL.
-            let _ = std::process::Command::new("kill").arg(child.id().to_string()).status();
-            let _ = child.wait();
-        }
-    }
-}
-
-fn nginx(env: &Env, port: u16) -> Nginx {
+/// Starts nginx with git's http-backend by fcgiwrap. Both end with the test, and their workers with them.
+fn nginx(env: &Env, port: u16) -> Option<[Terminated; 2]> {
+    let (nginx, fcgiwrap) = (program("nginx")?, program("fcgiwrap")?);
     let dir = env.dir.path().display();
     let exec_path = env.git(env.dir.path(), &["--exec-path"]);
     let fastcgi = format!(
@@ -80,24 +72,17 @@ fn nginx(env: &Env, port: u16) -> Nginx {
     );
     std::fs::write(env.path("nginx.conf"), config).unwrap();
     std::fs::write(env.path("users"), "user:{PLAIN}secret\n").unwrap();
-    let spawn = |program: &str, args: &[String]| {
-        let mut c = std::process::Command::new(program);
-        c.args(args)
-            .current_dir(env.dir.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        c.spawn().unwrap_or_else(|e| panic!("{program}: {e}; 'make packages' installs it"))
+    let spawn = |program: &Path, args: &[String]| {
+        let mut command = command(program);
+        command.args(args).current_dir(env.dir.path()).stdin(Stdio::null()).stdout(Stdio::null());
+        Terminated::start(command.stderr(Stdio::null()))
     };
-    let fcgi = spawn(
-        "fcgiwrap",
-        &["-s".to_owned(), format!("unix:{dir}/fcgi.sock"), "-c".to_owned(), "4".to_owned()],
-    );
+    let socket = format!("unix:{dir}/fcgi.sock");
+    let fcgi = spawn(&fcgiwrap, &["-s".to_owned(), socket, "-c".to_owned(), "4".to_owned()]);
     wait_until(|| "fcgiwrap makes no socket".to_owned(), || env.path("fcgi.sock").exists());
     // The workers of nginx run as another user when it is started by root: they need to reach the socket.
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(env.path("fcgi.sock"), std::fs::Permissions::from_mode(0o777)).unwrap();
     std::fs::set_permissions(env.dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    let nginx = spawn("nginx", &["-c".to_owned(), format!("{dir}/nginx.conf")]);
-    Nginx(vec![nginx, fcgi])
+    Some([spawn(&nginx, &["-c".to_owned(), format!("{dir}/nginx.conf")]), fcgi])
 }

@@ -88,7 +88,7 @@ impl Stage {
     /// Waits for a second in which the server does nothing, which must come soon after all clients have gone.
     fn is_idle(&self, after: &str) {
         let (gone, mut began, mut before) = (Instant::now(), Instant::now(), self.cpu());
-        crate::common::wait_until(
+        weir_testing::wait_until(
             || format!("{after}: the server works for nobody"),
             || {
                 let used = self.cpu() - before;

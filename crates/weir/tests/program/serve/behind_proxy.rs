@@ -4,7 +4,8 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
-use crate::common::{Env, Http, wait_until};
+use crate::common::{Env, Http};
+use weir_testing::wait_until;
 
 /// Makes a pool behind proxies at 127.0.0.1, with a repository that only 198.51.100.0/24 may read.
 fn pool(serve: &str) -> Env {

@@ -1,7 +1,7 @@
 //! Bitmaps and commit-graph have git's formats: git reads them and agrees with them, and answers made with
 //! them are right.
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use crate::common::Env;
 
@@ -11,7 +11,7 @@ fn git_agrees_with_bitmaps_and_commit_graph() {
     let upstream = env.init_bare("large.git");
     let generator = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/generate-repository.py");
     let generated =
-        Command::new("python3").args([generator, "3000"]).stdout(Stdio::piped()).output().unwrap();
+        weir_testing::command("python3").args([generator, "3000"]).stdout(Stdio::piped()).output().unwrap();
     env.git_with(&upstream, &["fast-import", "--quiet"], &generated.stdout);
     // Merges of two and three parents, and a branch beside.
     env.git(&upstream, &["update-ref", "refs/heads/side", "main~1500"]);
@@ -27,7 +27,9 @@ fn git_agrees_with_bitmaps_and_commit_graph() {
     let archive = env.weir_json(&["show", "large"])["archive"].as_str().unwrap().to_owned();
     let target = env.path("extracted");
     std::fs::create_dir(&target).unwrap();
-    assert!(Command::new("tar").args(["xf", &archive]).current_dir(&target).status().unwrap().success());
+    assert!(
+        weir_testing::command("tar").args(["xf", &archive]).current_dir(&target).status().unwrap().success()
+    );
     let bitmap = std::fs::read_dir(target.join("objects/pack"))
         .unwrap()
         .any(|e| e.unwrap().path().extension().is_some_and(|x| x == "bitmap"));

@@ -1,8 +1,10 @@
 //! The ways in besides `weir serve`: `weir daemon` and `weir upload-pack`, on directories and on archives.
 
-use crate::common::{Env, Http, Server, free_port, wait_for_answer, wait_for_port};
+use crate::common::{Env, Http, Server, wait_for_answer};
 use std::io::{Read, Write};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
+use weir_testing::processes::Strays;
+use weir_testing::{Signal, free_port, send, wait_for_port};
 
 /// Starts `weir daemon` on this environment's folder.
 fn daemon(env: &Env, args: &[&str]) -> Server {
@@ -199,14 +201,12 @@ fn a_restart_refuses_nobody() {
     let asking = std::thread::spawn({
         let url = server.git_url("odd");
         let command =
-            move || Command::new("git").args(["ls-remote", &url]).output().unwrap().status.success();
+            move || weir_testing::command("git").args(["ls-remote", &url]).output().unwrap().status.success();
         move || (0..100).filter(|_| !command()).count()
     });
-    let signal = |pid: u32, name: &str| {
-        assert!(Command::new("kill").args([name, &pid.to_string()]).status().unwrap().success())
-    };
     wait_for_answer(&waiting);
-    signal(server.0.pid(), "-USR2");
+    let _successor = Strays(format!("127.0.0.1:{}", server.1));
+    send(server.0.pid(), Signal::SIGUSR2);
     assert_eq!(asking.join().unwrap(), 0, "somebody was refused");
     waiting.write_all(b"0000").unwrap();
     let mut said = String::new();
@@ -215,12 +215,6 @@ fn a_restart_refuses_nobody() {
     let ended = server.0.child.wait().unwrap();
     assert!(ended.success(), "{ended:?}");
     env.git(env.dir.path(), &["ls-remote", &server.url("odd")]);
-    // The new process is not a child of the test, so it is found by its command line.
-    let marker = format!("127.0.0.1:{}", server.1);
-    let found = Command::new("pgrep").args(["-f", &format!("weir serve.*{marker}")]).output().unwrap();
-    for pid in String::from_utf8_lossy(&found.stdout).lines() {
-        signal(pid.parse().unwrap(), "-TERM");
-    }
 }
 
 #[test]
@@ -235,11 +229,11 @@ fn a_restart_starts_the_version_that_was_installed_meanwhile() {
         std::fs::copy(env!("CARGO_BIN_EXE_weir"), &old).unwrap();
         let _ = std::fs::remove_file(&link);
         std::os::unix::fs::symlink(&old, &link).unwrap();
-        let (port, notify) = (crate::common::free_port(), env.path("notify"));
+        let (port, notify) = (weir_testing::free_port(), env.path("notify"));
         let _ = std::fs::remove_file(&notify);
         let manager = std::os::unix::net::UnixDatagram::bind(&notify).unwrap();
         manager.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
-        let mut command = Command::new(program);
+        let mut command = weir_testing::command(program);
         command.args(["-q", "serve", "--no-mirror", "--git", &format!("127.0.0.1:{port}")]);
         command.env("NOTIFY_SOCKET", &notify).env("WEIR_POOL", env.pool()).stderr(Stdio::inherit());
         let mut server = Server { child: command.spawn().unwrap(), port };
@@ -261,14 +255,13 @@ fn a_restart_starts_the_version_that_was_installed_meanwhile() {
         } else {
             std::fs::remove_file(&old).unwrap();
         }
-        let kill = |name: &str, pid: &str| Command::new("kill").args([name, pid]).status().unwrap();
-        kill("-HUP", &server.pid().to_string());
+        let _successor = Strays(format!("127.0.0.1:{port}"));
+        send(server.pid(), Signal::SIGHUP);
         let pid = serving();
         assert!(server.child.wait().unwrap().success());
         let runs = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap();
         assert_eq!(&runs, if program == &old { &old } else { &new });
         env.git(env.dir.path(), &["ls-remote", &server.url("odd")]);
-        kill("-TERM", &pid);
     }
 }
 
@@ -282,21 +275,19 @@ fn a_service_manager_is_told_who_serves() {
         let n = manager.recv(&mut text).unwrap();
         String::from_utf8_lossy(&text[..n]).into_owned()
     };
-    let address = format!("127.0.0.1:{}", crate::common::free_port());
+    let address = format!("127.0.0.1:{}", weir_testing::free_port());
     let mut command = env.weir_command(&["-q", "serve", "--no-mirror", "--git", &address]);
     let mut server = command.env("NOTIFY_SOCKET", env.path("notify")).spawn().unwrap();
     assert_eq!(told(), format!("MAINPID={}\nREADY=1", server.id()));
     // A reload starts another process on the same sockets.
-    let signal =
-        |pid: &str, name: &str| assert!(Command::new("kill").args([name, pid]).status().unwrap().success());
-    signal(&server.id().to_string(), "-HUP");
+    let _successor = Strays(address.clone());
+    send(server.id(), Signal::SIGHUP);
     assert!(told().starts_with("RELOADING=1\nMONOTONIC_USEC="));
     let ready = told();
     let pid = ready.strip_prefix("MAINPID=").and_then(|rest| rest.strip_suffix("\nREADY=1")).unwrap();
     assert_ne!(pid, server.id().to_string());
     let status = server.wait().unwrap();
     assert!(status.success(), "{status}");
-    signal(pid, "-TERM");
 }
 
 #[test]
@@ -487,5 +478,5 @@ fn the_daemons_other_options() {
     wait_for_port(port);
     env.git(env.dir.path(), &["ls-remote", &format!("git://127.0.0.1:{port}/odd.git")]);
     let pid = std::fs::read_to_string(pid).unwrap();
-    assert!(Command::new("kill").arg(pid.trim()).status().unwrap().success());
+    send(pid.trim().parse().unwrap(), Signal::SIGTERM);
 }

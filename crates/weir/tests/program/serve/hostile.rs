@@ -1,10 +1,11 @@
 //! Hostile clients, and a well-behaved client at the same time.
 
-use crate::common::{Env, Http, wait_until};
+use crate::common::{Env, Http};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use weir_testing::wait_until;
 
 /// A server with short timeouts, and the upstream of its repository.
 struct Stage {
@@ -269,7 +270,7 @@ fn floods_of_connections() {
     );
     assert!(refused <= 250, "{refused} were refused");
     // A client at another address is served.
-    let output = std::process::Command::new("python3")
+    let output = weir_testing::command("python3")
         .args([
             "-c",
             "import socket, sys

@@ -2,7 +2,7 @@
 
 use crate::common::{Env, Http};
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 fn post(path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     let head = format!(
@@ -136,7 +136,8 @@ fn hostile_requests() {
     env.weir(&["mirror"]);
     let server = Http::serve(&env, &[]);
     // A bomb: 256 MiB of zeroes in a quarter of a megabyte.
-    let mut gzip = Command::new("gzip").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut gzip =
+        weir_testing::command("gzip").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut input = gzip.stdin.take().unwrap();
     let writing = std::thread::spawn(move || (0..256).for_each(|_| input.write_all(&[0; 1 << 20]).unwrap()));
     let bomb = gzip.wait_with_output().unwrap().stdout;

@@ -97,6 +97,9 @@ impl OverSsh {
 
 #[test]
 fn git_lfs_has_objects_over_ssh_alone() {
+    if weir_testing::program("git-lfs").is_none() {
+        return;
+    }
     let OverSsh { env, files, ssh, .. } = OverSsh::new();
     let clone = env.path("clone");
     let git = |args: &[&str]| {

@@ -47,7 +47,7 @@ fn a_pack_of_more_than_five_gibibytes() {
     let show = env.weir_json(&["show", "huge"]);
     assert!(show["archive_bytes"].as_u64().unwrap() > 5 << 30, "{show}");
     let archive = show["archive"].as_str().unwrap();
-    let listed = std::process::Command::new("tar").args(["tf", archive]).output().unwrap();
+    let listed = weir_testing::command("tar").args(["tf", archive]).output().unwrap();
     assert!(listed.status.success() && listed.stderr.is_empty());
     let server = env.serve();
     env.git(

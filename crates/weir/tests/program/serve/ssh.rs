@@ -82,7 +82,7 @@ fn a_pool_that_may_only_be_read_is_served() {
     env.weir(&["add", "--name", "it", upstream.to_str().unwrap()]);
     env.weir(&["mirror"]);
     if !std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0) {
-        eprintln!("skipped: only root can run a program as another user");
+        weir_testing::skip("root", "only root can run a program as another user");
         return;
     }
     let program = env.path("weir");
@@ -94,7 +94,7 @@ fn a_pool_that_may_only_be_read_is_served() {
         std::fs::set_permissions(env.pool().join(file), std::fs::Permissions::from_mode(0o644)).unwrap();
     }
     let as_nobody = |args: &[&str]| {
-        let mut command = std::process::Command::new(&program);
+        let mut command = weir_testing::command(&program);
         command
             .args(args)
             .env("WEIR_POOL", env.pool())

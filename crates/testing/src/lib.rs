@@ -1,0 +1,16 @@
+//! What the tests of all crates share: children that inherit nothing and end with their test, folders that
+//! work on any machine, servers, and what is skipped where a machine lacks something.
+
+mod child;
+mod folder;
+mod postgres;
+pub mod processes;
+mod requirement;
+mod waiting;
+
+pub use child::{Terminated, command, end_with, git, output_of, run_git, send};
+pub use folder::folder;
+pub use nix::sys::signal::Signal;
+pub use postgres::PostgresServer;
+pub use requirement::{program, skip};
+pub use waiting::{free_port, wait_for_port, wait_until};
