@@ -1,49 +1,58 @@
 # Two commands do everything on a fresh machine: `make run` and `make test`.
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
+# rustup's programs are not in the PATH of the shell that installed them.
+export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 CARGO ?= cargo
-# System packages by the distribution's name: what the tests and benchmarks run weir against.
-PACKAGES := build-essential git git-lfs libarchive-tools busybox-static python3 nginx fcgiwrap openssl apache2-utils postgresql sqlite3 cgit gitweb libcgi-pm-perl
+# Nothing here acts on the repository of a hook that calls make.
+unexport $(filter GIT_%,$(.VARIABLES))
+# Installs what is missing, or says what to install.
+NEED := bash setup/need.sh
 
-.PHONY: clients conformance gitea nfs recorded states troubles run test lint doc book deny fuzz bench bench-smoke packages slow help
+.PHONY: clients conformance fresh gitea install nfs packages recorded run states troubles test lint doc book deny fuzz bench bench-smoke slow help
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
-packages: ## install the system packages that are missing
-	@missing=$$(for p in $(PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || echo $$p; done); \
-	if [ -n "$$missing" ]; then \
-	  sudo=$$( [ "$$(id -u)" = 0 ] || echo sudo ); \
-	  $$sudo apt-get update -qq; DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
-	fi
-
-run: packages ## build, mirror a sample, serve it, say what to try
+run: ## build, mirror a sample, serve it, say what to try (WEIR_SAMPLE_PORT=9418, WEIR_SAMPLE=FOLDER)
+	@$(NEED) rust run
+	@bash setup/sample.sh check
 	$(CARGO) build --release -p weir
-	bash bench/run-sample.sh
+	@bash setup/sample.sh
 
-test: packages ## all tests but the slow ones
-	$(CARGO) test --workspace
+packages: ## install what tests use, where it is missing (make run installs what it needs itself)
+	@$(NEED) rust run test
+
+test: packages ## all tests but the slow ones; tells what was skipped (WEIR_TEST_REQUIRE=all lets nothing be skipped)
+	@bash setup/count-skips.sh $(CARGO) test --workspace
+
+install: ## build and install weir, its manual pages and completions (PREFIX=/usr/local, DESTDIR=)
+	@$(NEED) rust
+	$(CARGO) build --release -p weir
+	bash setup/install.sh
+
+fresh: ## both commands in bare Debians, as root and as an ordinary user, without a network (FRESH=bookworm trixie)
+	@$(NEED) fresh
+	bash setup/fresh.sh $(or $(FRESH),bookworm trixie)
 
 conformance: packages ## git's own test suite against weir; writes docs/conformance.md
+	@$(NEED) conformance
 	$(CARGO) build -p weir
-	$(MAKE) --no-print-directory packages PACKAGES="zlib1g-dev dpkg-dev perl xz-utils libcurl4-openssl-dev apache2"
 	python3 conformance/run.py
 
 clients: packages ## other people's clients, proxies and package managers in front of weir, and their servers as its upstreams; installs them
+	@$(NEED) clients python
 	$(CARGO) build -p weir
-	@command -v go >/dev/null || $(MAKE) --no-print-directory packages PACKAGES=golang
-	@command -v mvn >/dev/null || $(MAKE) --no-print-directory packages PACKAGES="maven default-jdk-headless"
-	@command -v npm >/dev/null || $(MAKE) --no-print-directory packages PACKAGES="nodejs npm"
-	$(MAKE) --no-print-directory packages PACKAGES="python3-venv apache2 haproxy openssh-server openssh-client debootstrap debian-archive-keyring"
 	python3 conformance/clients/run.py
 	python3 conformance/upstreams/run.py
 
 gitea: packages ## a real Gitea with 500 repositories, crawled and mirrored through changes; builds it
+	@$(NEED) go
 	$(CARGO) build -p weir
-	@command -v go >/dev/null || $(MAKE) --no-print-directory packages PACKAGES=golang
 	python3 conformance/gitea.py
 
 recorded: packages ## answers that real forges once gave, crawled by weir; fetches them from PyPI
+	@$(NEED) python
 	$(CARGO) build -p weir
 	python3 conformance/recorded.py
 
@@ -56,14 +65,15 @@ troubles: packages ## lists and a GitHub with trouble in them, mirrored and craw
 	WEIR=target/release/weir python3 conformance/troubles.py
 
 nfs: packages ## two hosts that share a pool on a real NFS, in an emulated machine, through kills and cut networks (NFS_ROUNDS=20)
+	@$(NEED) nfs
 	$(CARGO) build --release -p weir
-	$(MAKE) --no-print-directory packages PACKAGES="qemu-system-x86 nfs-kernel-server kmod cpio iproute2 util-linux"
 	WEIR=target/release/weir python3 conformance/nfs.py $(or $(NFS_ROUNDS),20)
 
 slow: packages ## tests that take long or much disk
-	$(CARGO) test --workspace --release -- --ignored
+	@bash setup/count-skips.sh $(CARGO) test --workspace --release -- --ignored
 
 lint: ## format, clippy with warnings denied, and the rules of the house; the fuzzers too, which are a workspace of their own
+	@$(NEED) rust
 	$(CARGO) fmt --all -- --check
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml -- --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
@@ -76,7 +86,7 @@ doc: ## API documentation, warnings denied
 book: ## the user's book, into target/book
 	@command -v mdbook >/dev/null || test -x target/tools/bin/mdbook || \
 		$(CARGO) install --locked --quiet mdbook --version 0.5.4 --no-default-features --root target/tools
-	PATH="$(CURDIR)/target/tools/bin:$$PATH" mdbook build docs/book --dest-dir $(CURDIR)/target/book
+	PATH="$(CURDIR)/target/tools/bin:$$PATH" mdbook build docs/book --dest-dir "$(CURDIR)/target/book"
 
 deny: ## licences and advisories of dependencies
 	@command -v cargo-deny >/dev/null || $(CARGO) install --locked --quiet cargo-deny --version 0.20.2
@@ -86,9 +96,11 @@ fuzz: ## run each fuzzer for FUZZ_SECONDS (30), on the stable toolchain
 	bash fuzz/run.sh $(or $(FUZZ_SECONDS),30)
 
 bench: packages ## side-by-side benchmarks; prints the tables of docs/benchmarks.md
+	@$(NEED) python
 	$(CARGO) build --release -p weir -p weir-bench
 	bash bench/all.sh
 
 bench-smoke: packages ## the same on a small repository: that they run, not how fast
+	@$(NEED) python
 	$(CARGO) build --release -p weir -p weir-bench
 	WEIR_BENCH_SMOKE=1 bash bench/all.sh

@@ -43,11 +43,13 @@ def source():
         apt = os.path.join(WORK, "apt")
         for folder in ("lists/partial", "sources"):
             os.makedirs(os.path.join(apt, folder), exist_ok=True)
-        for name in os.listdir("/etc/apt/sources.list.d"):
-            if name.endswith(".sources"):
-                text = open(os.path.join("/etc/apt/sources.list.d", name)).read()
-                with open(os.path.join(apt, "sources", name), "w") as f:
-                    f.write(re.sub(r"(?m)^Types:.*", "Types: deb-src", text))
+        # Where packages come from, their sources come from, too: both forms of sources.list(5).
+        for path in ["/etc/apt/sources.list", *glob.glob("/etc/apt/sources.list.d/*")]:
+            if path.endswith((".list", ".sources")) and os.path.exists(path):
+                text = open(path).read()
+                text = re.sub(r"(?m)^Types:.*", "Types: deb-src", re.sub(r"(?m)^deb(?= )", "deb-src", text))
+                with open(os.path.join(apt, "sources", os.path.basename(path)), "w") as f:
+                    f.write(text)
         options = [
             "-qq",
             "-o",

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Installs weir, which was built, below PREFIX (/usr/local): the program without its symbols, manual pages, completions.
+# DESTDIR is put before PREFIX, as packagers need.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+weir="${CARGO_TARGET_DIR:-target}/release/weir"
+to="${DESTDIR:-}${PREFIX:-/usr/local}"
+install -D -s -m 755 "$weir" "$to/bin/weir"
+install -d "$to/share/man/man1"
+"$weir" man "$to/share/man/man1"
+completions() { install -D -m 644 <("$weir" completions "$1") "$to/share/$2"; }
+completions bash bash-completion/completions/weir
+completions zsh zsh/site-functions/_weir
+completions fish fish/vendor_completions.d/weir.fish
+echo "installed $to/bin/weir ($(du -h "$to/bin/weir" | cut -f1)), its manual pages, and completions of bash, zsh and fish"
