@@ -39,6 +39,10 @@ macro_rules! classes {
 classes! {
     /// The network or the server's host fails: the copy is kept, and weir tries again.
     Network = "network", "nothing; weir tries again";
+    /// The upstream took longer than weir waits, or sent too little.
+    Slow = "slow",
+        "if the upstream needs longer, raise 'first_byte_timeout', 'pack_start_timeout' or 'idle_timeout' of \
+        [transport] in weir.toml, or lower 'bytes_per_second_min'; otherwise nothing: weir tries again";
     /// The server answers, and fails (5xx, "internal error").
     Server = "server", "nothing; weir tries again";
     /// The server's certificate is not trusted.

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use weir_ground::FailureClass;
+use weir_transport::TimeLimit;
 
 /// The longest pause that a host may ask for, in seconds.
 const WAIT_MAX_S: u64 = 86_400;
@@ -16,12 +17,14 @@ pub struct Failure {
     pub error: String,
     /// The seconds after which the host asks to come again.
     pub wait_s: Option<u64>,
+    /// The limit that the upstream was too slow for.
+    pub time_limit: Option<TimeLimit>,
 }
 
 impl Failure {
     /// Creates a failure of `class`.
     pub(crate) fn new(class: FailureClass, error: impl Into<String>) -> Failure {
-        Failure { class, error: error.into(), wait_s: None }
+        Failure { class, error: error.into(), wait_s: None, time_limit: None }
     }
 }
 
@@ -31,13 +34,19 @@ impl fmt::Display for Failure {
     }
 }
 
-impl From<weir_transport::Error> for Failure {
-    fn from(e: weir_transport::Error) -> Failure {
+impl From<&weir_transport::Error> for Failure {
+    fn from(e: &weir_transport::Error) -> Failure {
         let wait_s = match e {
-            weir_transport::Error::Later { wait_s, .. } => Some(wait_s.min(WAIT_MAX_S)),
+            weir_transport::Error::Later { wait_s, .. } => Some((*wait_s).min(WAIT_MAX_S)),
             _ => None,
         };
-        Failure { wait_s, ..Failure::new(e.class(), e.to_string()) }
+        Failure { wait_s, time_limit: e.time_limit(), ..Failure::new(e.class(), e.to_string()) }
+    }
+}
+
+impl From<weir_transport::Error> for Failure {
+    fn from(e: weir_transport::Error) -> Failure {
+        Failure::from(&e)
     }
 }
 
@@ -57,7 +66,7 @@ impl From<weir_repo::Error> for Failure {
                 // A transport's error that came through `Read`.
                 let ours = io.get_ref().and_then(|inner| inner.downcast_ref::<weir_transport::Error>());
                 return match ours {
-                    Some(t) => Failure::new(t.class(), t.to_string()),
+                    Some(e) => Failure::from(e),
                     None => match io.kind() {
                         std::io::ErrorKind::UnexpectedEof
                         | std::io::ErrorKind::ConnectionReset

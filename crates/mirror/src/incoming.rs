@@ -136,7 +136,11 @@ impl IncomingUpdate<'_> {
         mut ended: OidSet,
     ) -> Result<(Option<Ingested>, Vec<Oid>), Failure> {
         let mut haves = Haves::new(base, class)?;
-        let mut pack = self.session.fetch(FetchRequest { wants, negotiator: &mut haves, progress: None })?;
+        // Messages of progress are requested even if nobody sees them: some servers send no keepalives, and
+        // would be silent while they make the pack.
+        let mut said = |text: &str| self.options.progress.say(text);
+        let progress = Some(&mut said as &mut dyn FnMut(&str));
+        let mut pack = self.session.fetch(FetchRequest { wants, negotiator: &mut haves, progress })?;
         let goes_on = !ended.is_empty() && !pack.shallow.iter().any(|oid| ended.contains(oid));
         if !goes_on {
             ended.extend(pack.shallow.iter().copied());
@@ -148,8 +152,9 @@ impl IncomingUpdate<'_> {
         drop(pack);
         *self.session = Session::open(self.url, &self.options.transport)?;
         let mut nothing = Haves::new(None, class)?;
-        let mut pack =
-            self.session.fetch(FetchRequest { wants, negotiator: &mut nothing, progress: None })?;
+        let mut said = |text: &str| self.options.progress.say(text);
+        let progress = Some(&mut said as &mut dyn FnMut(&str));
+        let mut pack = self.session.fetch(FetchRequest { wants, negotiator: &mut nothing, progress })?;
         let (hash, ends) = (pack.hash(), pack.shallow.iter().copied().collect());
         let (added, mut shallow) = take_in(&mut pack, hash, base, wants, ends, self.options, self.store)?;
         // Some of the old ends may have vanished there, with their ancestors.

@@ -178,7 +178,7 @@ impl Throttle {
             FailureClass::Certificate => {
                 self.host(host, now_ms).take(&policy, now_ms).then(|| pause(Some(host), Cause::Host))
             }
-            FailureClass::Network | FailureClass::Server => {
+            FailureClass::Network | FailureClass::Slow | FailureClass::Server => {
                 self.latest.push_back(host.to_owned());
                 if self.latest.len() > policy.window as usize {
                     self.latest.pop_front();

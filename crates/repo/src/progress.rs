@@ -1,6 +1,7 @@
 //! The progress of a long task: the task writes it, and other threads read it to show it.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// A phase of a visit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,11 +43,17 @@ pub struct Progress {
     done: AtomicU64,
     total: AtomicU64,
     bytes: AtomicU64,
+    /// What the upstream says of its own progress; empty if nothing.
+    said: Mutex<String>,
 }
+
+/// The most characters that are kept of what an upstream says.
+const SAID_CHARS_MAX: usize = 60;
 
 impl Progress {
     /// Begins a phase of `total` things; 0 if the number is not known.
     pub fn begin(&self, phase: Phase, total: u64) {
+        self.say("");
         self.done.store(0, Ordering::Relaxed);
         self.bytes.store(0, Ordering::Relaxed);
         self.total.store(total, Ordering::Relaxed);
@@ -71,6 +78,18 @@ impl Progress {
     /// Adds to the number of bytes received.
     pub fn add_bytes(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Sets what the upstream says of its own progress. The start of a long text is kept.
+    pub fn say(&self, text: &str) {
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        said.clear();
+        said.extend(text.chars().take(SAID_CHARS_MAX));
+    }
+
+    /// Returns what the upstream said last in this phase; empty if nothing.
+    pub fn said(&self) -> String {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns the phase.
@@ -102,6 +121,9 @@ mod tests {
             progress.add(2);
             progress.add_bytes(3);
             assert_eq!((progress.phase(), progress.count(), progress.bytes()), (phase, (2, 7), 3));
+            assert_eq!(progress.said(), "");
+            progress.say(&"x".repeat(1000));
+            assert_eq!(progress.said(), "x".repeat(SAID_CHARS_MAX));
         }
     }
 }

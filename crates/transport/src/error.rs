@@ -27,12 +27,14 @@ pub enum Error {
     /// The connection broke.
     #[error("the connection broke: {0}")]
     Io(io::Error),
-    /// Nothing was received for too long.
-    #[error("the upstream sent nothing for {0} s")]
-    IdleTimeout(u64),
-    /// Too little was received for too long.
-    #[error("the upstream sends less than {0} bytes a second")]
-    TooSlow(u64),
+    /// The upstream was slower than a limit allows.
+    #[error("{}", .limit.exceeded(*.max))]
+    Slow {
+        /// The limit.
+        limit: TimeLimit,
+        /// Its value: bytes a second for [`TimeLimit::Rate`], otherwise seconds.
+        max: u64,
+    },
     /// The upstream ended the connection in the middle of something.
     #[error("the upstream hung up {0}")]
     HungUp(&'static str),
@@ -66,18 +68,48 @@ pub enum Error {
     Local(String),
 }
 
+/// A limit on how slow an upstream may be; each is an option of [`crate::TransportOptions`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeLimit {
+    /// The silence in a greeting, a file, or what has begun: `idle_timeout`.
+    Idle,
+    /// The silence before an answer begins: `first_byte_timeout`.
+    FirstByte,
+    /// The time before a pack begins: `pack_start_timeout`.
+    PackStart,
+    /// The least throughput: `bytes_per_second_min`.
+    Rate,
+}
+
+impl TimeLimit {
+    /// Returns what an upstream did that exceeded the limit `max`.
+    fn exceeded(self, max: u64) -> String {
+        match self {
+            TimeLimit::Idle => format!("the upstream sent nothing for {max} s"),
+            TimeLimit::FirstByte => format!("the upstream did not answer for {max} s"),
+            TimeLimit::PackStart => format!("the upstream did not begin to send the pack within {max} s"),
+            TimeLimit::Rate => format!("the upstream sends less than {max} bytes a second"),
+        }
+    }
+}
+
 /// A result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
+    /// Returns the limit that the upstream was too slow for, if that is the error.
+    pub fn time_limit(&self) -> Option<TimeLimit> {
+        match self {
+            Error::Slow { limit, .. } => Some(*limit),
+            _ => None,
+        }
+    }
+
     /// Returns the class of the failure.
     pub fn class(&self) -> FailureClass {
         match self {
-            Error::Connect { .. }
-            | Error::Io(_)
-            | Error::IdleTimeout(_)
-            | Error::TooSlow(_)
-            | Error::HungUp(_) => FailureClass::Network,
+            Error::Connect { .. } | Error::Io(_) | Error::HungUp(_) => FailureClass::Network,
+            Error::Slow { .. } => FailureClass::Slow,
             Error::Certificate { .. } => FailureClass::Certificate,
             Error::Remote(text) => class_of_words(text).unwrap_or(FailureClass::Server),
             Error::Ssh(text) => class_of_words(text).unwrap_or(FailureClass::Network),
@@ -140,8 +172,7 @@ impl From<io::Error> for Error {
         }
         match e.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
             // An error of this crate that was passed through `Read`.
-            Some(Error::IdleTimeout(s)) => Error::IdleTimeout(*s),
-            Some(Error::TooSlow(n)) => Error::TooSlow(*n),
+            Some(Error::Slow { limit, max }) => Error::Slow { limit: *limit, max: *max },
             Some(Error::HungUp(when)) => Error::HungUp(when),
             Some(Error::Remote(text)) => Error::Remote(text.clone()),
             Some(Error::Protocol(text)) => Error::Protocol(text.clone()),

@@ -6,6 +6,7 @@ use weir_git::pktline::{self, Pkt, PktReader};
 use weir_git::{HashKind, Oid, OidSet};
 
 use crate::error::{Error, Result};
+use crate::pace::Pace;
 use crate::session::{PktSource, Session, Wire, next_line};
 use crate::text::printable;
 
@@ -27,7 +28,7 @@ pub struct FetchRequest<'a> {
     pub wants: &'a [Oid],
     /// Offers the commits that are here.
     pub negotiator: &'a mut dyn Negotiator,
-    /// Receives progress messages; without it, none are requested.
+    /// Receives progress messages, the latest of each packet; without it, none are requested.
     pub progress: Option<&'a mut dyn FnMut(&str)>,
 }
 
@@ -41,6 +42,7 @@ pub struct FetchedPack<'s> {
     used: usize,
     banded: bool,
     ended: bool,
+    pace: Pace,
     progress: Option<&'s mut dyn FnMut(&str)>,
 }
 
@@ -64,6 +66,7 @@ impl Session {
             return Err(Error::Local("plain files behind a web server make no packs".to_owned()));
         }
         self.has_fetched = true;
+        self.pace.asks_for_pack();
         if self.version == 2 { self.fetch_v2(request) } else { self.fetch_v0(request) }
     }
 
@@ -106,7 +109,7 @@ impl Session {
                     writer.flush()?;
                     reader
                 }
-                Wire::Http(http) => over_http.insert(PktReader::new(http.post(&body)?)),
+                Wire::Http(http) => over_http.insert(PktReader::new(http.post(&body, &self.pace)?)),
             };
             if let Some(shallow) = read_sections(source, hash, &said, &mut common)? {
                 break shallow;
@@ -129,6 +132,7 @@ impl Session {
             used: 0,
             banded: true,
             ended: false,
+            pace: self.pace.clone(),
             progress: request.progress,
         })
     }
@@ -178,7 +182,7 @@ impl Session {
                 writer.flush()?;
                 Box::new(reader)
             }
-            Wire::Http(http) => Box::new(PktReader::new(http.post(&body)?)),
+            Wire::Http(http) => Box::new(PktReader::new(http.post(&body, &self.pace)?)),
         };
         // At most one answer for each have, and for the flush of each round.
         for lines in 0.. {
@@ -206,6 +210,7 @@ impl Session {
             used: 0,
             banded,
             ended: false,
+            pace: self.pace.clone(),
             progress: request.progress,
         })
     }
@@ -275,14 +280,18 @@ impl FetchedPack<'_> {
                     if data.is_empty() {
                         continue;
                     }
+                    self.pace.pack_begins();
                     self.pending.clear();
                     self.pending.extend_from_slice(data);
                     self.used = 0;
                     return Ok(true);
                 }
                 Some((2, text)) => {
-                    if let Some(progress) = &mut self.progress {
-                        progress(&printable(text));
+                    // A message that takes the place of the one before ends in a carriage return.
+                    let mut messages = text.rsplit(|c| matches!(c, b'\r' | b'\n'));
+                    let latest = messages.find(|message| !message.trim_ascii().is_empty());
+                    if let (Some(progress), Some(latest)) = (&mut self.progress, latest) {
+                        progress(&printable(latest));
                     }
                 }
                 Some((3, text)) => return Err(Error::Remote(printable(text)).into()),
@@ -297,7 +306,9 @@ impl FetchedPack<'_> {
 impl Read for FetchedPack<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         if !self.banded {
-            return self.source.read_raw(buf);
+            let n = self.source.read_raw(buf)?;
+            self.pace.pack_begins();
+            return Ok(n);
         }
         while self.used == self.pending.len() {
             if self.ended || !self.fill()? {

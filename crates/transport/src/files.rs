@@ -8,6 +8,7 @@ use crate::dumb;
 use crate::error::{Error, Result};
 use crate::http::Http;
 use crate::options::TransportOptions;
+use crate::pace::Pace;
 use crate::url::{Scheme, Url};
 
 /// The files of one repository.
@@ -96,6 +97,10 @@ impl HttpFiles {
             }
         };
         let content_type = crate::http::content_type(&response);
-        Ok(Some(HttpFile { reader: self.http.body(response), from, content_type }))
+        Ok(Some(HttpFile {
+            reader: self.http.body(response, &Pace::new(&self.http.options)),
+            from,
+            content_type,
+        }))
     }
 }

@@ -3,20 +3,20 @@
 use std::collections::HashMap;
 use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use base64::Engine;
 use ureq::http::{Response, StatusCode, header};
 use ureq::tls::TlsConfig;
-use ureq::{Agent, Body, ResponseExt};
+use ureq::{Agent, Body, ResponseExt, Timeout};
 use weir_ground::thread::spawn;
 
 use crate::credentials::Credentials;
 use crate::error::{Error, Result};
 use crate::options::TransportOptions;
+use crate::pace::Pace;
 use crate::proxy::{ProxyConnector, place_of};
 use crate::resolver::GuardedResolver;
-use crate::tcp::Pace;
 use crate::tls::why_not_believed;
 use crate::url::Url;
 
@@ -52,7 +52,7 @@ pub(crate) struct Http {
     url: Url,
     /// The base URL of requests; it changes if the first one is redirected.
     pub(crate) base: String,
-    options: TransportOptions,
+    pub(crate) options: TransportOptions,
     credentials: Option<Credentials>,
     /// The host and port of the proxy, if there is one.
     proxy: Option<String>,
@@ -87,6 +87,8 @@ impl Http {
             .timeout_connect(Some(options.connect_timeout))
             .timeout_recv_response(Some(options.idle_timeout))
             .timeout_recv_body(Some(RESPONSE_TIME_MAX))
+            // Only ends the thread of a body that was given up before.
+            .timeout_per_read(Some(options.first_byte_timeout + options.idle_timeout))
             .build();
         Ok(Http {
             agent: Agent::with_parts(config, ProxyConnector::default(), GuardedResolver::new(&home.host)),
@@ -126,7 +128,7 @@ impl Http {
         }
         let expected = format!("application/x-{SERVICE}-advertisement");
         let is_smart = content_type(&response) == expected;
-        let body = self.body(response);
+        let body = self.body(response, &Pace::new(&self.options));
         Ok(if is_smart { Greeting::Smart(body) } else { Greeting::Other(body) })
     }
 
@@ -137,7 +139,7 @@ impl Http {
             return Ok(None);
         }
         check_status(&mut response)?;
-        Ok(Some(self.body(response)))
+        Ok(Some(self.body(response, &Pace::new(&self.options))))
     }
 
     /// Creates a client of `url`, which a file of this repository names, as git's alternates do. It must be
@@ -188,9 +190,9 @@ impl Http {
                 if let Some(c) = http.credentials.as_ref().filter(|_| !is_said) {
                     request = request.header(header::AUTHORIZATION, basic(c));
                 }
-                let request =
-                    request.header(header::CONTENT_TYPE, media_type).config().max_redirects(0).build();
-                request.send(text.as_bytes()).map_err(|e| http.explain(e))
+                let request = request.header(header::CONTENT_TYPE, media_type).config().max_redirects(0);
+                let request = request.timeout_recv_response(Some(http.options.first_byte_timeout)).build();
+                request.send(text.as_bytes()).map_err(|e| http.explain(e, &Pace::of_answer(&http.options)))
             };
             let response = if is_said { post(self)? } else { self.ask(post)? };
             if !matches!(response.status().as_u16(), 301 | 302 | 307 | 308) {
@@ -249,11 +251,12 @@ impl Http {
             if let Some(c) = http.credentials.as_ref().filter(|_| is_ours) {
                 request = request.header(header::AUTHORIZATION, basic(c));
             }
-            request.call().map_err(|e| http.explain(e))
+            let request = request.config().timeout_recv_response(Some(http.options.first_byte_timeout));
+            request.build().call().map_err(|e| http.explain(e, &Pace::of_answer(&http.options)))
         };
         let mut response = if is_ours { self.ask(get)? } else { get(self)? };
         check_status(&mut response)?;
-        Ok(self.body(response))
+        Ok(self.body(response, &Pace::of_answer(&self.options)))
     }
 
     /// Sends a request; if the answer is 401, sends it again with credentials.
@@ -274,7 +277,7 @@ impl Http {
         if let Some(c) = &self.credentials {
             request = request.header(header::AUTHORIZATION, basic(c));
         }
-        request.call().map_err(|e| self.explain(e))
+        request.call().map_err(|e| self.explain(e, &Pace::new(&self.options)))
     }
 
     fn ask_with_credentials(
@@ -326,8 +329,8 @@ impl Http {
         })
     }
 
-    /// Sends a request and returns its answer.
-    pub(crate) fn post(&mut self, body: &[u8]) -> Result<Box<dyn Read + Send>> {
+    /// Sends a request and returns its answer. `pace` says how long the server may be silent.
+    pub(crate) fn post(&mut self, body: &[u8], pace: &Pace) -> Result<Box<dyn Read + Send>> {
         let url = format!("{}/{SERVICE}", self.base);
         let mut request = self
             .agent
@@ -340,26 +343,30 @@ impl Http {
         if let Some(c) = &self.credentials {
             request = request.header(header::AUTHORIZATION, basic(c));
         }
+        let request = request.config().timeout_recv_response(Some(pace.silence_max())).build();
+        let began = Instant::now();
         let sent = if body.len() > GZIP_BYTES_MIN {
             let packed = sirocco::compress(sirocco::Format::Gzip, sirocco::deflate::Level::DEFAULT, body);
             request.header(header::CONTENT_ENCODING, "gzip").send(&packed[..])
         } else {
             request.send(body)
         };
-        let mut response = sent.map_err(|e| self.explain(e))?;
+        let mut response = sent.map_err(|e| self.explain(e, pace))?;
         check_status(&mut response)?;
+        pace.waited(began.elapsed());
         let expected = format!("application/x-{SERVICE}-result");
         if content_type(&response) != expected {
             return Err(Error::Protocol(format!("the answer is of type '{}'", content_type(&response))));
         }
-        Ok(self.body(response))
+        Ok(self.body(response, pace))
     }
 
-    pub(crate) fn body(&self, response: Response<Body>) -> Box<dyn Read + Send> {
-        Box::new(PacedBody::new(response.into_body(), Pace::new(&self.options)))
+    pub(crate) fn body(&self, response: Response<Body>, pace: &Pace) -> Box<dyn Read + Send> {
+        Box::new(PacedBody::new(response.into_body(), pace.clone()))
     }
 
-    fn explain(&self, e: ureq::Error) -> Error {
+    /// Returns the error of a request to a server that may be as silent as `pace` says.
+    fn explain(&self, e: ureq::Error, pace: &Pace) -> Error {
         let host = match &self.proxy {
             None => self.url.host_port(),
             Some(proxy) => format!("{} by the proxy {proxy}", self.url.host_port()),
@@ -369,7 +376,11 @@ impl Http {
                 Some(why) => Error::Certificate { host, why },
                 None => Error::Connect { host, source },
             },
-            ureq::Error::Timeout(_) => Error::IdleTimeout(self.options.idle_timeout.as_secs()),
+            ureq::Error::Timeout(Timeout::RecvResponse) => pace.silent(),
+            ureq::Error::Timeout(Timeout::Resolve | Timeout::Connect) => {
+                Error::Connect { host, source: io::ErrorKind::TimedOut.into() }
+            }
+            ureq::Error::Timeout(_) => pace.takes_nothing(),
             ureq::Error::HostNotFound => Error::Connect {
                 host,
                 source: io::Error::new(io::ErrorKind::NotFound, "the name has no address"),
@@ -469,14 +480,15 @@ impl PacedBody {
 impl Read for PacedBody {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         while self.used == self.chunk.len() && !self.ended {
-            match self.chunks.recv_timeout(self.pace.idle()) {
+            let began = Instant::now();
+            match self.chunks.recv_timeout(self.pace.silence_max()) {
                 Ok(Ok(chunk)) => {
                     self.ended = chunk.is_empty();
-                    self.pace.came(chunk.len())?;
+                    self.pace.came(chunk.len(), began.elapsed())?;
                     (self.chunk, self.used) = (chunk, 0);
                 }
                 Ok(Err(e)) => return Err(e),
-                Err(RecvTimeoutError::Timeout) => return Err(self.pace.idle_error()),
+                Err(RecvTimeoutError::Timeout) => return Err(self.pace.silent().into()),
                 Err(RecvTimeoutError::Disconnected) => self.ended = true,
             }
         }

@@ -14,6 +14,7 @@ use crate::http::Http;
 use crate::lfs_answer::{LfsAnswer, LfsDownload, LfsSource};
 use crate::lfs_ssh::LfsSsh;
 use crate::options::TransportOptions;
+use crate::pace::Pace;
 use crate::ssh::ssh_output;
 use crate::text::printable;
 use crate::url::{Scheme, Url};
@@ -139,7 +140,9 @@ impl Lfs {
                 let mut response = http.post_json("objects/batch", MEDIA_TYPE, headers, &question)?;
                 crate::http::check_status(&mut response)?;
                 let mut text = Vec::new();
-                http.body(response).take(ANSWER_BYTES_MAX).read_to_end(&mut text)?;
+                http.body(response, &Pace::of_answer(&http.options))
+                    .take(ANSWER_BYTES_MAX)
+                    .read_to_end(&mut text)?;
                 let batch: LfsBatch = serde_json::from_slice(&text)
                     .map_err(|e| Error::Protocol(format!("the LFS server's answer is no batch: {e}")))?;
                 if let Some(other) = batch.transfer.filter(|transfer| transfer != "basic") {

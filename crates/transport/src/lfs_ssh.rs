@@ -10,6 +10,7 @@ use weir_git::pktline::{self, Pkt, PktReader};
 use crate::error::{Error, Result};
 use crate::lfs_answer::LfsAnswer;
 use crate::options::TransportOptions;
+use crate::pace::Pace;
 use crate::ssh::Ssh;
 use crate::text::printable;
 use crate::url::Url;
@@ -32,7 +33,7 @@ impl LfsSsh {
     /// # Errors
     /// If ssh fails, or the upstream does not speak this protocol.
     pub(crate) fn connect(url: &Url, options: &TransportOptions) -> Result<LfsSsh> {
-        let ssh = Ssh::run(url, options, "git-lfs-transfer", Some("download"))?;
+        let ssh = Ssh::run(url, options, "git-lfs-transfer", Some("download"), Pace::new(options))?;
         let mut lfs = LfsSsh { connection: PktReader::new(BufReader::new(ssh)), is_lost: false };
         let (capabilities, _) = lfs.answer()?;
         if !capabilities.iter().any(|capability| capability == "version=1") {

@@ -15,6 +15,7 @@ mod lfs;
 mod lfs_answer;
 mod lfs_ssh;
 mod options;
+mod pace;
 mod pinned;
 mod proxy;
 mod resolver;
@@ -29,7 +30,7 @@ mod url;
 
 pub use advertised::{Advertised, AdvertisedRef, Symbolic};
 pub use credentials::{CredentialSource, Credentials, GitCredentialHelper, Netrc};
-pub use error::{Error, Result};
+pub use error::{Error, Result, TimeLimit};
 pub use fetch::{FetchRequest, FetchedPack, Negotiator};
 pub use files::{HttpFile, HttpFiles};
 pub use lfs::{LFS_BATCH_MAX, Lfs};

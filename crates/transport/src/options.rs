@@ -30,9 +30,15 @@ pub trait LocalServer: Send + Sync {
 pub struct TransportOptions {
     /// The time limit for connecting.
     pub connect_timeout: Duration,
-    /// The time without a byte after which an upstream is taken to hang.
+    /// The time without a byte after which an upstream is taken to hang: in its greeting, and in a pack or
+    /// another answer that has begun.
     pub idle_timeout: Duration,
-    /// The bytes per second below which an upstream is too slow; 0 for no limit.
+    /// The time without a byte before an answer begins. While an upstream makes a pack, each keepalive or
+    /// message of progress ends such a time.
+    pub first_byte_timeout: Duration,
+    /// The time in which a pack must begin, whatever comes before it.
+    pub pack_start_timeout: Duration,
+    /// The bytes per second below which an upstream that has begun to send is too slow; 0 for no limit.
     pub bytes_per_second_min: u64,
     /// The command that starts ssh.
     pub ssh_command: SshCommand,
@@ -63,6 +69,8 @@ impl Default for TransportOptions {
         TransportOptions {
             connect_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(120),
+            first_byte_timeout: Duration::from_secs(600),
+            pack_start_timeout: Duration::from_secs(3600),
             bytes_per_second_min: 0,
             ssh_command: SshCommand::default(),
             agent: concat!("weir/", env!("CARGO_PKG_VERSION")).to_owned(),

@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::files::HttpFiles;
 use crate::http::{Greeting, Http};
 use crate::options::TransportOptions;
+use crate::pace::Pace;
 use crate::server_memory::Acquaintance;
 use crate::ssh::Ssh;
 use crate::tcp::Tcp;
@@ -32,6 +33,7 @@ pub(crate) enum Wire {
 /// An open session.
 pub struct Session {
     pub(crate) wire: Wire,
+    pub(crate) pace: Pace,
     pub(crate) version: u8,
     pub(crate) capabilities: Vec<String>,
     pub(crate) hash: HashKind,
@@ -117,9 +119,10 @@ impl Session {
     /// Connects and requests the service. Over git://, also sends `more`, and expects an answer of at least
     /// `least` bytes.
     fn connect(url: &Url, options: &TransportOptions, more: &[u8], least: usize) -> Result<Session> {
+        let pace = Pace::new(options);
         let wire = match url.scheme {
             Scheme::Git => {
-                let tcp = Tcp::connect(url, 9418, options)?;
+                let tcp = Tcp::connect(url, 9418, options, pace.clone())?;
                 // One socket, two handles: reads and writes never overlap.
                 let shared = Arc::new(Mutex::new(tcp));
                 let mut request =
@@ -141,7 +144,8 @@ impl Session {
                 )
             }
             Scheme::Ssh => {
-                let shared = Arc::new(Mutex::new(Ssh::run(url, options, "git-upload-pack", None)?));
+                let ssh = Ssh::run(url, options, "git-upload-pack", None, pace.clone())?;
+                let shared = Arc::new(Mutex::new(ssh));
                 Wire::Stream(
                     PktReader::new(BufReader::with_capacity(
                         BUFFER_BYTES,
@@ -162,6 +166,7 @@ impl Session {
         };
         Ok(Session {
             wire,
+            pace,
             version: 0,
             capabilities: Vec::new(),
             hash: HashKind::Sha1,
@@ -302,7 +307,7 @@ impl Session {
                 self.read_refs()
             }
             Wire::Http(http) => {
-                let mut pkts = PktReader::new(http.post(&request)?);
+                let mut pkts = PktReader::new(http.post(&request, &Pace::of_answer(&http.options))?);
                 list_refs(&mut pkts, self.hash, self.refs_bytes_max)
             }
         }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::options::TransportOptions;
-use crate::tcp::Pace;
+use crate::pace::Pace;
 use crate::text::printable;
 use crate::url::Url;
 
@@ -29,12 +29,13 @@ pub(crate) struct Ssh {
 }
 
 impl Ssh {
-    /// Runs `program PATH WORD` at the host of `url`.
+    /// Runs `program PATH WORD` at the host of `url`. `pace` says how long it may be silent.
     pub(crate) fn run(
         url: &Url,
         options: &TransportOptions,
         program: &str,
         word: Option<&str>,
+        pace: Pace,
     ) -> Result<Ssh> {
         let (mut command, name) = options.ssh_command.to(url, options.connect_timeout)?;
         let words = [program.to_owned(), quote(path_at_host(url))].into_iter().chain(word.map(str::to_owned));
@@ -49,7 +50,7 @@ impl Ssh {
             .map_err(|e| Error::Local(format!("cannot run '{name}': {e}; is ssh installed?")))?;
         let (stdin, stdout, stderr) =
             (child.stdin.take(), child.stdout.take().expect("piped"), child.stderr.take());
-        Ok(Ssh { child, stdin, stdout, stderr, said: Vec::new(), pace: Pace::new(options) })
+        Ok(Ssh { child, stdin, stdout, stderr, said: Vec::new(), pace })
     }
 
     /// Waits for `fd`, and meanwhile reads ssh's standard error, so that ssh does not block on it. Returns
@@ -125,7 +126,7 @@ pub(crate) fn ssh_output(
     word: &str,
     bytes_max: u64,
 ) -> Result<Vec<u8>> {
-    let mut ssh = Ssh::run(url, options, program, Some(word))?;
+    let mut ssh = Ssh::run(url, options, program, Some(word), Pace::new(options))?;
     ssh.stdin = None;
     let mut said = Vec::new();
     (&mut ssh).take(bytes_max).read_to_end(&mut said).map_err(Error::from)?;
@@ -139,29 +140,31 @@ fn quote(path: &str) -> String {
 
 impl Read for Ssh {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        if !self.wait(Some((self.stdout.as_raw_fd(), libc::POLLIN)), self.pace.idle())? {
-            return Err(self.pace.idle_error());
+        let began = Instant::now();
+        if !self.wait(Some((self.stdout.as_raw_fd(), libc::POLLIN)), self.pace.silence_max())? {
+            return Err(self.pace.silent().into());
         }
         let n = self.stdout.read(buf)?;
         if n == 0 && !buf.is_empty() && self.stdin.is_some() {
             return Err(self.complaint().into());
         }
-        self.pace.came(n)?;
+        self.pace.came(n, began.elapsed())?;
         Ok(n)
     }
 }
 
 impl Write for Ssh {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        self.pace.restart();
         let Some(fd) = self.stdin.as_ref().map(AsRawFd::as_raw_fd) else {
             return Err(io::ErrorKind::BrokenPipe.into());
         };
-        if !self.wait(Some((fd, libc::POLLOUT)), self.pace.idle())? {
-            return Err(self.pace.idle_error());
+        if !self.wait(Some((fd, libc::POLLOUT)), self.pace.write_max())? {
+            return Err(self.pace.takes_nothing().into());
         }
         // A larger write could block while ssh in turn waits for us to read.
-        self.stdin.as_mut().expect("it was there").write(&buf[..buf.len().min(PIPE_BYTES_MIN)])
+        let written = self.stdin.as_mut().expect("it was there").write(&buf[..buf.len().min(PIPE_BYTES_MIN)]);
+        self.pace.asked();
+        written
     }
     fn flush(&mut self) -> io::Result<()> {
         Ok(())

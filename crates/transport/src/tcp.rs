@@ -1,55 +1,16 @@
-//! Watches the speed of streams, and ends a TCP stream when the upstream hangs.
+//! A TCP stream that ends when the upstream hangs or is too slow.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::AsRawFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use weir_ground::MinRate;
+use socket2::TcpKeepalive;
 
 use crate::error::{Error, Result};
 use crate::options::TransportOptions;
+use crate::pace::Pace;
 use crate::url::Url;
-
-/// Watches that an upstream keeps sending.
-#[derive(Clone, Debug)]
-pub(crate) struct Pace {
-    idle: Duration,
-    bytes_per_second_min: u64,
-    rate: MinRate,
-}
-
-impl Pace {
-    pub(crate) fn new(options: &TransportOptions) -> Pace {
-        Pace {
-            idle: options.idle_timeout,
-            bytes_per_second_min: options.bytes_per_second_min,
-            rate: MinRate::new(options.bytes_per_second_min),
-        }
-    }
-
-    pub(crate) fn idle(&self) -> Duration {
-        self.idle
-    }
-
-    pub(crate) fn idle_error(&self) -> io::Error {
-        Error::IdleTimeout(self.idle.as_secs()).into()
-    }
-
-    /// Restarts the measurement, as the time before was not spent waiting for the upstream.
-    pub(crate) fn restart(&mut self) {
-        self.rate = MinRate::new(self.bytes_per_second_min);
-    }
-
-    /// Records received bytes.
-    pub(crate) fn came(&mut self, bytes: usize) -> io::Result<()> {
-        self.rate.moved(bytes as u64);
-        if self.rate.is_too_slow() {
-            return Err(Error::TooSlow(self.bytes_per_second_min).into());
-        }
-        Ok(())
-    }
-}
 
 /// A read of at least this many bytes is taken to be in the middle of a pack.
 const BULK_BYTES_MIN: usize = 4096;
@@ -57,10 +18,17 @@ const BULK_BYTES_MIN: usize = 4096;
 /// The milliseconds that a read waits for more than one byte.
 const LEAST_MILLIS_MAX: libc::c_int = 1000;
 
+/// While an upstream is silent, the kernel asks its host so often whether it is still there, and so many
+/// times before it takes it for gone. That also keeps routers from forgetting the connection.
+const KEEPALIVE_EVERY: Duration = Duration::from_secs(30);
+const KEEPALIVES_MAX: u32 = 4;
+
 /// A TCP connection.
 pub(crate) struct Tcp {
     stream: TcpStream,
     pace: Pace,
+    /// The time for which a read waits, as the socket knows it.
+    read_timeout: Duration,
     /// Whether the last read returned at least [`BULK_BYTES_MIN`] bytes.
     in_bulk: bool,
     /// Whether the next read waits for more than one byte.
@@ -68,7 +36,13 @@ pub(crate) struct Tcp {
 }
 
 impl Tcp {
-    pub(crate) fn connect(url: &Url, default_port: u16, options: &TransportOptions) -> Result<Tcp> {
+    /// Connects to the host of `url`. `pace` says how long the upstream may be silent.
+    pub(crate) fn connect(
+        url: &Url,
+        default_port: u16,
+        options: &TransportOptions,
+        pace: Pace,
+    ) -> Result<Tcp> {
         let port = url.port.unwrap_or(default_port);
         let host = url.host_port();
         let fail = |source| Error::Connect { host: host.clone(), source };
@@ -79,9 +53,15 @@ impl Tcp {
                     stream.set_nodelay(true).map_err(fail)?;
                     stream.set_read_timeout(Some(options.idle_timeout)).map_err(fail)?;
                     stream.set_write_timeout(Some(options.idle_timeout)).map_err(fail)?;
+                    let keepalive = TcpKeepalive::new()
+                        .with_time(KEEPALIVE_EVERY)
+                        .with_interval(KEEPALIVE_EVERY)
+                        .with_retries(KEEPALIVES_MAX);
+                    socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive).map_err(fail)?;
                     return Ok(Tcp {
                         stream,
-                        pace: Pace::new(options),
+                        pace,
+                        read_timeout: options.idle_timeout,
                         in_bulk: false,
                         waits_for_more: false,
                     });
@@ -90,6 +70,20 @@ impl Tcp {
             }
         }
         Err(fail(last))
+    }
+
+    /// Reads from the stream, which may be silent for as long as the pace allows.
+    fn read_patiently(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let timeout = self.pace.silence_max();
+        if timeout != self.read_timeout {
+            self.stream.set_read_timeout(Some(timeout))?;
+            self.read_timeout = timeout;
+        }
+        match self.stream.read(buf) {
+            // The end of the time. `TimedOut` is the kernel's word for a host that is gone.
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(self.pace.silent().into()),
+            other => other,
+        }
     }
 
     /// Makes the next read wait for `bytes` bytes, which are known to come, or for the end. git daemon sends
@@ -128,48 +122,42 @@ impl Tcp {
 
 impl Read for Tcp {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let socket = socket2::SockRef::from(&self.stream);
+        let began = Instant::now();
         if std::mem::take(&mut self.waits_for_more) {
-            let _ = socket.set_tcp_quickack(true);
+            let _ = socket2::SockRef::from(&self.stream).set_tcp_quickack(true);
             self.wait_for_least();
         }
         // In the middle of a pack more data has mostly arrived, and an immediate acknowledgment would only
         // cost time.
         let ready = match self.in_bulk {
-            true => socket.recv_with_flags(as_uninit(buf), libc::MSG_DONTWAIT).ok(),
+            true => {
+                socket2::SockRef::from(&self.stream).recv_with_flags(as_uninit(buf), libc::MSG_DONTWAIT).ok()
+            }
             false => None,
         };
-        let read = match ready {
-            Some(n) => Ok(n),
+        let n = match ready {
+            Some(n) => n,
             None => {
                 // git daemon leaves Nagle on: without this its last small packet waits 40 ms for our delayed
                 // acknowledgment.
-                let _ = socket.set_tcp_quickack(true);
-                self.stream.read(buf)
+                let _ = socket2::SockRef::from(&self.stream).set_tcp_quickack(true);
+                self.read_patiently(buf)?
             }
         };
-        match read {
-            Ok(n) => {
-                self.in_bulk = n >= BULK_BYTES_MIN;
-                self.pace.came(n)?;
-                Ok(n)
-            }
-            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-                Err(self.pace.idle_error())
-            }
-            Err(e) => Err(e),
-        }
+        self.in_bulk = n >= BULK_BYTES_MIN;
+        self.pace.came(n, began.elapsed())?;
+        Ok(n)
     }
 }
 
 impl Write for Tcp {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        self.pace.restart();
         match self.stream.write(buf) {
-            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-                Err(self.pace.idle_error())
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(self.pace.takes_nothing().into()),
+            other => {
+                self.pace.asked();
+                other
             }
-            other => other,
         }
     }
     fn flush(&mut self) -> io::Result<()> {

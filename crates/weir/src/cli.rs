@@ -181,8 +181,8 @@ pub(crate) enum Command {
     },
     /// List repositories whose last visit failed, and what to do
     Errors {
-        /// Show only failures of this class: network, server, gone, forbidden, protocol, bad-pack,
-        /// incomplete, limit, damaged, ...; or 'listing' (forge listings) or 'metadata'
+        /// Show only failures of this class: network, slow, server, gone, forbidden, protocol,
+        /// bad-pack, incomplete, limit, damaged, ...; or 'listing' (forge listings) or 'metadata'
         class: Option<String>,
         /// Show at most N failures
         #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]

@@ -138,6 +138,8 @@ impl Default for HooksConfig {
 pub(crate) struct TransportConfig {
     pub(crate) connect_timeout: Span,
     pub(crate) idle_timeout: Span,
+    pub(crate) first_byte_timeout: Span,
+    pub(crate) pack_start_timeout: Span,
     pub(crate) bytes_per_second_min: Size,
     pub(crate) protocol_version_max: u8,
     pub(crate) ca_file: Option<PathBuf>,
@@ -151,6 +153,8 @@ impl Default for TransportConfig {
         TransportConfig {
             connect_timeout: Span::seconds(30),
             idle_timeout: Span::seconds(120),
+            first_byte_timeout: Span::seconds(600),
+            pack_start_timeout: Span::seconds(3600),
             bytes_per_second_min: Size(1024),
             protocol_version_max: 2,
             ca_file: None,
@@ -463,6 +467,8 @@ impl Config {
             ("mirror.retry", self.mirror.retry.0.as_secs()),
             ("transport.connect_timeout", self.transport.connect_timeout.0.as_secs()),
             ("transport.idle_timeout", self.transport.idle_timeout.0.as_secs()),
+            ("transport.first_byte_timeout", self.transport.first_byte_timeout.0.as_secs()),
+            ("transport.pack_start_timeout", self.transport.pack_start_timeout.0.as_secs()),
             ("hooks.workers", self.hooks.workers.into()),
             ("hooks.timeout", self.hooks.timeout.0.as_secs()),
             ("archive.packs_max", self.archive.packs_max.into()),

@@ -304,6 +304,8 @@ pub(crate) fn transport_options(c: &Config) -> TransportOptions {
     TransportOptions {
         connect_timeout: c.transport.connect_timeout.0,
         idle_timeout: c.transport.idle_timeout.0,
+        first_byte_timeout: c.transport.first_byte_timeout.0,
+        pack_start_timeout: c.transport.pack_start_timeout.0,
         bytes_per_second_min: c.transport.bytes_per_second_min.0,
         ssh_command: ssh_command(c.transport.ssh_command.as_deref()),
         netrc: c.transport.netrc.clone().or(home_netrc).map(Netrc),

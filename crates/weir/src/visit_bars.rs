@@ -126,7 +126,10 @@ fn line(progress: &Progress, rate: f64) -> String {
     };
     match progress.phase() {
         Phase::Asking => "asking".to_owned(),
-        Phase::Receiving if progress.bytes() == 0 => "waiting for a pack".to_owned(),
+        Phase::Receiving if progress.bytes() == 0 => match progress.said() {
+            said if said.is_empty() => "waiting for a pack".to_owned(),
+            said => format!("waiting for a pack: {said}"),
+        },
         Phase::Receiving => received("receiving objects"),
         Phase::Resolving => counted("resolving deltas"),
         Phase::Connecting => "checking connectivity".to_owned(),
@@ -150,6 +153,8 @@ mod tests {
         assert_eq!(line(&progress, 0.0), "asking");
         progress.begin(Phase::Receiving, 0);
         assert_eq!(line(&progress, 0.0), "waiting for a pack");
+        progress.say("Counting objects:  45% (9/20)");
+        assert_eq!(line(&progress, 0.0), "waiting for a pack: Counting objects:  45% (9/20)");
         progress.begin(Phase::Receiving, 2740);
         seen.look(start);
         progress.set_done(1233);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use weir_catalog::Repository;
 use weir_mirror::throttle::Pause;
 use weir_mirror::{Failure, LfsReport, Visited};
+use weir_transport::TimeLimit;
 
 use crate::output;
 use crate::pool::now;
@@ -31,6 +32,18 @@ pub(crate) fn updated_line(repository: &Repository, visited: &Visited, took: Dur
         output::bytes(report.bytes_appended),
         took.as_secs_f64()
     )
+}
+
+/// Returns a line about a failed visit, with the setting that is the remedy, if one is.
+pub(crate) fn failed_line(repository: &Repository, failure: &Failure) -> String {
+    let remedy = match failure.time_limit {
+        None => "",
+        Some(TimeLimit::Idle) => "; to wait longer, raise transport.idle_timeout in weir.toml",
+        Some(TimeLimit::FirstByte) => "; to wait longer, raise transport.first_byte_timeout in weir.toml",
+        Some(TimeLimit::PackStart) => "; to wait longer, raise transport.pack_start_timeout in weir.toml",
+        Some(TimeLimit::Rate) => "; to allow that, lower transport.bytes_per_second_min in weir.toml",
+    };
+    format!("failed     {}: {failure}{remedy}", repository.name)
 }
 
 /// Returns a line about the LFS objects of a visit, if there is something to report.
@@ -73,6 +86,6 @@ pub(crate) fn log_line(
                 tracing::error!("{}", output::lost_line(repository, lost));
             }
         }
-        Err(failure) => tracing::warn!("failed     {}: {failure}", repository.name),
+        Err(failure) => tracing::warn!("{}", failed_line(repository, failure)),
     }
 }

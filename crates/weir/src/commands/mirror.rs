@@ -17,7 +17,7 @@ use crate::output;
 use crate::pool::{Pool, now};
 use crate::signals::stop_on_signal;
 use crate::visit_bars::VisitBars;
-use crate::visit_lines::{GOES_ON, damaged_line, lfs_line, pause_line, updated_line};
+use crate::visit_lines::{GOES_ON, damaged_line, failed_line, lfs_line, pause_line, updated_line};
 
 pub(crate) fn mirror(mut pool: Pool, global: &Global, args: &MirrorArgs) -> Result<ExitCode> {
     let mut mirror = pool.mirror(args.jobs);
@@ -217,7 +217,7 @@ impl Reporter {
         }
         match result {
             Err(failure) => {
-                let text = format!("failed     {}: {failure}", repository.name);
+                let text = failed_line(repository, failure);
                 match &self.bars {
                     Some(bars) => bars.print(&text),
                     None => warn_line!("{text}"),

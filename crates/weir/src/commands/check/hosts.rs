@@ -46,6 +46,7 @@ pub(super) fn hosts(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
     let options = TransportOptions {
         connect_timeout: options.connect_timeout.min(TIMEOUT),
         idle_timeout: options.idle_timeout.min(TIMEOUT),
+        first_byte_timeout: options.first_byte_timeout.min(TIMEOUT),
         ..options
     };
     let jobs = usize::from(pool.config.mirror.jobs).min(hosts.len());
@@ -108,7 +109,7 @@ fn verdict(host: &str, example: &Example, answer: weir_transport::Result<()>) ->
             format!("{host} ({of}) answers, but not for '{name}': {e} ({}): {remedy}", class.name()),
         ),
         // The remedy of a visit, which is to wait, does not help here.
-        FailureClass::Network | FailureClass::Server => {
+        FailureClass::Network | FailureClass::Slow | FailureClass::Server => {
             (Level::Error, format!("{host} ({of}), asked for '{name}': {e} ({})", class.name()))
         }
         _ => (Level::Error, format!("{host} ({of}), asked for '{name}': {e} ({}): {remedy}", class.name())),

@@ -184,7 +184,7 @@ fn what_names_nothing_is_said() {
     env.weir(&["add", "git://h/o/a.git", "git://h/o/b.git", "git://h/c.git"]);
     assert!(
         env.weir_fails(&["errors", "Gone"])
-            .contains("no failure class named 'Gone'; there are network, server, certificate, gone,")
+            .contains("no failure class named 'Gone'; there are network, slow, server, certificate, gone,")
     );
     assert_eq!(env.weir(&["errors", "gone"]), "");
     assert!(!env.weir_command(&["hint", "nosuch"]).status().unwrap().success());

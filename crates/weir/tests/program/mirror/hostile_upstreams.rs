@@ -97,7 +97,7 @@ fn object(kind: u8, data: &[u8]) -> Vec<u8> {
 
 /// Hostile packs: what is wrong with each, how it is sent, and what weir reports.
 const PACKS: &[(&str, Answer, &str)] = &[
-    ("hangs", |_| std::thread::sleep(Duration::from_secs(30)), "sent nothing for 2 s"),
+    ("hangs", |_| std::thread::sleep(Duration::from_secs(30)), "did not answer for 2 s"),
     ("hangs up", |_| {}, "hung up"),
     ("garbage", |s| drop(s.write_all(b"zzzz garbage")), "bad line length"),
     ("error", |s| drop(s.write_all(pkt("ERR no such thing today").as_bytes())), "no such thing today"),
@@ -224,7 +224,7 @@ const PACKS: &[(&str, Answer, &str)] = &[
 #[test]
 fn hostile_packs_are_refused_with_nothing_changed() {
     let env = Env::new();
-    let config = "[transport]\nidle_timeout = \"2s\"\n[limits]\nobject_bytes_max = \"1 \
+    let config = "[transport]\nfirst_byte_timeout = \"2s\"\n[limits]\nobject_bytes_max = \"1 \
         MiB\"\ninflated_bytes_max = \"8 MiB\"\nobjects_max = 100000\npack_bytes_max = \"4 MiB\"\n";
     std::fs::write(env.pool().join("weir.toml"), config).unwrap();
     std::thread::scope(|scope| {

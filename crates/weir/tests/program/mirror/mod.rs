@@ -17,6 +17,7 @@ mod places;
 mod proxy;
 mod rot;
 mod settings;
+mod slow_upstreams;
 mod space;
 mod take_over;
 mod tar_readers;

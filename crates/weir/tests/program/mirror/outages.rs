@@ -108,7 +108,7 @@ impl Watched {
             &format!("{pace}\nthrottle_window = 6\nthrottle_leak = '1h'\nthrottle_pause = '4s'"),
         );
         env.configure("store", more);
-        env.configure("transport", "idle_timeout = '2s'");
+        env.configure("transport", "idle_timeout = '2s'\nfirst_byte_timeout = '2s'");
         let mut upstreams = Vec::new();
         for n in 0..REPOSITORIES {
             let name = format!("r{n}.git");

@@ -1,5 +1,6 @@
 //! An upstream that a real web server serves: nginx with git's http-backend.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
 
@@ -41,6 +42,22 @@ fn smart_http_behind_a_real_web_server() {
     assert!(said.contains("(gone)"), "{said}");
 }
 
+#[test]
+fn smart_http_that_is_slow_to_make_a_pack_is_waited_for() {
+    let env = Env::new();
+    let upstream = env.odd_repository("u.git");
+    let hook = env.path("hook");
+    std::fs::write(&hook, "#!/bin/sh\nsleep 1.5\nexec \"$@\"\n").unwrap();
+    std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let port = free_port();
+    let Some(_nginx) = nginx(&env, port) else { return };
+    wait_for_port(port);
+    std::fs::write(env.pool().join("weir.toml"), "[transport]\nidle_timeout = '1s'\n").unwrap();
+    env.weir(&["add", "--name", "slow", &format!("http://127.0.0.1:{port}/slow/u.git")]);
+    env.weir(&["mirror", "slow"]);
+    env.assert_same(&env.serve(), "slow", &upstream, "http");
+}
+
 /// Starts nginx with git's http-backend by fcgiwrap. Both end with the test, and their workers with them.
 fn nginx(env: &Env, port: u16) -> Option<[Terminated; 2]> {
     let (nginx, fcgiwrap) = (program("nginx")?, program("fcgiwrap")?);
@@ -55,9 +72,13 @@ fn nginx(env: &Env, port: u16) -> Option<[Terminated; 2]> {
          fastcgi_param CONTENT_LENGTH $content_length;
          fastcgi_param HTTP_GIT_PROTOCOL $http_git_protocol; fastcgi_param HTTP_CONTENT_ENCODING
          $http_content_encoding; fastcgi_param REMOTE_USER $remote_user;
-         fastcgi_param GIT_CONFIG_COUNT 1; fastcgi_param GIT_CONFIG_KEY_0 safe.directory; fastcgi_param
-         GIT_CONFIG_VALUE_0 *;"
+         fastcgi_param GIT_CONFIG_KEY_0 safe.directory; fastcgi_param GIT_CONFIG_VALUE_0 *;
+         fastcgi_param GIT_CONFIG_KEY_1 uploadpack.packObjectsHook; fastcgi_param GIT_CONFIG_VALUE_1
+         {dir}/hook;"
     );
+    // git reads that many settings from the environment.
+    let slow = format!("{fastcgi} fastcgi_param GIT_CONFIG_COUNT 2;");
+    let fastcgi = format!("{fastcgi} fastcgi_param GIT_CONFIG_COUNT 1;");
     let config = format!(
         "daemon off; pid {dir}/nginx.pid; error_log {dir}/nginx.err; events {{}}
          http {{ access_log off; client_body_temp_path {dir}/t1; proxy_temp_path {dir}/t2;
@@ -66,6 +87,7 @@ fn nginx(env: &Env, port: u16) -> Option<[Terminated; 2]> {
          client_max_body_size 0;
          server {{ listen 127.0.0.1:{port};
            location ~ ^/git(?<path>/.*)$ {{ {fastcgi} }}
+           location ~ ^/slow(?<path>/.*)$ {{ {slow} }}
            location ~ ^/private(?<path>/.*)$ {{ auth_basic x; auth_basic_user_file {dir}/users; {fastcgi} }}
            location ~ ^/moved(/.*)$ {{ return 302 /git$1$is_args$args; }}
          }} }}"
@@ -81,7 +103,6 @@ fn nginx(env: &Env, port: u16) -> Option<[Terminated; 2]> {
     let fcgi = spawn(&fcgiwrap, &["-s".to_owned(), socket, "-c".to_owned(), "4".to_owned()]);
     wait_until(|| "fcgiwrap makes no socket".to_owned(), || env.path("fcgi.sock").exists());
     // The workers of nginx run as another user when it is started by root: they need to reach the socket.
-    use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(env.path("fcgi.sock"), std::fs::Permissions::from_mode(0o777)).unwrap();
     std::fs::set_permissions(env.dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     Some([spawn(&nginx, &["-c".to_owned(), format!("{dir}/nginx.conf")]), fcgi])
