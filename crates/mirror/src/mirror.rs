@@ -15,7 +15,7 @@ use crate::queue::{Done, Mailbox, Message, Queue, Task};
 use crate::rules::{ForgeRefs, SettingsRule, own_options, settings_of};
 use crate::schedule::{Observed, Policy, spread};
 use crate::space::Space;
-use crate::throttle::{Pause, Throttle};
+use crate::throttle::{Cause, Pause, Throttle};
 use crate::visit::visit;
 use crate::visited::{Known, Visited};
 use weir_ground::{Clock, FailureClass, Stop, Timestamp};
@@ -47,6 +47,9 @@ pub struct MirrorOptions {
     pub jobs_per_host: usize,
     /// The intervals between visits.
     pub schedule: Policy,
+    /// Whether a run waits for the end of a pause of all visits. Otherwise it ends then, and leaves what it
+    /// has not begun.
+    pub waits_out_pauses: bool,
     /// Whether the new archive of a fork builds on the archive of the repository it was forked from.
     pub shares_forks: bool,
     /// Settings for repositories by name: of several rules that match, the first that has a setting counts.
@@ -64,8 +67,10 @@ pub enum Event<'a> {
     Ended(&'a Repository, &'a Result<Visited, Failure>, Duration),
     /// Visits pause, of one host or all.
     Paused(&'a Pause),
-    /// There is room for archives again: visits continue.
+    /// The cause of the pause of all visits is gone: visits continue.
     GoesOn,
+    /// The run ends here and leaves that many repositories as they were, because all visits would pause.
+    Left(Cause, usize),
     /// This many more repositories were leased.
     Leased(usize),
 }
@@ -94,6 +99,8 @@ pub struct Summary {
     pub failed: usize,
     /// Visits that were postponed, mostly until their host's pause is over.
     pub put_off: usize,
+    /// Repositories that were left as they were, because the run ended at a pause of all visits.
+    pub left: usize,
     /// Bytes appended to archives.
     pub bytes_appended: u64,
 }
@@ -130,7 +137,7 @@ impl Mirror {
         self.clock.now()
     }
 
-    fn now_ms(&self) -> u64 {
+    pub(crate) fn now_ms(&self) -> u64 {
         self.clock.now_ms().unsigned_abs()
     }
 
@@ -182,6 +189,9 @@ impl Mirror {
         let options = &VisitOptions { progress: Arc::default(), ..options.clone() };
         let mut ended: Option<String> = None;
         while let Some(task) = queue.next(ended.as_deref(), self.options.jobs_per_host.max(1), stop) {
+            if let Some(cause) = self.pause_to_leave_at() {
+                return queue.leave(task, cause);
+            }
             if !self.wait_out_pauses(queue, stop, mailbox) {
                 return;
             }
@@ -218,7 +228,10 @@ impl Mirror {
                 Ok(visited) => {
                     self.space
                         .add_used(visited.change.as_ref().map_or(0, |(_, report)| report.bytes_appended));
-                    self.throttle().went_well(&host, self.now_ms());
+                    let is_over = self.throttle().went_well(&host, self.now_ms());
+                    if is_over && self.options.waits_out_pauses {
+                        mailbox.put(Message::GoesOn);
+                    }
                     None
                 }
                 Err(Failure { wait_s: Some(wait_s), .. }) => {
@@ -252,14 +265,22 @@ impl Mirror {
         self.options.schedule.retry_s(class, failures)
     }
 
-    fn throttle(&self) -> MutexGuard<'_, Throttle> {
+    pub(crate) fn throttle(&self) -> MutexGuard<'_, Throttle> {
         self.throttle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the cause for which a run that does not wait out pauses must end now.
+    fn pause_to_leave_at(&self) -> Option<Cause> {
+        if self.options.waits_out_pauses {
+            return None;
+        }
+        self.throttle().all_paused(self.now_ms()).or_else(|| self.space.shortage())
     }
 
     /// Sleeps until no pause holds up all visits; returns false if the run ends meanwhile.
     fn wait_out_pauses(&self, queue: &Queue, stop: &Stop, mailbox: &Mailbox) -> bool {
         loop {
-            if self.throttle().all_paused_until(self.now_ms()).is_none() {
+            if self.throttle().all_paused(self.now_ms()).is_none() {
                 let Some(cause) = self.space.shortage() else { break };
                 let now_ms = self.now_ms();
                 let until_ms = now_ms + self.throttle().pause_ms();

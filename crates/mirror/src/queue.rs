@@ -9,7 +9,7 @@ use weir_catalog::{Base, Repository};
 use weir_repo::Progress;
 
 use crate::failure::Failure;
-use crate::throttle::Pause;
+use crate::throttle::{Cause, Pause};
 use crate::visited::Visited;
 use weir_ground::{Epoch, Stop, Timestamp};
 
@@ -39,6 +39,8 @@ struct QueueState {
     unfinished: HashSet<i64>,
     /// The forks that wait for such a clone, by the id of their base.
     waiting: HashMap<i64, Vec<Task>>,
+    /// Why the tasks are left as they are, if they are.
+    left: Option<Cause>,
 }
 
 /// If more tasks than this wait for busy hosts, no more are leased.
@@ -152,6 +154,22 @@ impl Queue {
         self.changed.notify_all();
     }
 
+    /// Puts `task` back and closes the queue: no more visits begin, because of `cause`.
+    pub(crate) fn leave(&self, task: Task, cause: Cause) {
+        let mut state = self.lock();
+        state.in_hand.remove(&task.repository.id);
+        state.tasks.push_front(task);
+        state.left = Some(cause);
+        drop(state);
+        self.close();
+    }
+
+    /// Returns why tasks were left, if they were, and how many.
+    pub(crate) fn left(&self) -> Option<(Cause, usize)> {
+        let state = self.lock();
+        state.left.map(|cause| (cause, state.tasks.len() + state.waiting.values().flatten().count()))
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Relaxed)
     }
@@ -245,7 +263,7 @@ pub(crate) enum Message {
     /// The repository was not visited and is postponed until this time.
     PutOff(Box<Repository>, Timestamp),
     Paused(Pause),
-    /// There is room for archives again.
+    /// The cause of the pause of all visits is gone.
     GoesOn,
 }
 

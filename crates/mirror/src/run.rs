@@ -1,18 +1,20 @@
 //! The work of the main thread while workers visit: it acts on their messages, records visits, and renews and
 //! takes leases.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir_catalog::{Catalog, Outcome, Repository, Result, Visit};
 use weir_ground::{Stop, Timestamp};
+use weir_transport::Url;
 
 use crate::batch::VisitBatch;
 use crate::mirror::{ASK_AHEAD_EVERY, ASK_EVERY, Event, Leased, Mirror, More, Summary};
 use crate::options::SharedOptions;
 use crate::queue::{Mailbox, Message, Queue};
 use crate::schedule::spread;
-use crate::throttle::Pause;
+use crate::throttle::{Cause, Pause};
 
 /// The reason why a run ends early or does not begin.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +26,9 @@ pub enum RunError {
     #[error("cannot start a thread for visits: {0}; raise the limit of processes")]
     Thread(std::io::Error),
 }
+
+/// The name of all hosts in the catalog of pauses.
+const ALL_HOSTS: &str = "";
 
 /// Visits may walk trees as deep as git allows. Only the used part of a stack takes memory.
 const STACK_BYTES: usize = 32 << 20;
@@ -89,6 +94,11 @@ pub(crate) struct Run<'r> {
     leased: Option<Leased>,
     asked_ahead: Instant,
     leased_ahead: Option<Leased>,
+    /// The hosts with a pause that 'status' shows, with its cause; the empty name stands for all hosts.
+    shown_pauses: HashMap<String, String>,
+    /// The end of the pause of all visits that this run has begun and recorded.
+    pauses_until: Timestamp,
+    looked_at_pauses: Instant,
 }
 
 impl<'r> Run<'r> {
@@ -112,7 +122,34 @@ impl<'r> Run<'r> {
             leased: None,
             asked_ahead: began,
             leased_ahead: None,
+            shown_pauses: HashMap::new(),
+            pauses_until: Timestamp(0),
+            looked_at_pauses: began,
         }
+    }
+
+    /// Reports what was left, and clears the pause of all visits that ends with this run.
+    ///
+    /// # Errors
+    /// If the catalog fails.
+    fn finish(&mut self, catalog: &mut Catalog, more: More<'_>) -> Result<()> {
+        if self.pauses_until > self.mirror.now() {
+            self.clear_pause(catalog, ALL_HOSTS);
+        }
+        let Some((cause, mut left)) = self.queue.left() else { return Ok(()) };
+        let held = [self.leased.take(), self.leased_ahead.take()];
+        left += held.iter().flatten().map(|leased| leased.repositories.len()).sum::<usize>();
+        // The others are leased only to be counted: the caller releases all leases.
+        loop {
+            let others = more(catalog, false)?.repositories.len();
+            if others == 0 {
+                break;
+            }
+            left += others;
+        }
+        self.summary.left = left;
+        (self.observe)(Event::Left(cause, left));
+        Ok(())
     }
 
     /// Runs until all workers have ended.
@@ -126,6 +163,8 @@ impl<'r> Run<'r> {
         more: More<'_>,
         mailbox: &Mailbox,
     ) -> Result<()> {
+        self.shown_pauses =
+            catalog.throttles(self.mirror.now())?.into_iter().map(|p| (p.host, p.cause)).collect();
         loop {
             let (messages, is_open) = mailbox.take();
             for message in messages {
@@ -135,8 +174,9 @@ impl<'r> Run<'r> {
                 self.batch.write(&self.mirror.store, catalog)?;
             }
             if !is_open {
-                return Ok(());
+                return self.finish(catalog, more);
             }
+            self.follow_pause(catalog);
             self.renew(catalog);
             self.ask_for_more(catalog, more);
             if self.asked_ahead.elapsed() >= ASK_AHEAD_EVERY && !self.stop.is_stopped() {
@@ -157,9 +197,7 @@ impl<'r> Run<'r> {
             Message::Started(repository, progress) => (self.observe)(Event::Started(&repository, progress)),
             Message::Paused(pause) => self.pause(catalog, &pause),
             Message::GoesOn => {
-                if let Err(e) = catalog.end_throttle("") {
-                    tracing::warn!("cannot clear the pause that 'weir status' shows: {e}");
-                }
+                self.clear_pause(catalog, ALL_HOSTS);
                 (self.observe)(Event::GoesOn);
             }
             Message::PutOff(repository, until) => {
@@ -168,6 +206,9 @@ impl<'r> Run<'r> {
             }
             Message::Done(done) => {
                 (self.observe)(Event::Ended(&done.repository, &done.result, done.took));
+                if let Ok(visited) = &done.result {
+                    self.clear_pauses_of(catalog, &done.repository, visited.change.is_some());
+                }
                 self.mirror.note(catalog, &done)?;
                 let named = self.mirror.named(&done);
                 self.batch.put(self.mirror.write_down(*done, &mut self.summary), named);
@@ -178,12 +219,79 @@ impl<'r> Run<'r> {
 
     fn pause(&mut self, catalog: &mut Catalog, pause: &Pause) {
         let until = Timestamp::from(pause.until_ms.div_ceil(1000));
-        let host = pause.host.as_deref().unwrap_or("");
+        let host = pause.host.as_deref().unwrap_or(ALL_HOSTS);
+        if host == ALL_HOSTS && !self.mirror.options.waits_out_pauses {
+            // The run ends instead, and says so then.
+            return;
+        }
         // It is recorded only to be shown; on a full disk that may itself fail.
-        if let Err(e) = catalog.set_throttle(host, pause.cause.name(), self.mirror.now(), until) {
-            tracing::warn!("cannot record the pause for 'weir status': {e}");
+        match catalog.set_throttle(host, pause.cause.name(), self.mirror.now(), until) {
+            Ok(()) => {
+                self.shown_pauses.insert(host.to_owned(), pause.cause.name().to_owned());
+                if host == ALL_HOSTS {
+                    self.pauses_until = until;
+                }
+            }
+            Err(e) => tracing::warn!("cannot record the pause for 'weir status': {e}"),
         }
         (self.observe)(Event::Paused(pause));
+    }
+
+    /// Clears the pauses that a successful visit of `repository` shows to be over, unless this process keeps
+    /// them itself: others were recorded by processes that have ended, or learn of it here.
+    fn clear_pauses_of(&mut self, catalog: &mut Catalog, repository: &Repository, has_written: bool) {
+        if self.shown_pauses.is_empty() {
+            return;
+        }
+        let host = Url::parse(&repository.url).map_or(String::new(), |url| url.host_port());
+        let now_ms = self.mirror.now_ms();
+        let (host_pauses, all_pause) = {
+            let throttle = self.mirror.throttle();
+            (throttle.paused_until(&host, now_ms).is_some(), throttle.all_paused(now_ms).is_some())
+        };
+        if !host.is_empty() && !host_pauses {
+            self.clear_pause(catalog, &host);
+        }
+        let is_disproved = self
+            .shown_pauses
+            .get(ALL_HOSTS)
+            .is_some_and(|cause| Cause::is_disproved(cause, !host.is_empty(), has_written));
+        if is_disproved && !all_pause && self.pauses_until <= self.mirror.now() {
+            self.clear_pause(catalog, ALL_HOSTS);
+        }
+    }
+
+    /// Clears a pause that 'status' shows.
+    fn clear_pause(&mut self, catalog: &mut Catalog, host: &str) {
+        if host == ALL_HOSTS {
+            self.pauses_until = Timestamp(0);
+        }
+        if self.shown_pauses.remove(host).is_some()
+            && let Err(e) = catalog.end_throttle(host)
+        {
+            tracing::warn!("cannot clear the pause that 'weir status' shows: {e}");
+        }
+    }
+
+    /// Ends the pause of all visits if another process has cleared it, because one of its visits went well.
+    fn follow_pause(&mut self, catalog: &Catalog) {
+        let now = self.mirror.now();
+        let pauses =
+            self.pauses_until > now && self.mirror.throttle().all_paused(self.mirror.now_ms()).is_some();
+        if !pauses || self.looked_at_pauses.elapsed() < ASK_EVERY {
+            return;
+        }
+        self.looked_at_pauses = Instant::now();
+        match catalog.throttles(now) {
+            Ok(shown) if shown.iter().all(|pause| pause.host != ALL_HOSTS) => {
+                self.mirror.throttle().go_on();
+                self.shown_pauses.remove(ALL_HOSTS);
+                self.pauses_until = Timestamp(0);
+                (self.observe)(Event::GoesOn);
+            }
+            Ok(_) => {}
+            Err(e) => tracing::warn!("cannot look up whether the pause is over: {e}"),
+        }
     }
 
     /// Renews the leases of all tasks, after each third of their time.

@@ -46,6 +46,16 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// Returns whether a successful visit shows that the pause called `cause` is over: a visit to a `remote`
+    /// host, or one that has written something here.
+    pub(crate) fn is_disproved(cause: &str, remote: bool, has_written: bool) -> bool {
+        let on_disk = [Cause::DiskFull, Cause::LowSpace, Cause::Quota, Cause::Local];
+        match cause {
+            _ if on_disk.iter().any(|on_disk| on_disk.name() == cause) => has_written,
+            _ => remote || cause == Cause::Store.name(),
+        }
+    }
+
     /// Returns the cause in words.
     pub fn name(self) -> &'static str {
         match self {
@@ -116,6 +126,8 @@ pub struct Throttle {
     hosts: HashMap<String, Bag>,
     network: Bag,
     local: Bag,
+    /// The cause of the latest pause because of this machine.
+    local_cause: Cause,
     /// The hosts of the latest network errors.
     latest: VecDeque<String>,
 }
@@ -128,12 +140,14 @@ impl Throttle {
             hosts: HashMap::new(),
             network: Bag::default(),
             local: Bag::default(),
+            local_cause: Cause::Local,
             latest: VecDeque::new(),
         }
     }
 
-    /// Records a successful visit to `host`.
-    pub fn went_well(&mut self, host: &str, now_ms: u64) {
+    /// Records a successful visit to `host`, which is empty for local paths. Returns whether that ends a
+    /// pause of all visits: the network is there.
+    pub fn went_well(&mut self, host: &str, now_ms: u64) -> bool {
         let policy = self.policy;
         for bag in
             [Some(&mut self.network), Some(&mut self.local), self.hosts.get_mut(host)].into_iter().flatten()
@@ -142,6 +156,17 @@ impl Throttle {
             bag.level = (bag.level - 1.0).max(0.0);
             bag.refused = 0;
         }
+        if host.is_empty() || self.network.paused_until_ms <= now_ms {
+            return false;
+        }
+        self.network.paused_until_ms = 0;
+        self.all_paused(now_ms).is_none()
+    }
+
+    /// Ends the pause of all visits, if there is one: another process has found that its cause is gone.
+    pub fn go_on(&mut self) {
+        self.network.paused_until_ms = 0;
+        self.local.paused_until_ms = 0;
     }
 
     /// Records a failed visit to `host`; returns the pause that begins with it, if any.
@@ -157,11 +182,13 @@ impl Throttle {
                 // Every further visit would fail as well.
                 let is_new = self.local.paused_until_ms <= now_ms;
                 self.local.paused_until_ms = now_ms + policy.pause_ms;
-                is_new.then(|| {
-                    pause(None, if class == FailureClass::Store { Cause::Store } else { Cause::DiskFull })
-                })
+                self.local_cause = if class == FailureClass::Store { Cause::Store } else { Cause::DiskFull };
+                is_new.then(|| pause(None, self.local_cause))
             }
-            FailureClass::Local => self.local.take(&policy, now_ms).then(|| pause(None, Cause::Local)),
+            FailureClass::Local => self.local.take(&policy, now_ms).then(|| {
+                self.local_cause = Cause::Local;
+                pause(None, Cause::Local)
+            }),
             FailureClass::Gone | FailureClass::Forbidden => {
                 let bag = self.host(host, now_ms);
                 bag.refused += 1;
@@ -213,10 +240,10 @@ impl Throttle {
         self.hosts.entry(host.to_owned()).or_default()
     }
 
-    /// Returns until when all visits pause, if they do.
-    pub fn all_paused_until(&self, now_ms: u64) -> Option<u64> {
-        let until = self.network.paused_until_ms.max(self.local.paused_until_ms);
-        (until > now_ms).then_some(until)
+    /// Returns why all visits pause, if they do.
+    pub fn all_paused(&self, now_ms: u64) -> Option<Cause> {
+        let by_local = (self.local.paused_until_ms > now_ms).then_some(self.local_cause);
+        by_local.or_else(|| (self.network.paused_until_ms > now_ms).then_some(Cause::Network))
     }
 
     /// Returns the length of a pause, in milliseconds.
@@ -243,7 +270,7 @@ mod tests {
         let mut throttle = Throttle::new(POLICY);
         let (mut visits, mut pauses, mut turn) = (0, Vec::new(), 0usize);
         for now_ms in (0..HOUR_MS).step_by(100) {
-            if throttle.all_paused_until(now_ms).is_some() {
+            if throttle.all_paused(now_ms).is_some() {
                 continue;
             }
             turn += 1;
@@ -253,7 +280,7 @@ mod tests {
             }
             visits += 1;
             match class(now_ms / 1000, turn % 100) {
-                None => throttle.went_well(&host, now_ms),
+                None => drop(throttle.went_well(&host, now_ms)),
                 Some(class) => pauses.extend(throttle.failed(&host, class, now_ms)),
             }
         }
@@ -271,10 +298,29 @@ mod tests {
     }
 
     #[test]
+    fn network_that_answers_again_ends_its_pause() {
+        let mut throttle = Throttle::new(POLICY);
+        let failed = |throttle: &mut Throttle, n: u64| {
+            throttle.failed(&format!("h{}", n % 5), FailureClass::Network, n)
+        };
+        let pause = (0..100).find_map(|n| failed(&mut throttle, n)).unwrap();
+        assert_eq!((pause.host, throttle.all_paused(100)), (None, Some(Cause::Network)));
+        assert!(!throttle.went_well("", 101), "a local path says nothing of the network");
+        assert!(throttle.went_well("h9", 101) && throttle.all_paused(101).is_none());
+        assert!(!throttle.went_well("h9", 102), "it is over already");
+        // A visit that writes nothing does not show that the disk has room.
+        throttle.failed("h9", FailureClass::DiskFull, 103);
+        assert!(!throttle.went_well("h9", 104));
+        assert_eq!(throttle.all_paused(104), Some(Cause::DiskFull));
+        throttle.go_on();
+        assert_eq!(throttle.all_paused(104), None);
+    }
+
+    #[test]
     fn one_host_does_not_stop_the_others_and_upstreams_own_faults_stop_nobody() {
         let (visits, pauses, throttle) = an_hour(|_, host| (host == 7).then_some(FailureClass::Server));
         assert!(visits > 35_000 && pauses.is_empty(), "at this pace it leaks: {visits} {pauses:?}");
-        assert_eq!(throttle.all_paused_until(HOUR_MS), None);
+        assert_eq!(throttle.all_paused(HOUR_MS), None);
         let mut throttle = Throttle::new(POLICY);
         let pause = (0..100).find_map(|n| throttle.failed("h", FailureClass::Server, n * 10)).unwrap();
         assert_eq!((pause.host.as_deref(), pause.cause), (Some("h"), Cause::Host));
@@ -305,8 +351,7 @@ mod tests {
                 "{class}"
             );
             assert!(
-                throttle.paused_until("other", 60_000).is_none()
-                    && throttle.all_paused_until(60_000).is_none()
+                throttle.paused_until("other", 60_000).is_none() && throttle.all_paused(60_000).is_none()
             );
             let after = pause.until_ms;
             assert!(
@@ -317,7 +362,7 @@ mod tests {
             let mut throttle = Throttle::new(POLICY);
             for n in 0..10_000 {
                 match n % 60 {
-                    0 => throttle.went_well("h", n),
+                    0 => drop(throttle.went_well("h", n)),
                     _ => assert_eq!(throttle.failed("h", class, n), None),
                 }
             }

@@ -2,10 +2,12 @@
 //! repositories are real; no test sleeps.
 
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
 use weir_catalog::{Catalog, NewRepository};
 use weir_ground::Stop;
-use weir_mirror::{Batches, Summary};
+use weir_mirror::throttle::{Cause, Throttle, ThrottlePolicy};
+use weir_mirror::{Batches, Event, Space, Summary};
 use weir_stage::{HOUR_S, LEASE_S, START, Stage};
 
 #[test]
@@ -76,8 +78,7 @@ fn a_host_that_fails_is_left_alone_until_its_pause_is_over() {
 fn a_network_that_is_down_stops_all_visits_until_the_pause_is_over() {
     let mut stage = Stage::new(&["well"], 3);
     stage.run();
-    // No server listens at these addresses. These repositories have been due for longest.
-    let refused = |n| NewRepository::new(&format!("r{n}"), &format!("git://127.0.0.{}:1/r", 1 + n % 3));
+    // These repositories have been due for longest.
     stage.catalog.add(&(0..20).map(refused).collect::<Vec<_>>(), stage.clock.now()).unwrap();
     stage.pass(2 * HOUR_S);
     let began = stage.clock.now();
@@ -116,4 +117,87 @@ fn what_was_leased_for_too_long_is_nobodys_to_visit() {
     assert_eq!(summary, Summary { put_off: 1, ..Summary::default() });
     let a = stage.get("a");
     assert_eq!((a.epoch, a.last_attempt), (leased.repositories[0].epoch, None), "theirs it stays");
+}
+
+/// Repositories at three addresses where no server listens.
+fn refused(n: usize) -> NewRepository {
+    NewRepository::new(&format!("r{n}"), &format!("git://127.0.0.{}:1/r", 1 + n % 3))
+}
+
+#[test]
+fn run_that_does_not_wait_ends_at_a_pause_and_the_next_one_visits_what_it_left() {
+    let mut stage = Stage::new(&["well"], 3);
+    stage.mirror.options.waits_out_pauses = false;
+    stage.run();
+    stage.catalog.add(&(0..20).map(refused).collect::<Vec<_>>(), stage.clock.now()).unwrap();
+    stage.pass(2 * HOUR_S);
+    let began = stage.clock.now();
+    let (summary, told) = stage.run();
+    assert_eq!(told["left"], "many hosts fail: the network", "{told:?}");
+    assert_eq!((summary.failed + summary.left, summary.put_off, summary.updated), (21, 0, 0), "{summary:?}");
+    assert_eq!((stage.clock.now(), stage.catalog.throttles(began).unwrap().len()), (began, 0));
+    // What was left is due as before, and leased to nobody.
+    let policy = ThrottlePolicy { window: 0, leak_ms: 1, pause_ms: 0 };
+    stage.mirror.throttle = Mutex::new(Throttle::new(policy));
+    let (next, told) = stage.run();
+    assert_eq!((next.failed, next.unchanged, next.left), (20 - summary.failed, 1, 0), "{told:?}");
+}
+
+#[test]
+fn run_that_does_not_wait_ends_where_room_is_short() {
+    let mut stage = Stage::new(&["a", "b"], 3);
+    stage.mirror.options.waits_out_pauses = false;
+    let short = |stage: &mut Stage, free_bytes_min| {
+        let space = Arc::new(Space::new(stage.mirror.store.clone(), free_bytes_min, None));
+        stage.mirror.visit.space = space.clone();
+        stage.mirror.space = space;
+    };
+    short(&mut stage, u64::MAX);
+    let (summary, told) = stage.run();
+    assert_eq!(summary, Summary { left: 2, ..Summary::default() });
+    assert_eq!(told["left"], "less space is free than store.free_bytes_min");
+    short(&mut stage, 0);
+    assert_eq!(stage.run().0.updated, 2);
+}
+
+#[test]
+fn pause_of_a_process_that_was_killed_is_cleared_by_a_visit_that_goes_well() {
+    let mut stage = Stage::new(&["a"], 3);
+    let (now, until) = (stage.clock.now(), stage.clock.now() + 86_400);
+    let hosts = |stage: &Stage| -> Vec<String> {
+        stage.catalog.throttles(now).unwrap().into_iter().map(|pause| pause.host).collect()
+    };
+    stage.catalog.set_throttle("other:9418", "the host fails", now, until).unwrap();
+    stage.catalog.set_throttle("", Cause::DiskFull.name(), now, until).unwrap();
+    assert_eq!(stage.run().0.updated, 1);
+    assert_eq!(hosts(&stage), ["other:9418"]);
+    // A visit to a local path that finds nothing new shows neither a network nor room.
+    for cause in [Cause::DiskFull, Cause::Network] {
+        stage.catalog.set_throttle("", cause.name(), now, until).unwrap();
+        stage.pass(2 * HOUR_S);
+        assert_eq!(stage.run().0.unchanged, 1);
+        assert_eq!(hosts(&stage), ["", "other:9418"]);
+    }
+}
+
+#[test]
+fn pause_that_another_process_clears_is_over() {
+    let mut stage = Stage::new(&["a"], 3);
+    stage.catalog.add(&(0..20).map(refused).collect::<Vec<_>>(), stage.clock.now()).unwrap();
+    let clock = stage.clock.clone();
+    let now = || clock.now();
+    let mut batches = Batches::due(&stage.catalog, "us", LEASE_S, &now).once();
+    let first = batches.first(&mut stage.catalog).unwrap();
+    let mut other = Catalog::open(&stage.path("catalog.db")).unwrap();
+    let (mut resumed, stop) = (0, Stop::default());
+    let mut observe = |event: Event<'_>| match event {
+        Event::Paused(pause) if pause.host.is_none() => other.end_throttle("").unwrap(),
+        Event::GoesOn => resumed += 1,
+        _ => {}
+    };
+    let more = &mut |catalog: &mut Catalog, ahead_only: bool| batches.more(catalog, ahead_only);
+    let summary = stage.mirror.run(&mut stage.catalog, first, more, &stop, &mut observe).unwrap();
+    // The clock stands still: without an end by the other process this would wait for ever.
+    assert_eq!((summary.failed + summary.put_off, summary.updated), (20, 1), "{summary:?}");
+    assert!(resumed > 0);
 }

@@ -111,6 +111,7 @@ impl Stage {
                 gone_s: 86_400,
                 forbidden_s: 86_400,
             },
+            waits_out_pauses: true,
             shares_forks: false,
             rules: Vec::new(),
             forge_refs: ForgeRefs { named: Default::default(), others: Vec::new() },
@@ -174,11 +175,13 @@ impl Stage {
                     clock.advance(Duration::from_millis(pause.until_ms - clock.now().as_u64() * 1000));
                 }
             }
+            Event::Left(cause, _) => drop(told.insert("left".to_owned(), cause.name().to_owned())),
             _ => {}
         };
         let more = &mut |catalog: &mut Catalog, ahead_only: bool| batches.more(catalog, ahead_only);
         let summary =
             self.mirror.run(&mut self.catalog, first, more, &Stop::default(), &mut observe).unwrap();
+        self.catalog.release("us").unwrap();
         (summary, told)
     }
 

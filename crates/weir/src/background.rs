@@ -17,7 +17,7 @@ use crate::metrics::Counters;
 use crate::mirror_guard::{LookGuard, MirrorGuard, mend_times};
 use crate::notify::Notifier;
 use crate::pool::{Pool, now};
-use crate::visit_lines::{GOES_ON, log_line, pause_line};
+use crate::visit_lines::{GOES_ON, left_line, log_line, pause_line};
 
 /// How long a mirror loop waits for a catalog that failed.
 pub(crate) const CATALOG_RETRY: Duration = Duration::from_secs(30);
@@ -105,6 +105,7 @@ fn mirror_for_ever(
                 }
                 match event {
                     Event::Started(..) | Event::Leased(_) => {}
+                    Event::Left(cause, left) => tracing::warn!("{}", left_line(cause, left)),
                     Event::Ended(repository, result, took) => log_line(repository, result, took),
                     Event::Paused(pause) => tracing::warn!("{}", pause_line(pause)),
                     Event::GoesOn => tracing::info!("{GOES_ON}"),

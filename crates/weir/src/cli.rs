@@ -103,6 +103,10 @@ pub(crate) enum Command {
     )]
     Import(ImportArgs),
     /// Clone new repositories and update those that are due
+    #[command(
+        after_help = "Where all visits would pause (no room, no network), a run without --watch ends. It \
+            says what it left, which the next run visits, and exits with status 3."
+    )]
     Mirror(MirrorArgs),
     /// Fetch, list and print issues, pull requests and releases
     ///

@@ -33,6 +33,7 @@ mod metrics;
 mod mirror_guard;
 mod notify;
 mod output;
+mod pauses;
 mod pool;
 mod presentation;
 mod restart;

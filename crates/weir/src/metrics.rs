@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use weir_catalog::Catalog;
-use weir_mirror::{Event, Failure, Visited};
+use weir_mirror::{Event, Failure, Space, Visited};
 
 use crate::error::Result;
+use crate::pauses::pauses;
 use crate::pool::{Pool, now, space};
 
 /// The least time between queries of the catalog: with millions of repositories they take seconds.
@@ -44,6 +45,7 @@ impl Counters {
 pub(crate) struct Metrics {
     catalog: Mutex<(Catalog, Option<(Instant, String)>)>,
     store: std::path::PathBuf,
+    room: Space,
     counters: Arc<Counters>,
 }
 
@@ -52,6 +54,7 @@ impl Metrics {
         Ok(Metrics {
             catalog: Mutex::new((pool.another_catalog()?, None)),
             store: pool.store.path.clone(),
+            room: pool.space(),
             counters,
         })
     }
@@ -85,7 +88,7 @@ impl Metrics {
         if let Some((_, text)) = last.as_ref().filter(|(at, _)| at.elapsed() < AGE_MAX) {
             return text.clone();
         }
-        match write_catalog(catalog) {
+        match write_catalog(catalog, &self.room) {
             Ok(text) => {
                 *last = Some((Instant::now(), text.clone()));
                 text
@@ -101,7 +104,7 @@ impl Metrics {
     }
 }
 
-fn write_catalog(catalog: &Catalog) -> weir_catalog::Result<String> {
+fn write_catalog(catalog: &Catalog, room: &Space) -> weir_catalog::Result<String> {
     let mut text = String::new();
     let now = now();
     let c = catalog.counts(now)?;
@@ -130,7 +133,7 @@ fn write_catalog(catalog: &Catalog) -> weir_catalog::Result<String> {
         let _ = writeln!(text, "weir_repositories_failing{{class=\"{}\"}} {count}", class);
     }
     head(&mut text, "weir_pause_seconds", "gauge", "Pauses of visits, by host: what is left of them");
-    for pause in catalog.throttles(now)? {
+    for pause in pauses(catalog, room)? {
         let _ = writeln!(
             text,
             "weir_pause_seconds{{host=\"{}\",cause=\"{}\"}} {}",

@@ -100,6 +100,9 @@ fn line_of(event: &Event<'_>) -> Option<Value> {
             Some(json!({ "event": "paused", "host": pause.host, "cause": pause.cause.name(), "until": until,
                     "time": time }))
         }
+        Event::Left(cause, left) => {
+            Some(json!({ "event": "left", "cause": cause.name(), "left": left, "time": time }))
+        }
         Event::GoesOn => Some(json!({ "event": "resumed", "time": time })),
         Event::Started(..) | Event::Leased(_) => None,
     }

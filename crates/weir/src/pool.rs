@@ -246,6 +246,7 @@ impl Pool {
                 lease_s: c.mirror.lease.0.as_secs().max(1),
                 jobs,
                 jobs_per_host: c.mirror.jobs_per_host.into(),
+                waits_out_pauses: true,
                 shares_forks: c.store.share_forks,
                 rules: c.mirror.rules.iter().map(config::MirrorRule::rule).collect(),
                 // Refs that a forge itself makes and remakes are no change of a repository.

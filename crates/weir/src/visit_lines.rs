@@ -4,19 +4,25 @@ use std::path::Path;
 use std::time::Duration;
 
 use weir_catalog::Repository;
-use weir_mirror::throttle::Pause;
+use weir_mirror::throttle::{Cause, Pause};
 use weir_mirror::{Failure, LfsReport, Visited};
 use weir_transport::TimeLimit;
 
 use crate::output;
 use crate::pool::now;
 
-pub(crate) const GOES_ON: &str = "resumed    there is room again";
+pub(crate) const GOES_ON: &str = "resumed    the cause of the pause is gone";
 
 pub(crate) fn pause_line(pause: &Pause) -> String {
     let what = pause.host.as_ref().map_or("all visits".to_owned(), |host| format!("visits to {host}"));
     let seconds = (pause.until_ms / 1000).saturating_sub(now().as_u64());
     format!("paused     {what} for {}: {}", output::span(seconds as i64), pause.cause.name())
+}
+
+/// Returns a line about repositories that a run left as they were because of `cause`.
+pub(crate) fn left_line(cause: Cause, left: usize) -> String {
+    let repositories = if left == 1 { "1 repository" } else { &format!("{left} repositories") };
+    format!("left       {repositories}, not visited: {}", cause.name())
 }
 
 pub(crate) fn updated_line(repository: &Repository, visited: &Visited, took: Duration) -> String {

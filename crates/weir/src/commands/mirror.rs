@@ -17,11 +17,13 @@ use crate::output;
 use crate::pool::{Pool, now};
 use crate::signals::stop_on_signal;
 use crate::visit_bars::VisitBars;
-use crate::visit_lines::{GOES_ON, damaged_line, failed_line, lfs_line, pause_line, updated_line};
+use crate::visit_lines::{GOES_ON, damaged_line, failed_line, left_line, lfs_line, pause_line, updated_line};
 
 pub(crate) fn mirror(mut pool: Pool, global: &Global, args: &MirrorArgs) -> Result<ExitCode> {
     let mut mirror = pool.mirror(args.jobs);
     mirror.visit.accepts_empty = args.accept_empty;
+    // A run of cron must not wait for half an hour, until the next one waits beside it.
+    mirror.options.waits_out_pauses = args.watch;
     let guard = MirrorGuard::take(&pool)?;
     let stop = Stop::default();
     stop_on_signal(&stop)?;
@@ -30,7 +32,7 @@ pub(crate) fn mirror(mut pool: Pool, global: &Global, args: &MirrorArgs) -> Resu
     if hooks.is_some() {
         pool.catalog.keep_updates_for(&guard.machine);
     }
-    let mut failed = 0;
+    let mut undone = 0;
     let mut first = true;
     let mut looked = Instant::now();
     loop {
@@ -41,7 +43,7 @@ pub(crate) fn mirror(mut pool: Pool, global: &Global, args: &MirrorArgs) -> Resu
             mended.unwrap_or_else(|e| tracing::warn!("cannot check the times in the catalog: {e}"));
         }
         match pass(&mut pool, &mirror, &guard.owner, global, args, first, &stop, notifier.as_ref()) {
-            Ok(summary) => failed += summary.failed,
+            Ok(summary) => undone += summary.failed + summary.left,
             // A catalog on another machine may be unavailable for a while, and one on this machine's disk may
             // find it full.
             Err(Error::Catalog(e)) if args.watch => {
@@ -56,11 +58,11 @@ pub(crate) fn mirror(mut pool: Pool, global: &Global, args: &MirrorArgs) -> Resu
             break;
         }
     }
+    pool.catalog.release(&guard.owner)?;
     if let Some(hooks) = hooks {
         hooks.finish(&pool.catalog, || stop.is_stopped())?;
     }
-    pool.catalog.release(&guard.owner)?;
-    Ok(if failed > 0 && !args.watch { ExitCode::from(SOME_FAILED) } else { ExitCode::SUCCESS })
+    Ok(if undone > 0 && !args.watch { ExitCode::from(SOME_FAILED) } else { ExitCode::SUCCESS })
 }
 
 /// Visits what is due. While watching, then sleeps until something will be due.
@@ -184,6 +186,14 @@ impl Reporter {
                 drop(output::json_line(&serde_json::json!({ "result": "resumed" })))
             }
             Event::GoesOn => self.line(GOES_ON),
+            Event::Left(cause, left) if self.json => {
+                let value = serde_json::json!({ "result": "left", "cause": cause.name(), "left": left });
+                let _ = output::json_line(&value);
+            }
+            Event::Left(cause, left) => match &self.bars {
+                Some(bars) => bars.print(&left_line(cause, left)),
+                None => warn_line!("{}", left_line(cause, left)),
+            },
             Event::Leased(more) => {
                 if let Some(bars) = &self.bars {
                     bars.expect_more(more);
@@ -258,16 +268,18 @@ impl Reporter {
             return output::json_line(&serde_json::json!({
                 "result": "summary", "updated": summary.updated, "unchanged": summary.unchanged,
                 "failed": summary.failed,
-                "put_off": summary.put_off, "bytes_appended": summary.bytes_appended }));
+                "put_off": summary.put_off, "left": summary.left,
+                "bytes_appended": summary.bytes_appended }));
         }
         if !self.quiet {
             writeln!(
                 output::stdout(),
-                "{} updated, {} unchanged, {} failed{}, {} written",
+                "{} updated, {} unchanged, {} failed{}{}, {} written",
                 summary.updated,
                 summary.unchanged,
                 summary.failed,
                 if summary.put_off > 0 { format!(", {} put off", summary.put_off) } else { String::new() },
+                if summary.left > 0 { format!(", {} left", summary.left) } else { String::new() },
                 output::bytes(summary.bytes_appended)
             )?;
         }

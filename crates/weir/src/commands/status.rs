@@ -11,6 +11,7 @@ use weir_ground::{FailureClass, Timestamp};
 use crate::cli::Global;
 use crate::error::{Error, Result};
 use crate::output;
+use crate::pauses::pauses;
 use crate::pool::{Pool, now, space};
 
 pub(crate) fn status(pool: &Pool, global: &Global) -> Result<()> {
@@ -76,7 +77,7 @@ impl PoolStatus {
             now,
             counts: pool.catalog.counts(now)?,
             errors: pool.catalog.errors_by_class()?,
-            pauses: pool.catalog.throttles(now)?,
+            pauses: pauses(&pool.catalog, &pool.space())?,
             forges,
             accounts,
             budgets: pool.catalog.budgets(now)?,
