@@ -87,7 +87,7 @@ done
 if [ ${#packages[@]} -gt 0 ]; then
   list=$(printf '%s\n' "${packages[@]}" | sort -u | tr '\n' ' ')
   list=${list% }
-  said="missing: ${missing[*]}"
+  said="missing: $(printf '%s\n' "${missing[@]}" | awk '!seen[$0]++' | paste -sd ' ')"
   command -v apt-get >/dev/null || fail "$said; install them with your system's packages (Debian's are: $list)"
   install=(apt-get install -y --no-install-recommends)
   as_root=()
