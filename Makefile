@@ -78,7 +78,7 @@ lint: ## format, clippy with warnings denied, and the rules of the house; the fu
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml -- --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --manifest-path fuzz/Cargo.toml --target-dir target --all-targets -- -D warnings
-	$(CARGO) test -p weir --test house
+	$(CARGO) test --workspace --test house
 
 doc: ## API documentation, warnings denied
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps

@@ -16,6 +16,7 @@ use crate::rules::{ForgeRefs, SettingsRule, own_options, settings_of};
 use crate::schedule::{Observed, Policy, spread};
 use crate::space::Space;
 use crate::throttle::{Cause, Pause, Throttle};
+use crate::update::look;
 use crate::visit::visit;
 use crate::visited::{Known, Visited};
 use weir_ground::{Clock, FailureClass, Stop, Timestamp};
@@ -189,10 +190,12 @@ impl Mirror {
         let options = &VisitOptions { progress: Arc::default(), ..options.clone() };
         let mut ended: Option<String> = None;
         while let Some(task) = queue.next(ended.as_deref(), self.options.jobs_per_host.max(1), stop) {
-            if let Some(cause) = self.pause_to_leave_at() {
-                return queue.leave(task, cause);
-            }
-            if !self.wait_out_pauses(queue, stop, mailbox) {
+            let shortage = match self.pause_to_leave_at() {
+                Some(cause) if cause.is_shortage() => Some(cause),
+                Some(cause) => return queue.leave(task, cause),
+                None => None,
+            };
+            if shortage.is_none() && !self.wait_out_pauses(queue, stop, mailbox) {
                 return;
             }
             let waits_until = self.waits_until(&task);
@@ -216,14 +219,12 @@ impl Mirror {
             }
             let started = Instant::now();
             mailbox.put(Message::Started(Box::new(repository.clone()), options.progress.clone()));
-            // A bug that one repository triggers must not end the run for all others.
-            let visit = || self.visit_one(&repository, base.as_ref(), options);
-            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(visit)).unwrap_or_else(|_| {
-                Err(Failure::new(
-                    FailureClass::Defect,
-                    "internal error on this repository (a bug in weir); please report it",
-                ))
-            });
+            let visited = self.visit_one(&repository, base.as_ref(), shortage.is_none(), options);
+            let Some(result) = visited.transpose() else {
+                queue.leave_one(repository.id, shortage);
+                ended = Some(host);
+                continue;
+            };
             let pause = match &result {
                 Ok(visited) => {
                     self.space
@@ -319,18 +320,32 @@ impl Mirror {
         )
     }
 
+    /// Visits `repository`. Where there is no room, only asks the upstream whether it has changed, and
+    /// returns `None` if it has.
     fn visit_one(
         &self,
         repository: &Repository,
         base: Option<&Base>,
+        has_room: bool,
         options: &VisitOptions,
-    ) -> Result<Visited, Failure> {
+    ) -> Result<Option<Visited>, Failure> {
         let url =
             Url::parse(&repository.url).map_err(|e| Failure::new(FailureClass::Protocol, e.to_string()))?;
         let path = self.store.join(Path::new(&repository.path));
         let base = base.map(|base| self.store.join(&base.path));
         let own = own_options(&self.settings_of(repository), options);
-        visit(&url, &path, &known(repository, base.as_deref()), self.now(), own.as_ref().unwrap_or(options))
+        let (known, options) = (known(repository, base.as_deref()), own.as_ref().unwrap_or(options));
+        let visit = || match has_room {
+            true => visit(&url, &path, &known, self.now(), options).map(Some),
+            false => look(&url, &path, &known, options),
+        };
+        // A bug that one repository triggers must not end the run for all others.
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(visit)).unwrap_or_else(|_| {
+            Err(Failure::new(
+                FailureClass::Defect,
+                "internal error on this repository (a bug in weir); please report it",
+            ))
+        })
     }
 
     /// Records what a visit has found out about bases and leases.

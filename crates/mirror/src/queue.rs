@@ -41,6 +41,8 @@ struct QueueState {
     waiting: HashMap<i64, Vec<Task>>,
     /// Why the tasks are left as they are, if they are.
     left: Option<Cause>,
+    /// The number of tasks that were given out and left.
+    left_count: usize,
 }
 
 /// If more tasks than this wait for busy hosts, no more are leased.
@@ -164,10 +166,20 @@ impl Queue {
         self.close();
     }
 
+    /// Records that a worker has left the repository `id` as it was, and with it the forks that wait for it.
+    pub(crate) fn leave_one(&self, id: i64, cause: Option<Cause>) {
+        let forks = self.visited(id, true);
+        let mut state = self.lock();
+        state.in_hand.remove(&id);
+        state.left_count += 1 + forks.len();
+        state.left = cause.or(state.left);
+    }
+
     /// Returns why tasks were left, if they were, and how many.
     pub(crate) fn left(&self) -> Option<(Cause, usize)> {
         let state = self.lock();
-        state.left.map(|cause| (cause, state.tasks.len() + state.waiting.values().flatten().count()))
+        let waiting = state.waiting.values().flatten().count();
+        state.left.map(|cause| (cause, state.left_count + state.tasks.len() + waiting))
     }
 
     pub(crate) fn is_closed(&self) -> bool {

@@ -56,6 +56,11 @@ impl Cause {
         }
     }
 
+    /// Returns whether archives may not grow, although upstreams can be asked.
+    pub(crate) fn is_shortage(self) -> bool {
+        matches!(self, Cause::LowSpace | Cause::Quota)
+    }
+
     /// Returns the cause in words.
     pub fn name(self) -> &'static str {
         match self {

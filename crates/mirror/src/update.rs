@@ -117,6 +117,29 @@ fn open(
     Ok((archive, lost))
 }
 
+/// Returns whether the upstream advertises what it did at the last visit, and the archive is as it was then.
+fn is_unchanged(path: &Path, known: &Known<'_>, visited: &Visited) -> Result<bool, Failure> {
+    Ok(known.fingerprint == Some(visited.fingerprint.as_slice()) && is_sound(path, known)?)
+}
+
+/// Asks `url` whether anything has changed since the last visit. Returns `None` if it has, or if nobody can
+/// tell without writing.
+///
+/// # Errors
+/// If the upstream or the archive cannot be read.
+pub(crate) fn look(
+    url: &Url,
+    path: &Path,
+    known: &Known<'_>,
+    options: &VisitOptions,
+) -> Result<Option<Visited>, Failure> {
+    if known.is_damaged || known.fingerprint.is_none() || !exists(path)? {
+        return Ok(None);
+    }
+    let (_, _, visited) = list(url, options)?;
+    Ok(is_unchanged(path, known, &visited)?.then_some(visited))
+}
+
 pub(crate) fn update(
     url: &Url,
     path: &Path,
@@ -126,7 +149,7 @@ pub(crate) fn update(
 ) -> Result<Visited, Failure> {
     let (mut session, advertised, mut visited) = list(url, options)?;
     let is_there = exists(path)?;
-    if is_there && known.fingerprint == Some(visited.fingerprint.as_slice()) && is_sound(path, known)? {
+    if is_there && is_unchanged(path, known, &visited)? {
         return Ok(visited);
     }
     let (mut archive, lost) = open(url, path, known, &session, now, options)?;

@@ -144,7 +144,7 @@ fn run_that_does_not_wait_ends_at_a_pause_and_the_next_one_visits_what_it_left()
 }
 
 #[test]
-fn run_that_does_not_wait_ends_where_room_is_short() {
+fn run_that_does_not_wait_finds_what_is_unchanged_and_leaves_the_rest_where_room_is_short() {
     let mut stage = Stage::new(&["a", "b"], 3);
     stage.mirror.options.waits_out_pauses = false;
     let short = |stage: &mut Stage, free_bytes_min| {
@@ -158,6 +158,16 @@ fn run_that_does_not_wait_ends_where_room_is_short() {
     assert_eq!(told["left"], "less space is free than store.free_bytes_min");
     short(&mut stage, 0);
     assert_eq!(stage.run().0.updated, 2);
+    // An upstream can be asked without room. One that has changed is left, and due as before.
+    stage.pass(2 * HOUR_S);
+    stage.commit("a");
+    short(&mut stage, u64::MAX);
+    let (summary, told) = stage.run();
+    assert_eq!(summary, Summary { left: 1, unchanged: 1, ..Summary::default() }, "{told:?}");
+    assert_eq!(told["b"], "well");
+    short(&mut stage, 0);
+    let (next, _) = stage.run();
+    assert_eq!((next.updated, next.unchanged, next.left), (1, 0, 0), "{next:?}");
 }
 
 #[test]
