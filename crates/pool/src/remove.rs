@@ -63,18 +63,19 @@ pub fn forget(catalog: &mut Catalog, store: &Store, r: &Repository, deletes: boo
     Ok(true)
 }
 
-/// Returns the repositories that match `pattern` and have been gone upstream since `before`, with their
-/// forges. Forks come before their bases.
+/// Returns the repositories that have been gone upstream since `before`, with their forges: those that match
+/// any of `patterns`, or all, without patterns. Forks come before their bases.
 ///
 /// # Errors
 /// If the catalog fails.
 pub fn gone_since(
     catalog: &Catalog,
     before: Timestamp,
-    pattern: Option<&str>,
+    patterns: &[String],
 ) -> Result<Vec<(Repository, Option<String>)>> {
     let mut gone = catalog.gone_since(before)?;
-    gone.retain(|(r, _)| pattern.is_none_or(|pattern| name_matches(pattern, &r.name)));
+    let is_meant = |name: &str| patterns.is_empty() || patterns.iter().any(|p| name_matches(p, name));
+    gone.retain(|(r, _)| is_meant(&r.name));
     let forks = catalog.bases(&gone.iter().map(|(r, _)| r.id).collect::<Vec<_>>())?;
     gone.sort_by_key(|(r, _)| !forks.iter().any(|fork| fork.id == r.id));
     Ok(gone)

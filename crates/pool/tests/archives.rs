@@ -175,10 +175,10 @@ fn a_purge_deletes_what_is_gone_and_never_too_much() {
     let now = stage.clock.now();
     let gone = ["a", "b"].map(|name| stage.get(name).id);
     stage.catalog.set_gone(&gone, now + 10, now + 20).unwrap();
-    assert_eq!(weir_pool::gone_since(&stage.catalog, now + 9, None).unwrap().len(), 0, "not for so long");
-    let found = weir_pool::gone_since(&stage.catalog, now + 10, None).unwrap();
+    assert_eq!(weir_pool::gone_since(&stage.catalog, now + 9, &[]).unwrap().len(), 0, "not for so long");
+    let found = weir_pool::gone_since(&stage.catalog, now + 10, &[]).unwrap();
     assert_eq!(found.len(), 2);
-    assert_eq!(weir_pool::gone_since(&stage.catalog, now + 10, Some("b")).unwrap().len(), 1);
+    assert_eq!(weir_pool::gone_since(&stage.catalog, now + 10, &["b".to_owned()]).unwrap().len(), 1);
     let said = refused(weir_pool::check_purge(&stage.catalog, &found, 49));
     assert!(said.contains("2 of 4") && said.contains("--purge-protect"), "{said}");
     weir_pool::check_purge(&stage.catalog, &found, 50).unwrap();

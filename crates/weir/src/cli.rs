@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
 pub(crate) use args::{
     AddArgs, CloneArgs, ConfigCommand, CrawlArgs, DumpFormat, ExportFormat, ImportArgs, LsArgs,
-    MetadataCommand, MetadataUpdateArgs, MirrorArgs, ServeArgs, SetArgs,
+    MetadataCommand, MetadataUpdateArgs, MirrorArgs, PurgeArgs, RepoList, RepoSelection, ServeArgs, SetArgs,
 };
 pub(crate) use daemon::{DaemonArgs, UploadPackArgs};
 pub(crate) use mine::{DiffMerges, MineArgs, MineFormat, MineWhat};
@@ -184,10 +184,15 @@ pub(crate) enum Command {
         max_count: usize,
     },
     /// List repositories whose last visit failed, and what to do
+    #[command(
+        after_help = "Classes are network, slow, server, gone, forbidden, protocol, bad-pack, incomplete, limit, \
+            damaged and so on; 'listing' stands for listings of forges, 'metadata' for issues, pull requests \
+            and releases."
+    )]
     Errors {
-        /// Show only failures of this class: network, slow, server, gone, forbidden, protocol,
-        /// bad-pack, incomplete, limit, damaged, ...; or 'listing' (forge listings) or 'metadata'
-        class: Option<String>,
+        /// Classes of failures, and names or patterns of the repositories [default: all]
+        #[arg(value_name = "CLASS|REPO")]
+        filters: Vec<String>,
         /// Show at most N failures
         #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
         max_count: usize,
@@ -195,17 +200,9 @@ pub(crate) enum Command {
     /// Stop visiting repositories; they are still served
     ///
     /// Use 'weir resume' to visit them again.
-    Pause {
-        /// Names or patterns of the repositories
-        #[arg(required = true)]
-        patterns: Vec<String>,
-    },
+    Pause(RepoList),
     /// Visit paused repositories again
-    Resume {
-        /// Names or patterns of the repositories
-        #[arg(required = true)]
-        patterns: Vec<String>,
-    },
+    Resume(RepoList),
     /// List users and organisations that forges have listed
     ///
     /// For each, shows the number of its repositories and the organisations it belongs to.
@@ -262,14 +259,11 @@ pub(crate) enum Command {
         max_count: Option<usize>,
     },
     /// Show the disk usage of repositories
-    Du {
-        /// Show only repositories whose name matches
-        pattern: Option<String>,
-    },
+    Du(RepoSelection),
     /// Check archives: every checksum, every object, every link
     Fsck {
-        /// Check only repositories whose name matches
-        pattern: Option<String>,
+        #[command(flatten)]
+        selection: RepoSelection,
         /// Repair damaged archives: continue from the last intact commit, or clone again. The damaged data is
         /// kept beside the archive
         #[arg(long)]
@@ -288,10 +282,7 @@ pub(crate) enum Command {
         dry_run: bool,
     },
     /// Rewrite archives to take less space; older states are kept
-    Compact {
-        /// Compact only repositories whose name matches
-        pattern: Option<String>,
-    },
+    Compact(RepoSelection),
     /// Make archives of forks store only what their parents lack
     #[command(after_help = "Without --reference, a fork builds on the repository that it was forked from, \
             according to its forge. store.share_forks does the same for new forks.\nAn archive is lost \
@@ -299,8 +290,8 @@ pub(crate) enum Command {
             archive that others build on, 'weir dissociate' makes archives self-contained again, and 'weir \
             export' writes complete copies.")]
     Share {
-        /// Rewrite only archives of repositories whose name matches
-        pattern: Option<String>,
+        #[command(flatten)]
+        selection: RepoSelection,
         /// Make archives build on the archive of this repository
         #[arg(long, value_name = "REPO")]
         reference: Option<String>,
@@ -311,8 +302,8 @@ pub(crate) enum Command {
     /// Make archives that build on others self-contained
     Dissociate {
         /// Names or patterns of the repositories
-        #[arg(required_unless_present = "reference", value_name = "PATTERN")]
-        patterns: Vec<String>,
+        #[arg(required_unless_present = "reference", value_name = "REPO")]
+        repos: Vec<String>,
         /// Dissociate all archives that build on the archive of this repository
         #[arg(long, value_name = "REPO")]
         reference: Option<String>,
@@ -349,8 +340,8 @@ pub(crate) enum Command {
         /// File to write; compressed if its name ends in .gz
         #[arg(value_hint = ValueHint::FilePath)]
         file: PathBuf,
-        /// Include only repositories whose name matches
-        pattern: Option<String>,
+        #[command(flatten)]
+        selection: RepoSelection,
         /// Include what the holder of the token with this name in access.tokens may access [default: what
         /// everybody may access]
         #[arg(long = "as", value_name = "TOKEN_NAME")]
@@ -367,7 +358,7 @@ pub(crate) enum Command {
     /// Unregister repositories; with --delete, delete their archives
     Rm {
         /// Names of the repositories, or patterns with '*' or '?'
-        #[arg(required = true)]
+        #[arg(required = true, value_name = "REPO")]
         repos: Vec<String>,
         /// Also delete the archives, permanently
         #[arg(long)]
@@ -376,20 +367,7 @@ pub(crate) enum Command {
     /// Permanently delete archives of repositories long gone upstream
     ///
     /// Without this command, weir keeps every archive whose repository is gone upstream.
-    Purge {
-        /// Purge only repositories whose name matches
-        pattern: Option<String>,
-        /// Minimum time since the repository disappeared upstream, such as 90d or 1000h
-        #[arg(long, value_name = "TIME", value_parser = crate::config::span_argument)]
-        gone_for: std::time::Duration,
-        /// Delete nothing if that would be more than PERCENT per cent of the repositories of a forge
-        #[arg(long, value_name = "PERCENT", default_value_t = 5,
-        value_parser = clap::value_parser!(u8).range(0..=100))]
-        purge_protect: u8,
-        /// Only list what would be deleted
-        #[arg(long, short = 'n')]
-        dry_run: bool,
-    },
+    Purge(PurgeArgs),
     /// Print a file or any other object from an archive
     Cat {
         /// Name of the repository

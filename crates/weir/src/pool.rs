@@ -19,7 +19,7 @@ use weir_repo::ingest::{IngestLimits, Quota};
 use weir_transport::{GitCredentialHelper, Netrc, TransportOptions};
 
 use crate::catalog_url;
-use crate::cli::Global;
+use crate::cli::{Global, RepoSelection};
 use crate::config::{self, Config};
 use crate::config_files::is_for_everybody;
 use crate::environment::{proxies, roots, ssh_command};
@@ -184,9 +184,17 @@ impl Pool {
         Ok(self.store.open(repository)?)
     }
 
-    /// Returns the repositories whose name matches `pattern`; all, without a pattern.
-    pub(crate) fn matching(&self, pattern: Option<&str>) -> Result<Vec<Repository>> {
-        Ok(weir_pool::matching(&self.catalog, pattern)?)
+    /// Returns the repositories whose name matches `pattern`.
+    pub(crate) fn matching(&self, pattern: &str) -> Result<Vec<Repository>> {
+        Ok(weir_pool::matching(&self.catalog, Some(pattern))?)
+    }
+
+    /// Returns the repositories of a selection, sorted by name.
+    pub(crate) fn selected(&self, selection: &RepoSelection) -> Result<Vec<Repository>> {
+        match selection.repos.as_slice() {
+            [] => Ok(weir_pool::matching(&self.catalog, None)?),
+            repos => self.matching_any(repos),
+        }
     }
 
     /// Returns the repositories that match any of `patterns`.

@@ -1,12 +1,29 @@
 //! Flags of the commands that have many.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use weir_serve::Address;
 
 use crate::listing::{RepositoryState, SortKey};
 use crate::setting::{self, Setting};
+
+/// The repositories that a command works on: all, unless some are named.
+#[derive(Args)]
+pub(crate) struct RepoSelection {
+    /// Names or patterns of the repositories [default: all]
+    #[arg(value_name = "REPO")]
+    pub(crate) repos: Vec<String>,
+}
+
+/// The repositories that a command works on, of which at least one must be named.
+#[derive(Args)]
+pub(crate) struct RepoList {
+    /// Names or patterns of the repositories
+    #[arg(value_name = "REPO", required = true)]
+    pub(crate) repos: Vec<String>,
+}
 
 #[derive(Args)]
 pub(crate) struct AddArgs {
@@ -59,9 +76,8 @@ pub(crate) struct SetArgs {
 
 #[derive(Args)]
 pub(crate) struct LsArgs {
-    /// List only repositories that match these names or patterns
-    #[arg(value_name = "REPO")]
-    pub(crate) patterns: Vec<String>,
+    #[command(flatten)]
+    pub(crate) selection: RepoSelection,
     /// List only repositories in this state; may be given several times
     #[arg(long = "state", value_enum, value_name = "STATE")]
     pub(crate) states: Vec<RepositoryState>,
@@ -126,10 +142,12 @@ pub(crate) enum MetadataCommand {
 
 #[derive(Args)]
 pub(crate) struct MetadataUpdateArgs {
-    /// Update only repositories whose name matches, whether due or not, and whatever their settings
-    pub(crate) pattern: Option<String>,
+    /// Names or patterns of the repositories, due or not, and whatever their settings [default: those that
+    /// are due]
+    #[arg(value_name = "REPO")]
+    pub(crate) repos: Vec<String>,
     /// Keep running, and update repositories as they become due
-    #[arg(long, conflicts_with = "pattern")]
+    #[arg(long, conflicts_with = "repos")]
     pub(crate) watch: bool,
 }
 
@@ -236,8 +254,9 @@ pub(crate) struct CloneArgs {
 
 #[derive(Args)]
 pub(crate) struct MirrorArgs {
-    /// Visit only repositories whose name matches, whether due or not
-    pub(crate) pattern: Option<String>,
+    /// Names or patterns of the repositories, due or not [default: those that are due]
+    #[arg(value_name = "REPO")]
+    pub(crate) repos: Vec<String>,
     /// Number of visits to run in parallel [default: mirror.jobs]
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub(crate) jobs: Option<u16>,
@@ -250,6 +269,22 @@ pub(crate) struct MirrorArgs {
     /// Accept that an upstream has no refs any more; without this option, its last refs are kept
     #[arg(long)]
     pub(crate) accept_empty: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct PurgeArgs {
+    #[command(flatten)]
+    pub(crate) selection: RepoSelection,
+    /// Minimum time since the repository disappeared upstream, such as 90d or 1000h
+    #[arg(long, value_name = "TIME", value_parser = crate::config::span_argument)]
+    pub(crate) gone_for: Duration,
+    /// Delete nothing if that would be more than PERCENT per cent of the repositories of a forge
+    #[arg(long, value_name = "PERCENT", default_value_t = 5,
+        value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub(crate) purge_protect: u8,
+    /// Only list what would be deleted
+    #[arg(long, short = 'n')]
+    pub(crate) dry_run: bool,
 }
 
 #[derive(Subcommand)]

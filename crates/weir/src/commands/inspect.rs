@@ -11,7 +11,7 @@ use weir_pool::InRepo;
 use weir_repo::{FollowedRefs, Head, Refs, StateChange, TreeListing, resolve_path, resolve_revision};
 use weir_transport::Url;
 
-use crate::cli::{Global, LsArgs};
+use crate::cli::{Global, LsArgs, RepoSelection};
 use crate::error::Result;
 use crate::listing::{RepositoryState, SortKey};
 use crate::output;
@@ -39,10 +39,7 @@ fn as_json(pool: &Pool, r: &Repository) -> serde_json::Value {
 }
 
 pub(crate) fn ls(pool: &Pool, global: &Global, args: &LsArgs) -> Result<()> {
-    let mut list = match args.patterns.is_empty() {
-        true => pool.matching(None)?,
-        false => pool.matching_any(&args.patterns)?,
-    };
+    let mut list = pool.selected(&args.selection)?;
     if list.is_empty() && !global.json {
         if !global.quiet {
             warn_line!("no repositories yet; add some with 'weir add URL'");
@@ -356,8 +353,8 @@ impl LogEntry {
     }
 }
 
-pub(crate) fn du(pool: &Pool, global: &Global, pattern: Option<&str>) -> Result<()> {
-    let list = pool.matching(pattern)?;
+pub(crate) fn du(pool: &Pool, global: &Global, selection: &RepoSelection) -> Result<()> {
+    let list = pool.selected(selection)?;
     let mut sizes: Vec<(u64, &str)> = list
         .iter()
         .map(|r| (std::fs::metadata(pool.archive_path(r)).map_or(0, |m| m.len()), r.name.as_str()))

@@ -8,7 +8,7 @@ use serde_json::json;
 use weir_catalog::Repository;
 use weir_pool::{Checked, Repair};
 
-use crate::cli::Global;
+use crate::cli::{Global, RepoSelection};
 use crate::error::{Error, Result, SOME_FAILED};
 use crate::output;
 use crate::pool::Pool;
@@ -16,13 +16,13 @@ use crate::pool::Pool;
 pub(crate) fn fsck(
     pool: &mut Pool,
     global: &Global,
-    pattern: Option<&str>,
+    selection: &RepoSelection,
     repair: bool,
 ) -> Result<ExitCode> {
     let mut damaged = 0;
     let mirror = repair.then(|| pool.mirror(None));
     let mut results = Vec::new();
-    let mut repositories = pool.matching(pattern)?;
+    let mut repositories = pool.selected(selection)?;
     // Forks come after their bases: a damaged base may be all that is wrong with them.
     let forks = pool.catalog.bases(&repositories.iter().map(|r| r.id).collect::<Vec<_>>())?;
     let forks: HashSet<i64> = forks.iter().map(|fork| fork.id).collect();
@@ -87,9 +87,9 @@ fn print_checked(r: &Repository, checked: &Checked, repair: Option<&Repair>, qui
     Ok(())
 }
 
-pub(crate) fn compact(pool: &mut Pool, global: &Global, pattern: Option<&str>) -> Result<ExitCode> {
+pub(crate) fn compact(pool: &mut Pool, global: &Global, selection: &RepoSelection) -> Result<ExitCode> {
     let mut failed = 0;
-    for r in pool.matching(pattern)? {
+    for r in pool.selected(selection)? {
         match weir_pool::compact(&mut pool.catalog, &pool.store, &r) {
             Ok(None) => {}
             Ok(Some(done)) if global.json => output::json_line(&output::lengths_json(&r.name, &done))?,

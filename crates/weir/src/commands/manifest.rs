@@ -12,7 +12,7 @@ use weir_ground::FileError;
 use weir_repo::{Head, Repo};
 use weir_serve::Client;
 
-use crate::cli::Global;
+use crate::cli::{Global, RepoSelection};
 use crate::error::{Error, Result};
 use crate::locators::catalog::asked;
 use crate::output;
@@ -22,7 +22,7 @@ pub(crate) fn manifest(
     pool: &Pool,
     global: &Global,
     file: &Path,
-    pattern: Option<&str>,
+    selection: &RepoSelection,
     known_as: Option<String>,
 ) -> Result<()> {
     let mut entries = Map::new();
@@ -33,7 +33,7 @@ pub(crate) fn manifest(
         return Err(Error::Message(format!("there is no token called '{name}' in access.tokens")));
     }
     let reader = Client { known_as, ..Client::default() };
-    let repositories = pool.matching(pattern)?;
+    let repositories = pool.selected(selection)?;
     let ids: Vec<i64> = repositories.iter().map(|r| r.id).collect();
     let bases: HashMap<i64, String> =
         pool.catalog.bases(&ids)?.into_iter().map(|base| (base.id, base.name)).collect();

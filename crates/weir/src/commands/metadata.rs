@@ -33,23 +33,24 @@ fn update(mut pool: Pool, global: &Global, args: &MetadataUpdateArgs) -> Result<
             shows how)";
         return Err(Error::Message(text.to_owned()));
     }
-    let ids = match &args.pattern {
-        Some(pattern) => {
-            let ids: Vec<i64> = pool.matching(Some(pattern))?.iter().map(|r| r.id).collect();
+    let ids = match args.repos.as_slice() {
+        [] => None,
+        repos => {
+            let ids: Vec<i64> = pool.matching_any(repos)?.iter().map(|r| r.id).collect();
             let mut known = 0;
             for forge in &forges {
                 known += pool.catalog.note_metadata_of(&forge.name(), &ids)?.len();
             }
             if known == 0 {
                 let text = format!(
-                    "no repository that matches '{pattern}' is listed by a GitHub, GitLab or Gitea forge, \
-                    mirrored, and not gone"
+                    "no repository that matches '{}' is listed by a GitHub, GitLab or Gitea forge, \
+                    mirrored, and not gone",
+                    repos.join("' or '")
                 );
                 return Err(Error::Message(text));
             }
             Some(ids)
         }
-        None => None,
     };
     let stop = Stop::default();
     stop_on_signal(&stop)?;

@@ -16,7 +16,7 @@ use weir_tables::{
     mine_all,
 };
 
-use crate::cli::{DiffMerges, Global, MineArgs, MineFormat, MineWhat};
+use crate::cli::{DiffMerges, Global, MineArgs, MineFormat, MineWhat, RepoSelection};
 use crate::error::{Error, Result, SOME_FAILED};
 use crate::local;
 use crate::output;
@@ -175,10 +175,7 @@ fn sources<'p>(
     let mut sources = Vec::new();
     if let Some(pool) = pool {
         let patterns: Vec<String> = patterns.iter().map(|pattern| (*pattern).clone()).collect();
-        let repositories = match patterns.is_empty() {
-            true => pool.matching(None)?,
-            false => pool.matching_any(&patterns)?,
-        };
+        let repositories = pool.selected(&RepoSelection { repos: patterns })?;
         let store = &pool.store;
         for r in repositories.into_iter().filter(|r| r.seq.is_some()) {
             sources.push(MineSource {

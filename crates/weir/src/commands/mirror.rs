@@ -78,8 +78,8 @@ fn pass(
     notifier: Option<&Notifier>,
 ) -> Result<Summary> {
     let mut ids = None;
-    if let Some(pattern) = &args.pattern {
-        if let Ok(exact) = pool.get(pattern) {
+    if !args.repos.is_empty() {
+        for exact in args.repos.iter().filter_map(|name| pool.get(name).ok()).collect::<Vec<_>>() {
             for (hold, is_held, was) in
                 [(Hold::Paused, exact.is_paused, "paused"), (Hold::Pinned, exact.is_pinned, "set back")]
             {
@@ -90,13 +90,13 @@ fn pass(
             }
         }
         // Lease nothing else, not even for a moment: another process may be about to visit it.
-        ids = Some(pool.matching(Some(pattern))?.iter().map(|r| r.id).collect::<Vec<_>>());
+        ids = Some(pool.matching_any(&args.repos)?.iter().map(|r| r.id).collect::<Vec<_>>());
     }
     let ids_are_all = ids.is_none();
     let mut batches = Batches::due(&pool.catalog, owner, mirror.options.lease_s, &now).only(ids);
     // The repositories that a pattern names, or all of them with `--all`, are visited first, due or not. Then
     // those that are due.
-    if first && (args.all || args.pattern.is_some()) {
+    if first && (args.all || !args.repos.is_empty()) {
         batches = batches.all_first();
     }
     if !args.watch {

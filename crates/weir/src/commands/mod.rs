@@ -61,11 +61,9 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::Check { offline, max_count } => check::check(global, offline, max_count),
         Command::Status => done(status::status(&open()?, global)),
         Command::Due { max_count } => done(status::due(&open()?, global, max_count)),
-        Command::Errors { class, max_count } => {
-            done(status::errors(&open()?, global, class.as_deref(), max_count))
-        }
-        Command::Pause { patterns } => done(register::pause(&mut open()?, global, &patterns, true)),
-        Command::Resume { patterns } => done(register::pause(&mut open()?, global, &patterns, false)),
+        Command::Errors { filters, max_count } => done(status::errors(&open()?, global, &filters, max_count)),
+        Command::Pause(list) => done(register::pause(&mut open()?, global, &list.repos, true)),
+        Command::Resume(list) => done(register::pause(&mut open()?, global, &list.repos, false)),
         Command::Accounts { login, max_count } => {
             done(accounts::accounts(&open()?, global, login.as_deref(), max_count))
         }
@@ -75,28 +73,26 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::Ls(args) => done(inspect::ls(&open()?, global, &args)),
         Command::Show { repo } => done(inspect::show(&open()?, global, &repo)),
         Command::Log { repo, max_count } => done(inspect::log(&open()?, global, &repo, max_count)),
-        Command::Du { pattern } => done(inspect::du(&open()?, global, pattern.as_deref())),
-        Command::Fsck { pattern, repair } => maintain::fsck(&mut open()?, global, pattern.as_deref(), repair),
+        Command::Du(selection) => done(inspect::du(&open()?, global, &selection)),
+        Command::Fsck { selection, repair } => maintain::fsck(&mut open()?, global, &selection, repair),
         Command::Adopt { dry_run } => adopt::adopt(&mut open()?, global, dry_run),
-        Command::Compact { pattern } => maintain::compact(&mut open()?, global, pattern.as_deref()),
-        Command::Share { pattern, reference, dry_run } => {
-            share::share(&mut open()?, global, pattern.as_deref(), reference.as_deref(), dry_run)
+        Command::Compact(selection) => maintain::compact(&mut open()?, global, &selection),
+        Command::Share { selection, reference, dry_run } => {
+            share::share(&mut open()?, global, &selection, reference.as_deref(), dry_run)
         }
-        Command::Dissociate { patterns, reference } => {
-            share::dissociate(&mut open()?, global, &patterns, reference.as_deref())
+        Command::Dissociate { repos, reference } => {
+            share::dissociate(&mut open()?, global, &repos, reference.as_deref())
         }
         Command::Restore { state, name } => done(maintain::restore(&mut open()?, global, &state, name)),
         Command::Export { repo, target, format } => {
             done(export::export(&open()?, global, &repo, &target, format))
         }
-        Command::Manifest { file, pattern, known_as } => {
-            done(manifest::manifest(&open()?, global, &file, pattern.as_deref(), known_as))
+        Command::Manifest { file, selection, known_as } => {
+            done(manifest::manifest(&open()?, global, &file, &selection, known_as))
         }
         Command::Rename { repo, new } => done(register::rename(&mut open()?, global, &repo, &new)),
         Command::Rm { repos, delete } => done(register::rm(&mut open()?, global, &repos, delete)),
-        Command::Purge { pattern, gone_for, purge_protect, dry_run } => {
-            done(purge::purge(&mut open()?, global, pattern.as_deref(), gone_for, purge_protect, dry_run))
-        }
+        Command::Purge(args) => done(purge::purge(&mut open()?, global, &args)),
         Command::Cat { repo, object } => done(inspect::cat(&open()?, &repo, &object)),
         Command::LsTree { repo, tree, recursive } => {
             done(inspect::ls_tree(&open()?, global, &repo, &tree, recursive))

@@ -2,27 +2,20 @@
 
 use std::collections::HashSet;
 use std::io::Write;
-use std::time::Duration;
 
 use weir_pool::PurgeOutcome;
 
-use crate::cli::Global;
+use crate::cli::{Global, PurgeArgs};
 use crate::error::Result;
 use crate::output;
 use crate::pool::{Pool, now};
 
-pub(crate) fn purge(
-    pool: &mut Pool,
-    global: &Global,
-    pattern: Option<&str>,
-    gone_for: Duration,
-    percent: u8,
-    dry_run: bool,
-) -> Result<()> {
+pub(crate) fn purge(pool: &mut Pool, global: &Global, args: &PurgeArgs) -> Result<()> {
+    let PurgeArgs { selection, gone_for, purge_protect, dry_run } = args;
     let before = now() - i64::try_from(gone_for.as_secs()).unwrap_or(i64::MAX);
-    let gone = weir_pool::gone_since(&pool.catalog, before, pattern)?;
-    if !dry_run {
-        weir_pool::check_purge(&pool.catalog, &gone, percent)?;
+    let gone = weir_pool::gone_since(&pool.catalog, before, &selection.repos)?;
+    if !*dry_run {
+        weir_pool::check_purge(&pool.catalog, &gone, *purge_protect)?;
     }
     let going: HashSet<i64> = gone.iter().map(|(r, _)| r.id).collect();
     let going = dry_run.then_some(&going);
@@ -48,7 +41,7 @@ pub(crate) fn purge(
     if global.json {
         output::json(&serde_json::json!({ "purged": purged, "bytes": bytes, "dry_run": dry_run }))?;
     } else if !global.quiet {
-        let what = if dry_run { "would be deleted" } else { "deleted" };
+        let what = if *dry_run { "would be deleted" } else { "deleted" };
         writeln!(output::stdout(), "{} repositories, {} {what}", purged.len(), output::bytes(bytes))?;
     }
     Ok(())

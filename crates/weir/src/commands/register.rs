@@ -180,7 +180,7 @@ pub(crate) fn rm(pool: &mut Pool, global: &Global, patterns: &[String], delete: 
     for pattern in patterns {
         // Here, the name of a folder alone does not stand for everything below it.
         match pattern.contains(['*', '?']) {
-            true => repositories.extend(pool.matching(Some(pattern))?),
+            true => repositories.extend(pool.matching(pattern)?),
             false => repositories.push(pool.get(pattern)?),
         }
     }

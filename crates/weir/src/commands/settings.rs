@@ -172,7 +172,7 @@ fn find(pool: &Pool, text: &str) -> Result<Vec<i64>> {
         return Ok(vec![exact.id]);
     }
     if text.contains(['*', '?']) {
-        return Ok(pool.matching(Some(text))?.iter().map(|r| r.id).collect());
+        return Ok(pool.matching(text)?.iter().map(|r| r.id).collect());
     }
     let Ok(url) = Url::parse(text) else { return Ok(Vec::new()) };
     Ok(pool.catalog.get(&url.default_name())?.map(|r| r.id).into_iter().collect())

@@ -7,7 +7,7 @@ use serde_json::json;
 use weir_catalog::{Base, Repository};
 use weir_pool::{Rewritten, ShareOutcome, Sharer, bases_for};
 
-use crate::cli::Global;
+use crate::cli::{Global, RepoSelection};
 use crate::error::{Result, SOME_FAILED};
 use crate::output;
 use crate::pool::Pool;
@@ -15,11 +15,11 @@ use crate::pool::Pool;
 pub(crate) fn share(
     pool: &mut Pool,
     global: &Global,
-    pattern: Option<&str>,
+    selection: &RepoSelection,
     reference: Option<&str>,
     dry_run: bool,
 ) -> Result<ExitCode> {
-    let repositories = pool.matching(pattern)?;
+    let repositories = pool.selected(selection)?;
     let reference = reference.map(|name| pool.get(name)).transpose()?;
     let bases = bases_for(&pool.catalog, &repositories, reference.as_ref())?;
     let mut sharer = Sharer::new(&mut pool.catalog, &pool.store, dry_run);
@@ -70,13 +70,10 @@ fn report(global: &Global, r: &Repository, base: &Base, shared: &ShareOutcome) -
 pub(crate) fn dissociate(
     pool: &mut Pool,
     global: &Global,
-    patterns: &[String],
+    repos: &[String],
     reference: Option<&str>,
 ) -> Result<ExitCode> {
-    let mut repositories = Vec::new();
-    for pattern in patterns {
-        repositories.extend(pool.matching(Some(pattern))?);
-    }
+    let mut repositories = pool.matching_any(repos)?;
     if let Some(name) = reference {
         let base = pool.get(name)?;
         repositories.extend(pool.catalog.built_on(base.id)?);

@@ -5,8 +5,8 @@ use std::io::Write;
 
 use serde::Serialize;
 use serde_json::json;
-use weir_catalog::{AccountCounts, Counts, Listing, MetadataCounts, PausedHost, RequestBudget};
-use weir_ground::{FailureClass, Timestamp};
+use weir_catalog::{AccountCounts, Counts, Listing, MetadataCounts, PausedHost, Repository, RequestBudget};
+use weir_ground::{FailureClass, Timestamp, name_matches};
 
 use crate::cli::Global;
 use crate::error::{Error, Result};
@@ -214,22 +214,14 @@ pub(crate) fn due(pool: &Pool, global: &Global, max: usize) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn errors(pool: &Pool, global: &Global, class: Option<&str>, max: usize) -> Result<()> {
-    if class == Some(METADATA) {
-        return metadata_errors(pool, global, max);
-    }
-    if class == Some(LISTING) {
-        return listing_errors(pool, global, max);
+pub(crate) fn errors(pool: &Pool, global: &Global, filters: &[String], max: usize) -> Result<()> {
+    match filters {
+        [only] if only == METADATA => return metadata_errors(pool, global, max),
+        [only] if only == LISTING => return listing_errors(pool, global, max),
+        _ => {}
     }
     let now = now();
-    let list = pool.catalog.failing(class, max)?;
-    if let Some(class) = class.filter(|class| FailureClass::from_name(class).is_none()) {
-        let names: Vec<&str> = FailureClass::ALL.iter().map(|class| class.name()).collect();
-        return Err(Error::Message(format!(
-            "no failure class named '{class}'; there are {}, {LISTING} and {METADATA}",
-            names.join(", ")
-        )));
-    }
+    let list = failing(pool, filters, max)?;
     if global.json {
         return output::json(&list);
     }
@@ -254,6 +246,32 @@ pub(crate) fn errors(pool: &Pool, global: &Global, class: Option<&str>, max: usi
         writeln!(out, "{class:<12}{}", FailureClass::from_name(class).map_or("", FailureClass::remedy))?;
     }
     Ok(())
+}
+
+/// Returns at most `max` repositories whose last visit failed, the latest first: with one of the classes among
+/// `filters`, and with a name that one of the others matches.
+fn failing(pool: &Pool, filters: &[String], max: usize) -> Result<Vec<Repository>> {
+    let (classes, patterns): (Vec<&String>, Vec<&String>) =
+        filters.iter().partition(|filter| FailureClass::from_name(filter).is_some());
+    for pattern in &patterns {
+        if let Err(weir_pool::Error::NoMatch(_)) = weir_pool::matching(&pool.catalog, Some(pattern)) {
+            let names: Vec<&str> = FailureClass::ALL.iter().map(|class| class.name()).collect();
+            return Err(Error::Message(format!(
+                "'{pattern}' matches no repository and names no class of failures; there are {}, {LISTING} and \
+                {METADATA}",
+                names.join(", ")
+            )));
+        }
+    }
+    if let ([], []) | ([_], []) = (classes.as_slice(), patterns.as_slice()) {
+        return Ok(pool.catalog.failing(classes.first().map(|class| class.as_str()), max)?);
+    }
+    let mut list = pool.catalog.failing(None, usize::MAX)?;
+    let is_class = |r: &Repository| r.error_class.is_some_and(|of| classes.iter().any(|c| *c == of.name()));
+    list.retain(|r| classes.is_empty() || is_class(r));
+    list.retain(|r| patterns.is_empty() || patterns.iter().any(|p| name_matches(p, &r.name)));
+    list.truncate(max);
+    Ok(list)
 }
 
 /// The class of failures of listings: those that ended early, and pages that could not be fetched.

@@ -183,8 +183,9 @@ fn what_names_nothing_is_said() {
     let env = Env::new();
     env.weir(&["add", "git://h/o/a.git", "git://h/o/b.git", "git://h/c.git"]);
     assert!(
-        env.weir_fails(&["errors", "Gone"])
-            .contains("no failure class named 'Gone'; there are network, slow, server, certificate, gone,")
+        env.weir_fails(&["errors", "Gone"]).contains(
+            "'Gone' matches no repository and names no class of failures; there are network, slow, server,"
+        )
     );
     assert_eq!(env.weir(&["errors", "gone"]), "");
     assert!(!env.weir_command(&["hint", "nosuch"]).status().unwrap().success());

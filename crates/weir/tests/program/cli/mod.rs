@@ -8,3 +8,4 @@ mod hooks;
 mod json_shapes;
 mod recipes;
 mod reference;
+mod selections;
