@@ -38,7 +38,8 @@ pub(crate) struct Cli {
 #[derive(Args, Clone)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// Pool to work on [default: weir in the XDG data directory]
+    /// Pool to work on [default: the one that the current directory is in, or weir in the XDG data
+    /// directory]
     #[arg(long, global = true, env = "WEIR_POOL", value_name = "POOL", value_hint = ValueHint::DirPath)]
     pub(crate) pool: Option<PathBuf>,
     /// Print output as JSON
@@ -66,7 +67,7 @@ pub(crate) enum ColorChoice {
 pub(crate) enum Command {
     /// Create a pool: configuration, catalog and a store of archives
     Init {
-        /// Directory of the pool [default: --pool]
+        /// Directory of the pool [default: --pool, or weir in the XDG data directory]
         #[arg(value_hint = ValueHint::DirPath)]
         path: Option<PathBuf>,
         /// Keep the catalog in PostgreSQL: postgres://USER@HOST/DATABASE

@@ -14,8 +14,6 @@ pub(crate) use crate::config_values::{
 use crate::error::{Error, Result};
 use crate::forges::ForgeConfig;
 
-/// The name of the configuration file in a pool.
-pub(crate) const FILE_NAME: &str = "weir.toml";
 /// The largest configuration file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
@@ -587,7 +585,7 @@ mod tests {
     #[test]
     fn a_pipe_is_not_waited_for() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join(FILE_NAME);
+        let path = folder.path().join("weir.toml");
         assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
         let error = load(&path).unwrap_err().to_string();
         assert!(error.contains("is no file"), "{error}");

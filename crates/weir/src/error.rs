@@ -1,8 +1,8 @@
 //! One friendly line for every way a command can fail.
 
-use std::path::PathBuf;
-
 use weir_forge::OtherError;
+
+use crate::pool_path::PoolPath;
 
 /// A failure of a command.
 #[derive(Debug, thiserror::Error)]
@@ -14,8 +14,8 @@ pub(crate) enum Error {
     #[error(transparent)]
     File(#[from] weir_ground::FileError),
     /// There is no pool.
-    #[error("there is no pool at '{}'; make one with 'weir init', or name another with --pool", .0.display())]
-    NoPool(PathBuf),
+    #[error("there is no pool at {0}; make one with 'weir init', or name another with --pool")]
+    NoPool(PoolPath),
     /// The configuration is wrong.
     #[error("{0}")]
     Config(String),

@@ -35,6 +35,7 @@ mod notify;
 mod output;
 mod pauses;
 mod pool;
+mod pool_path;
 mod presentation;
 mod restart;
 mod setting;

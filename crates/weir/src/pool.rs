@@ -26,9 +26,9 @@ use crate::environment::{proxies, roots, ssh_command};
 use crate::error::{Error, Result};
 use crate::forge_credentials::ForgeCredentials;
 use crate::local::LocalUpstreams;
+use crate::pool_path::{CONFIG_NAME, PoolPath, STORE_NAME, find_pool};
 
 pub(crate) const CATALOG_NAME: &str = "catalog.db";
-pub(crate) const STORE_NAME: &str = "store";
 /// A lock that processes share while they mirror. A process that needs to know that no mirror runs takes it
 /// exclusively.
 pub(crate) const MIRROR_LOCK_NAME: &str = "mirror.lock";
@@ -48,18 +48,9 @@ pub(crate) struct Pool {
 /// A clock that is off by more seconds is reported.
 pub(crate) const CLOCK_SKEW_TOLD_S: i64 = 30;
 
-/// Returns the path of the pool: from the flags, the environment, or the default place.
-pub(crate) fn path_of(global: &Global) -> Result<PathBuf> {
-    if let Some(path) = &global.pool {
-        return Ok(path.clone());
-    }
-    let data = std::env::var_os("XDG_DATA_HOME").filter(|v| !v.is_empty()).map(PathBuf::from);
-    let home =
-        std::env::var_os("HOME").filter(|v| !v.is_empty()).map(|h| PathBuf::from(h).join(".local/share"));
-    let folder = data.or(home).ok_or_else(|| {
-        Error::Message("neither HOME nor XDG_DATA_HOME is set; name the pool with --pool".to_owned())
-    })?;
-    Ok(folder.join("weir"))
+/// Returns the path of the pool that the flags name, or that is found ([`find_pool`]).
+pub(crate) fn path_of(global: &Global) -> Result<PoolPath> {
+    find_pool(global.pool.as_deref()).map_err(Error::Message)
 }
 
 /// Opens the catalog of the pool at `path`.
@@ -95,7 +86,7 @@ impl Pool {
             }
             _ => std::fs::create_dir_all(&store).map_err(FileError::on("make", &store))?,
         }
-        let config = path.join(config::FILE_NAME);
+        let config = path.join(CONFIG_NAME);
         let is_new = !config.exists();
         if is_new {
             if let Some(url) = catalog {
@@ -130,17 +121,18 @@ impl Pool {
     /// Returns the pool's files with secrets that every user of this machine may read.
     pub(crate) fn readable_secrets(&self) -> Vec<PathBuf> {
         let others_come_in = std::fs::metadata(&self.path).is_ok_and(|m| m.permissions().mode() & 0o005 != 0);
-        let files = [config::FILE_NAME, CATALOG_NAME].map(|name| self.path.join(name));
+        let files = [CONFIG_NAME, CATALOG_NAME].map(|name| self.path.join(name));
         files.into_iter().filter(|path| others_come_in && is_for_everybody(path)).collect()
     }
 
     /// Opens the pool that `global` names.
     pub(crate) fn open(global: &Global) -> Result<Pool> {
-        let path = path_of(global)?;
-        let config = config::load(&path.join(config::FILE_NAME))?;
-        if config.catalog.url.is_none() && !path.join(CATALOG_NAME).is_file() {
-            return Err(Error::NoPool(path));
+        let place = path_of(global)?;
+        let config = config::load(&place.path.join(CONFIG_NAME))?;
+        if config.catalog.url.is_none() && !place.path.join(CATALOG_NAME).is_file() {
+            return Err(Error::NoPool(place));
         }
+        let path = place.path;
         let catalog = open_catalog(&path, &config)?;
         let ahead = catalog.follow_clock()?;
         if ahead.abs() > CLOCK_SKEW_TOLD_S {

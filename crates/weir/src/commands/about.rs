@@ -17,15 +17,17 @@ use crate::config_files::{Unusable, unusable};
 use crate::error::{Error, Result};
 use crate::locators::catalog::CatalogLocator;
 use crate::output;
-use crate::pool::{Pool, STORE_NAME, path_of};
+use crate::pool::{Pool, path_of};
+use crate::pool_path::{CONFIG_NAME, STORE_NAME};
 
 pub(crate) fn config_check(global: &Global, urls: &[String]) -> Result<ExitCode> {
-    let path = path_of(global)?.join(config::FILE_NAME);
+    let place = path_of(global)?;
+    let path = place.path.join(CONFIG_NAME);
     if !path.exists() {
-        return Err(Error::NoPool(path_of(global)?));
+        return Err(Error::NoPool(place));
     }
     let config = config::load(&path)?;
-    let unusable = unusable(&config, &path_of(global)?.join(STORE_NAME));
+    let unusable = unusable(&config, &place.path.join(STORE_NAME));
     let ok = unusable.is_empty();
     if !global.json {
         for Unusable { key, why } in &unusable {

@@ -11,14 +11,14 @@ use std::process::ExitCode;
 use report::{Level, Report};
 
 use crate::cli::Global;
-use crate::config;
 use crate::config_files::{is_for_everybody, secret_files, unusable};
 use crate::error::{Error, Result};
 use crate::pool::{CATALOG_NAME, Pool, path_of};
+use crate::pool_path::CONFIG_NAME;
 
 pub(crate) fn check(global: &Global, offline: bool, max_count: usize) -> Result<ExitCode> {
     let mut report = Report::new(global, max_count);
-    let path = path_of(global)?;
+    let path = path_of(global)?.path;
     machine::owner(&path, &mut report)?;
     let pool = match Pool::open(global) {
         Ok(pool) => pool,
@@ -64,7 +64,7 @@ fn configuration(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
     for found in &unusable {
         report.add(Level::Error, CHECK, format!("{}: {}", found.key, found.why))?;
     }
-    let path = pool.path.join(config::FILE_NAME);
+    let path = pool.path.join(CONFIG_NAME);
     if !path.exists() {
         report.add(
             Level::Warning,

@@ -14,6 +14,7 @@ use crate::config::{self, Config};
 use crate::error::{Error, Result};
 use crate::output;
 use crate::pool::{path_of, transport_options};
+use crate::pool_path::CONFIG_NAME;
 
 pub(crate) fn clone(global: &Global, args: CloneArgs) -> Result<()> {
     let started = Instant::now();
@@ -21,7 +22,7 @@ pub(crate) fn clone(global: &Global, args: CloneArgs) -> Result<()> {
     // A clone of an archive connects to nothing.
     let is_archive = url.scheme == Scheme::Local && url.local_path().is_file();
     let config = match path_of(global) {
-        Ok(pool) if !is_archive => config::load(&pool.join(config::FILE_NAME))?,
+        Ok(pool) if !is_archive => config::load(&pool.path.join(CONFIG_NAME))?,
         _ => Config::default(),
     };
     let bar = progress_bar(global);

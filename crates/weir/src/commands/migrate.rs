@@ -7,11 +7,11 @@ use weir_ground::FileError;
 
 use crate::catalog_url;
 use crate::cli::Global;
-use crate::config;
 use crate::error::{Error, Result};
 use crate::mirror_guard::machine_of;
 use crate::output;
 use crate::pool::{CATALOG_NAME, MIRROR_LOCK_NAME, Pool};
+use crate::pool_path::CONFIG_NAME;
 
 pub(crate) fn migrate(pool: &Pool, global: &Global, destination: &str) -> Result<()> {
     // No process records visits meanwhile.
@@ -37,7 +37,7 @@ pub(crate) fn migrate(pool: &Pool, global: &Global, destination: &str) -> Result
         }
         None => to_sqlite(pool, &mut observe)?,
     }
-    let file = pool.path.join(config::FILE_NAME);
+    let file = pool.path.join(CONFIG_NAME);
     let is_set = catalog_url::set(&file, url)?;
     if global.json {
         let rows: serde_json::Map<_, _> =

@@ -11,12 +11,14 @@ use weir_transport::Url;
 use crate::cli::{AddArgs, Global};
 use crate::error::{Error, Result, SOME_FAILED};
 use crate::output;
-use crate::pool::{Made, Pool, now, path_of};
+use crate::pool::{Made, Pool, now};
+use crate::pool_path::default_path;
 
 pub(crate) fn init(global: &Global, path: Option<PathBuf>, catalog_url: Option<&str>) -> Result<()> {
     let path = match path {
         Some(path) => path,
-        None => path_of(global)?,
+        // A new pool may lie below another.
+        None => global.pool.clone().map_or_else(default_path, Ok).map_err(Error::Message)?,
     };
     let made = Pool::init(&path, catalog_url)?;
     if let (false, Some(url)) = (made == Made::Pool, catalog_url) {

@@ -6,6 +6,7 @@ mod first_hour;
 mod fleet;
 mod hooks;
 mod json_shapes;
+mod pool_search;
 mod recipes;
 mod reference;
 mod selections;
