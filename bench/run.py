@@ -396,7 +396,7 @@ def keep_nothing(pool):
     path = os.path.join(pool, "weir.toml")
     text = open(path).read()
     with open(path, "w") as f:
-        f.write(text.replace("[serve]\n", "[serve]\nkept_bytes_max = 0\n"))
+        f.write(text.replace("#[serve]\n", "[serve]\nkept_bytes_max = 0\n"))
 
 
 def mirroring(large):
@@ -731,7 +731,7 @@ def doors(large):
     text = open(path).read()
     with open(path, "w") as f:
         f.write(
-            text.replace("[serve]\n", "[serve]\nconnections_per_address_max = 8192\ninit_timeout = '60s'\n")
+            text.replace("#[serve]\n", "[serve]\nconnections_per_address_max = 8192\ninit_timeout = '60s'\n")
         )
     http = port()
     ours, theirs, nginx = weir_serve(pool, "--http", f"127.0.0.1:{http}"), git_daemon(base), Nginx(base)

@@ -67,7 +67,7 @@ def main():
             text = f.read()
         with open(os.path.join(here, "weir.toml"), "w") as f:
             # All of it is one host.
-            f.write(text.replace("[mirror]\n", "[mirror]\njobs = 32\njobs_per_host = 32\n", 1))
+            f.write(text.replace("#[mirror]\n", "[mirror]\njobs = 32\njobs_per_host = 32\n", 1))
         run(WEIR, "--pool", here, "add", "--from", os.path.join(work, "list"))
         cloned, _ = measured(WEIR, "-q", "--pool", here, "mirror")
         passes = [measured(WEIR, "-q", "--pool", here, "mirror", "--all") for _ in range(1 if SMOKE else 3)]

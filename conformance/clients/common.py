@@ -98,7 +98,8 @@ class Pool:
         configuration = os.path.join(folder, "weir.toml")
         with open(configuration) as f:
             before = f.read()
-        after = before.replace('#folder = "/dev/shm"', f'folder = "{self.scratch}"')
+        after = before.replace("#[scratch]\n", "[scratch]\n")
+        after = after.replace('#folder = "/dev/shm"', f'folder = "{self.scratch}"')
         assert after != before, "weir.toml has no scratch.folder"
         with open(configuration, "w") as f:
             f.write(after)
@@ -121,7 +122,7 @@ class Pool:
             before = f.read()
         assert head in before, section
         with open(configuration, "w") as f:
-            f.write(before.replace(head, f"{head}{lines}\n", 1))
+            f.write(before.replace(f"#{head}", head, 1).replace(head, f"{head}{lines}\n", 1))
         try:
             yield
         finally:

@@ -47,11 +47,15 @@ fn with_url(text: &str, url: Option<&str>) -> Option<String> {
         None => "#url = \"postgres://USER@HOST/DATABASE\"".to_owned(),
     };
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
-    match lines.iter().position(|line| line.trim() == "[catalog]") {
+    // The table may be there as a comment.
+    let is_header = |line: &str| line.trim_start_matches(['#', ' ']).starts_with('[');
+    let section = lines.iter().position(|line| line.trim() == "[catalog]");
+    match section.or_else(|| lines.iter().position(|line| line.trim() == "#[catalog]")) {
         Some(section) => {
+            lines[section] = "[catalog]".to_owned();
             let end = lines[section + 1..]
                 .iter()
-                .position(|line| line.trim_start().starts_with('['))
+                .position(|line| is_header(line))
                 .map_or(lines.len(), |n| section + 1 + n);
             let is_set = (section + 1..end).find(|&n| is_key(&lines[n]) && !lines[n].starts_with('#'));
             match is_set.or_else(|| (section + 1..end).find(|&n| is_key(&lines[n]))) {
@@ -82,11 +86,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_line_changes() {
+    fn catalog_url_changes_its_own_lines() {
         let url = "postgres://weir:a\"b\\c@h/db";
         let set = template(Some(url));
         assert_eq!(config::parse(&set, "").unwrap().catalog.url.as_deref(), Some(url));
-        assert_eq!(set.lines().zip(TEMPLATE.lines()).filter(|(a, b)| a != b).count(), 1);
+        assert_eq!(set.lines().zip(TEMPLATE.lines()).filter(|(a, b)| a != b).count(), 2, "table and key");
         let unset = with_url(&set, None).unwrap();
         assert_eq!(config::parse(&unset, "").unwrap().catalog.url, None);
         for text in [

@@ -8,6 +8,7 @@ use weir_ground::FileError;
 use weir_pool::check_pattern;
 use weir_serve::{Access, AccessRule, Address, MapRule, Token, TrustedProxies, network as network_of};
 
+use crate::config_errors::{Wrong, line_of, toml_error};
 pub(crate) use crate::config_values::{
     IntervalSetting, MirrorRule, RefsConfig, Size, Span, interval_argument, span_argument,
 };
@@ -403,15 +404,8 @@ pub(crate) fn load(path: &Path) -> Result<Config> {
 
 /// Parses and checks `text`. Errors name the line.
 pub(crate) fn parse(text: &str, file: &str) -> Result<Config> {
-    let mut config: Config = toml::from_str(text).map_err(|e| {
-        let place = e.span().map_or(String::new(), |span| {
-            let before = &text[..span.start.min(text.len())];
-            let line = before.matches('\n').count() + 1;
-            let column = before.len() - before.rfind('\n').map_or(0, |n| n + 1) + 1;
-            format!(":{line}:{column}")
-        });
-        Error::Config(format!("{file}{place}: {}", e.message().trim().replace('\n', " ")))
-    })?;
+    let mut config: Config =
+        toml::from_str(text).map_err(|e| Error::Config(format!("{file}{}", toml_error(text, &e))))?;
     config.check().map_err(|Wrong { key, table, why }| {
         let line = line_of(text, key, table).map_or(String::new(), |n| format!(":{n}"));
         Error::Config(format!("{file}{line}: {key} {why}"))
@@ -420,37 +414,6 @@ pub(crate) fn parse(text: &str, file: &str) -> Result<Config> {
         forge.ca_file.clone_from(&config.transport.ca_file);
     }
     Ok(config)
-}
-
-/// An error in a configuration.
-struct Wrong {
-    /// The setting, or the table.
-    key: &'static str,
-    /// The index of the table, from 0, among those with the same name.
-    table: usize,
-    why: String,
-}
-
-impl From<(&'static str, String)> for Wrong {
-    fn from((key, why): (&'static str, String)) -> Wrong {
-        Wrong { key, table: 0, why }
-    }
-}
-
-/// Returns the line on which `key` is set, or where the table of that name begins. If there are several such
-/// tables, `table` is the index of one, from 0.
-fn line_of(text: &str, key: &str, table: usize) -> Option<usize> {
-    let header_of =
-        |line: &str| line.starts_with('[').then(|| line.trim_matches(['[', ']']).trim().to_owned());
-    let mut lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim()).enumerate();
-    let headers = lines.clone().filter(|(_, line)| header_of(line).is_some_and(|name| name == key));
-    let (section, name) = key.rsplit_once('.').unwrap_or(("", key));
-    let mut inside = false;
-    let is_set = |&(_, line): &(usize, &str)| {
-        inside = header_of(line).map_or(inside, |header| header == section);
-        inside && line.strip_prefix(name).is_some_and(|rest| rest.trim_start().starts_with('='))
-    };
-    headers.skip(table).map(|(n, _)| n + 1).next().or_else(|| lines.find(is_set).map(|(n, _)| n + 1))
 }
 
 impl Config {

@@ -17,6 +17,7 @@ mod cli;
 mod command_groups;
 mod commands;
 mod config;
+mod config_errors;
 mod config_files;
 mod config_values;
 mod crawling;

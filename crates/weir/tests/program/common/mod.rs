@@ -267,12 +267,13 @@ catalog.commit()
         String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
     }
 
-    /// Adds `lines` to a section that the pool's configuration has.
+    /// Adds `lines` to a section that the pool's configuration has, if only as a comment.
     pub fn configure(&self, section: &str, lines: &str) {
         let path = self.pool().join("weir.toml");
         let text = std::fs::read_to_string(&path).unwrap();
         let head = format!("[{section}]\n");
         assert!(text.contains(&head));
+        let text = text.replacen(&format!("\n#{head}"), &format!("\n{head}"), 1);
         std::fs::write(path, text.replacen(&head, &format!("{head}{lines}\n"), 1)).unwrap();
     }
 

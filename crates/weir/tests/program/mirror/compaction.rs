@@ -229,10 +229,7 @@ fn a_compaction_that_fails_changes_nothing() {
 fn many_updates_compact_an_archive_by_themselves() {
     let env = Env::new();
     let upstream = env.odd_repository("u.git");
-    let config = env.pool().join("weir.toml");
-    let text = std::fs::read_to_string(&config).unwrap();
-    assert!(text.contains("#packs_max = 50"), "the template names the key");
-    std::fs::write(&config, text.replace("#packs_max = 50", "packs_max = 4")).unwrap();
+    env.configure("archive", "packs_max = 4");
     env.weir(&["add", "--name", "u", upstream.to_str().unwrap()]);
     let server = env.serve();
     let mut packs = Vec::new();
