@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use socket2::{Domain, Protocol, SockRef, Socket as RawSocket, Type};
 use tokio::io::Interest;
@@ -23,20 +22,6 @@ pub enum Address {
     Tcp(SocketAddr),
     /// A socket in the file system, written `unix:PATH`.
     Unix(PathBuf),
-}
-
-impl FromStr for Address {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Address, String> {
-        match text.strip_prefix("unix:") {
-            Some("") => Err("the path of the socket is missing".to_owned()),
-            Some(path) => Ok(Address::Unix(PathBuf::from(path))),
-            None => text
-                .parse()
-                .map(Address::Tcp)
-                .map_err(|_| format!("'{text}' is neither ADDR:PORT nor unix:PATH")),
-        }
-    }
 }
 
 impl std::fmt::Display for Address {
@@ -293,16 +278,6 @@ impl AsRawFd for Socket {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn addresses() {
-        assert_eq!("127.0.0.1:9418".parse(), Ok(Address::Tcp(([127, 0, 0, 1], 9418).into())));
-        assert_eq!("[::1]:80".parse::<Address>().unwrap().to_string(), "[::1]:80");
-        assert_eq!("unix:/run/weir.sock".parse::<Address>().unwrap().to_string(), "unix:/run/weir.sock");
-        for bad in ["unix:", "localhost", "127.0.0.1", ""] {
-            assert!(bad.parse::<Address>().is_err(), "{bad:?}");
-        }
-    }
 
     #[tokio::test(flavor = "current_thread")]
     async fn a_socket_nobody_answers_at_is_replaced() {

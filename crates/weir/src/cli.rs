@@ -126,7 +126,8 @@ pub(crate) enum Command {
     Mine(Box<MineArgs>),
     /// Serve all repositories of the pool over git:// and HTTP
     #[command(
-        after_help = "An address is ADDR:PORT or unix:PATH.\nIf systemd passes sockets (LISTEN_FDS), weir \
+        after_help = "An address is ADDRESS:PORT, NAME:PORT, :PORT for all addresses of this machine, PORT \
+            for this machine only, or unix:PATH.\nIf systemd passes sockets (LISTEN_FDS), weir \
             serves on those instead: HTTP, HTTPS or metrics on those named http, https or metrics, and \
             git:// on all others.\nOn SIGTERM, weir lets running connections finish, then exits. On SIGUSR2, \
             it starts a new process on the same sockets, and then does the same."

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use weir_forge::CrawlSource;
 use weir_ground::FileError;
 use weir_pool::check_pattern;
-use weir_serve::{Access, AccessRule, Address, MapRule, Token, TrustedProxies, network as network_of};
+use weir_serve::{Access, AccessRule, ListenAddress, MapRule, Token, TrustedProxies, network as network_of};
 
 use crate::config_errors::{Wrong, line_of, toml_error};
 pub(crate) use crate::config_values::{
@@ -469,7 +469,7 @@ impl Config {
             ("serve.https", &self.serve.https),
         ] {
             for address in list {
-                address.parse::<Address>().map_err(|e| (key, format!("is wrong: {e}")))?;
+                address.parse::<ListenAddress>().map_err(|e| (key, format!("is wrong: {e}")))?;
             }
         }
         if !self.serve.https.is_empty()

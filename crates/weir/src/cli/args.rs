@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
-use weir_serve::Address;
+use weir_serve::ListenAddress;
 
 use crate::listing::{RepositoryState, SortKey};
 use crate::setting::{self, Setting};
@@ -205,22 +205,22 @@ pub(crate) struct ImportArgs {
 pub(crate) struct ServeArgs {
     /// Address to serve git:// on; may be given several times [default: serve.git, or 127.0.0.1:9418]
     #[arg(long, value_name = "ADDRESS")]
-    pub(crate) git: Vec<Address>,
+    pub(crate) git: Vec<ListenAddress>,
     /// Address to serve http:// on; may be given several times [default: serve.http, or none]
     #[arg(long, value_name = "ADDRESS")]
-    pub(crate) http: Vec<Address>,
+    pub(crate) http: Vec<ListenAddress>,
     /// Address to serve https:// on; may be given several times [default: serve.https, or none]
     #[arg(long, value_name = "ADDRESS")]
-    pub(crate) https: Vec<Address>,
+    pub(crate) https: Vec<ListenAddress>,
     /// Certificate chain for https://, in PEM [default: serve.tls_certificate]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) tls_certificate: Option<PathBuf>,
     /// Private key of the certificate, in PEM [default: serve.tls_key]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Serve metrics for Prometheus at http://ADDR:PORT/metrics [default: serve.metrics]
-    #[arg(long, value_name = "ADDR:PORT")]
-    pub(crate) metrics: Vec<Address>,
+    /// Serve metrics for Prometheus at http://ADDRESS/metrics [default: serve.metrics]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) metrics: Vec<ListenAddress>,
     /// Only serve: neither run the mirror loop nor crawl forges
     #[arg(long)]
     pub(crate) no_mirror: bool,

@@ -98,9 +98,13 @@ fn addresses(args: &DaemonArgs) -> Result<Vec<Address>> {
     let port = args.port.unwrap_or(PORT);
     let mut out = Vec::new();
     for host in &args.listen {
-        if host.starts_with("unix:") {
-            out.push(host.parse().map_err(Error::Message)?);
-            continue;
+        match host.strip_prefix("unix:") {
+            Some("") => return Err(Error::Message("the path of the socket is missing".to_owned())),
+            Some(path) => {
+                out.push(Address::Unix(path.into()));
+                continue;
+            }
+            None => {}
         }
         let found = (host.trim_start_matches('[').trim_end_matches(']'), port).to_socket_addrs();
         out.extend(

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use weir_ground::Stop;
 use weir_ground::thread::spawn;
 use weir_serve::{
-    Address, Daemon, DaemonLimits, Door, Listener, MetricsText, Presentation, Tls, TrustedProxies,
-    raise_descriptor_limit, serve_text,
+    Address, Daemon, DaemonLimits, Door, ListenAddress, Listener, MetricsText, Presentation, Tls,
+    TrustedProxies, raise_descriptor_limit, serve_text,
 };
 use weir_upload::{UploadLimits, UploadOptions};
 
@@ -43,7 +43,7 @@ fn limits(c: &ServeConfig, scratch: PathBuf) -> DaemonLimits {
 }
 
 /// Returns the addresses to listen on: those of the flags, or else of the configuration.
-fn addresses(given: &[Address], configured: &[String]) -> Result<Vec<Address>> {
+fn addresses(given: &[ListenAddress], configured: &[String]) -> Result<Vec<ListenAddress>> {
     if !given.is_empty() {
         return Ok(given.to_vec());
     }
@@ -70,18 +70,7 @@ fn listen(c: &ServeConfig, args: &ServeArgs) -> Result<(Doors, Vec<Listener>)> {
             .map(Door::Https)
             .map_err(Error::Message)
     };
-    let socket = |flag: &str, address: &Address| {
-        let failed = |e| {
-            Error::Message(format!("cannot listen on {address}: {e}; choose another with --{flag} ADDR:PORT"))
-        };
-        Listener::bind(address).map_err(failed)
-    };
-    let monitored = || {
-        addresses(&args.metrics, &c.metrics)?
-            .iter()
-            .map(|address| socket(METRICS, address))
-            .collect::<Result<Vec<_>>>()
-    };
+    let monitored = || bind(METRICS, &addresses(&args.metrics, &c.metrics)?);
     // SAFETY: the program calls this once, and nothing else in it owns one of these descriptors.
     let handed_over = unsafe { Listener::handed_over(|name| std::env::var(name).ok())? };
     if !handed_over.is_empty() {
@@ -97,23 +86,31 @@ fn listen(c: &ServeConfig, args: &ServeArgs) -> Result<(Doors, Vec<Listener>)> {
         let for_monitors: Vec<_> = for_monitors.into_iter().map(|(_, listener)| listener).collect();
         return Ok((doors, if for_monitors.is_empty() { monitored()? } else { for_monitors }));
     }
-    let bind =
-        |door: Door, address: &Address| socket(scheme(&door), address).map(|listener| (door, listener));
-    let mut out = Vec::new();
-    for address in addresses(&args.git, &c.git)? {
-        out.push(bind(Door::Git, &address)?);
-    }
-    for address in addresses(&args.http, &c.http)? {
-        out.push(bind(Door::Http, &address)?);
-    }
+    let mut doors = Doors::new();
+    let mut open = |door: Door, addresses: &[ListenAddress]| -> Result<()> {
+        let listeners = bind(scheme(&door), addresses)?;
+        doors.extend(listeners.into_iter().map(|listener| (door.clone(), listener)));
+        Ok(())
+    };
+    open(Door::Git, &addresses(&args.git, &c.git)?)?;
+    open(Door::Http, &addresses(&args.http, &c.http)?)?;
     let https = addresses(&args.https, &c.https)?;
     if !https.is_empty() {
-        let door = tls()?;
-        for address in https {
-            out.push(bind(door.clone(), &address)?);
-        }
+        open(tls()?, &https)?;
     }
-    Ok((out, monitored()?))
+    Ok((doors, monitored()?))
+}
+
+/// Binds sockets to the addresses that `--flag` names.
+fn bind(flag: &str, addresses: &[ListenAddress]) -> Result<Vec<Listener>> {
+    let mut listeners = Vec::new();
+    for address in addresses {
+        let bound = address.bind().map_err(|e| {
+            Error::Message(format!("cannot listen on {address}: {e}; choose another with --{flag} ADDRESS"))
+        })?;
+        listeners.extend(bound);
+    }
+    Ok(listeners)
 }
 
 pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> {

@@ -99,7 +99,7 @@ fn urls_are_mapped_and_checked() {
     env.configure("serve", "http = ['nonsense']");
     assert!(
         env.weir_fails(&["config", "check"])
-            .contains("serve.http is wrong: 'nonsense' is neither ADDR:PORT nor unix:PATH")
+            .contains("serve.http is wrong: 'nonsense' is no address to listen on: write ADDRESS:PORT")
     );
 }
 

@@ -15,6 +15,7 @@ mod hostile;
 mod http;
 mod lfs;
 mod lfs_ssh;
+mod listen;
 mod malformed;
 mod partial;
 mod random_walk;
