@@ -331,7 +331,8 @@ pub(crate) enum Command {
         /// File to write, or directory for a bare repository
         #[arg(value_hint = ValueHint::AnyPath)]
         target: PathBuf,
-        /// Format of TARGET [default: bundle if it ends in .bundle, tar if in .tar, else directory]
+        /// Format of TARGET [default: bundle if it ends in .bundle, tar if in .tar, else directory, unless it
+        /// ends as other archives do (.zip, .gz)]
         #[arg(long, value_enum)]
         format: Option<ExportFormat>,
     },

@@ -24,11 +24,10 @@ pub(crate) fn export(
 ) -> Result<()> {
     let r = pool.get(name)?;
     let mut repo = pool.open_repo(&r)?;
-    let format = format.unwrap_or_else(|| match target.extension().and_then(|e| e.to_str()) {
-        Some("bundle") => ExportFormat::Bundle,
-        Some("tar") => ExportFormat::Tar,
-        _ => ExportFormat::Directory,
-    });
+    let format = match format {
+        Some(format) => format,
+        None => format_of(target)?,
+    };
     let fail = FileError::on("write", target);
     if matches!(format, ExportFormat::Tar) && target.exists() {
         return Err(Error::Message(format!("'{}' already exists; choose another file", target.display())));
@@ -79,6 +78,25 @@ pub(crate) fn export(
         writeln!(output::stdout(), "{}: {} written to {}", r.name, output::bytes(bytes), target.display())?;
     }
     Ok(())
+}
+
+/// The suffixes of archives and compressed files that are not written.
+const OTHER_FORMATS: &[&str] =
+    &["zip", "7z", "rar", "gz", "tgz", "bz2", "tbz", "tbz2", "xz", "txz", "zst", "tzst", "lz4", "pack"];
+
+/// Returns the format that the name of `target` stands for. A folder may have any other name.
+fn format_of(target: &Path) -> Result<ExportFormat> {
+    let suffix = target.extension().and_then(|e| e.to_str()).map(str::to_ascii_lowercase);
+    match suffix.as_deref() {
+        Some("bundle") => Ok(ExportFormat::Bundle),
+        Some("tar") => Ok(ExportFormat::Tar),
+        Some(other) if OTHER_FORMATS.contains(&other) && !target.is_dir() => Err(Error::Message(format!(
+            "weir export writes no .{other}: it writes a bundle (NAME.bundle), an archive (NAME.tar) or a \
+            bare repository (a directory; --format directory makes one of this name). For the files of one \
+            commit, use 'git archive'"
+        ))),
+        _ => Ok(ExportFormat::Directory),
+    }
 }
 
 /// Calls `write` with a path beside `target`, and gives the new file the name `target` once it is whole.

@@ -2,6 +2,7 @@
 
 mod beside;
 mod check;
+mod exports;
 mod first_hour;
 mod fleet;
 mod hooks;
