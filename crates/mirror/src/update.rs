@@ -279,8 +279,8 @@ pub(crate) fn take_in(
     options.progress.begin(Phase::Deriving, 0);
     match weir_repo::derive(archive, now, options.threads) {
         Ok(true) => {
-            tracing::debug!(path = %path.display(), "bitmaps and commit-graph made in {:?}",
-                started.elapsed())
+            tracing::debug!(path = %path.display(), "bitmaps and commit-graph made in {} ms",
+                started.elapsed().as_millis())
         }
         Ok(false) => {}
         Err(e) => tracing::warn!(path = %path.display(), "cannot make bitmaps: {e}"),

@@ -3,7 +3,6 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::Bytes;
 use weir_git::pktline::{self, Pkt};
@@ -16,6 +15,7 @@ use crate::daemon::{Daemon, network_of};
 use crate::jobs::Out;
 use crate::locate::{BUSY, Client};
 use crate::opened::Opened;
+use crate::request_log::RequestEntry;
 use crate::send::{Gone, Sender};
 use crate::socket::Socket;
 
@@ -41,7 +41,6 @@ impl Daemon {
         stream: &Socket,
         peer: Option<SocketAddr>,
     ) -> io::Result<()> {
-        let started = Instant::now();
         let mut sender = Sender::new(stream, self.limits.idle_timeout, self.limits.bytes_per_second_min);
         let mut input = Vec::new();
         let first = tokio::time::timeout(self.limits.init_timeout, first_line(stream, &mut input)).await;
@@ -50,6 +49,9 @@ impl Daemon {
         let Some(request) = parse_daemon_request(&line) else {
             return self.refuse(&mut sender, "weir: not a git request; this is a read-only git server").await;
         };
+        let mut entry =
+            RequestEntry::start(peer, "git", format!("git-{}", request.service.name()), request.path.clone());
+        "refused".clone_into(&mut entry.status);
         let client = Client::at(peer);
         let found = match self.find(&request, client).await {
             Ok(found) => found,
@@ -96,8 +98,8 @@ impl Daemon {
                 &format_args!("{} {}", request.path.escape_default(), why.escape_default()),
             );
         }
-        tracing::debug!(?peer, path = %request.path, version = request.version, bytes = sender.sent,
-            elapsed = ?started.elapsed(), "served");
+        "ok".clone_into(&mut entry.status);
+        (entry.bytes, entry.is_whole) = (sender.sent, result.is_ok() && machine.failure().is_none());
         result
     }
 

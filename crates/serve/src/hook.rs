@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use weir_ground::thread::spawn;
-use weir_upload::{DaemonRequest, Service};
+use weir_upload::DaemonRequest;
 
 use crate::locate::Client;
 
@@ -34,15 +34,10 @@ impl Hook {
     /// If the hook denies the request: the first line that it printed, or nothing. Also if it cannot be run,
     /// or does not end in time.
     pub fn ask(&self, request: &DaemonRequest, path: &str, client: &Client) -> Result<(), String> {
-        let service = match request.service {
-            Service::UploadPack => "upload-pack",
-            Service::ReceivePack => "receive-pack",
-            Service::UploadArchive => "upload-archive",
-        };
         let host_port = request.host.as_deref().unwrap_or_default();
         let (host, port) = host_port.rsplit_once(':').unwrap_or((host_port, ""));
         let mut command = Command::new(&self.program);
-        command.args([service, path, host, host]);
+        command.args([request.service.name(), path, host, host]);
         command.arg(client.address.map_or(String::new(), |a| a.ip().to_string())).arg(port);
         if let Some(address) = client.address {
             command
@@ -74,8 +69,8 @@ impl Hook {
                 Ok(Some(status)) => break Some(status),
                 Ok(None) if Instant::now() < end => std::thread::sleep(pause),
                 _ => {
-                    tracing::error!(hook = %self.program.display(), "did not end within {:?}: killed",
-                        self.timeout);
+                    tracing::error!(hook = %self.program.display(), "did not end within {} s: killed",
+                        self.timeout.as_secs_f32());
                     let _ = child.kill();
                     let _ = child.wait();
                     break None;

@@ -37,6 +37,7 @@ use crate::http_route::{Route, route};
 use crate::locate::{BUSY, Client, Refusal};
 use crate::opened::Opened;
 use crate::paced::{Activity, Paced};
+use crate::request_log::RequestEntry;
 use crate::socket::Socket;
 use crate::tls::{Tls, handshake};
 use crate::under_way::UnderWay;
@@ -217,7 +218,9 @@ impl Daemon {
         B::Error: Display,
     {
         let path = request.uri().path().to_owned();
-        match self.try_answer_http(request, peer).await {
+        let mut entry = entry_of(&request, peer);
+        let is_head = request.method() == Method::HEAD;
+        let response = match self.try_answer_http(request, peer).await {
             Ok(response) => response,
             Err(refusal) => {
                 let told = format_args!(
@@ -230,7 +233,9 @@ impl Daemon {
                 self.notices.say(peer.map(|p| p.ip()), "refused", &told);
                 refusal.into_response()
             }
-        }
+        };
+        entry.status = response.status().as_u16().to_string();
+        response.map(|body| body.logged(entry, is_head))
     }
 
     async fn try_answer_http<B>(
@@ -326,6 +331,17 @@ impl Daemon {
             }
         }
     }
+}
+
+/// Starts the entry of a request in the log. The path is as sent: percent-encoded.
+fn entry_of<B>(request: &Request<B>, peer: Option<SocketAddr>) -> RequestEntry {
+    let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
+    let repository = route(path, query).map_or(path, |(name, _)| name);
+    let asked = path[repository.len()..].trim_start_matches('/');
+    let is_https = request.extensions().get::<Scheme>() == Some(&Scheme::HTTPS);
+    let protocol = if is_https { "https" } else { "http" };
+    let words = format!("{} {asked}", request.method());
+    RequestEntry::start(peer, protocol, words.trim_end().to_owned(), repository.to_owned())
 }
 
 /// Returns the socket's error if it is the cause of hyper's error.

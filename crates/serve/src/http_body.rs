@@ -14,6 +14,7 @@ use weir_upload::Framing;
 
 use crate::daemon::DaemonLimits;
 use crate::jobs::Out;
+use crate::request_log::RequestEntry;
 use crate::room::RoomShare;
 use crate::send::{Gone, RELEASE_BYTES, Sending};
 use crate::under_way::UnderWay;
@@ -69,9 +70,11 @@ impl Buf for Pieces {
 pub(crate) struct ResponseBody {
     content: Content,
     /// Held until the whole body is sent.
-    guard: Option<UnderWay>,
+    _guard: Option<UnderWay>,
     /// The room that the body takes until then.
-    share: Option<RoomShare>,
+    _share: Option<RoomShare>,
+    /// The entry of the request in the log.
+    entry: Option<RequestEntry>,
 }
 
 enum Content {
@@ -84,31 +87,35 @@ impl From<Vec<u8>> for ResponseBody {
     fn from(bytes: Vec<u8>) -> ResponseBody {
         ResponseBody {
             content: Content::Whole((!bytes.is_empty()).then(|| Bytes::from(bytes).into())),
-            guard: None,
-            share: None,
+            _guard: None,
+            _share: None,
+            entry: None,
         }
     }
 }
 
 impl ResponseBody {
     pub(crate) fn guarded(self, guard: UnderWay) -> ResponseBody {
-        ResponseBody { guard: Some(guard), ..self }
+        ResponseBody { _guard: Some(guard), ..self }
     }
 
     pub(crate) fn holding(self, share: RoomShare) -> ResponseBody {
-        ResponseBody { share: Some(share), ..self }
+        ResponseBody { _share: Some(share), ..self }
     }
 
     /// Sets the number of bytes of a stream.
-    pub(crate) fn of_length(self, len: u64) -> ResponseBody {
-        match self.content {
-            Content::Stream(receiver, _) => ResponseBody {
-                content: Content::Stream(receiver, Some(len)),
-                guard: self.guard,
-                share: self.share,
-            },
-            content => ResponseBody { content, guard: self.guard, share: self.share },
+    pub(crate) fn of_length(mut self, len: u64) -> ResponseBody {
+        if let Content::Stream(_, left) = &mut self.content {
+            *left = Some(len);
         }
+        self
+    }
+
+    /// Logs `entry` when the body is sent, or dropped before. No body is sent to a HEAD request.
+    pub(crate) fn logged(mut self, mut entry: RequestEntry, is_head: bool) -> ResponseBody {
+        entry.is_whole = is_head || self.is_end_stream();
+        self.entry = Some(entry);
+        self
     }
 }
 
@@ -120,17 +127,23 @@ impl Body for ResponseBody {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Pieces>>>> {
-        match &mut self.get_mut().content {
-            Content::Whole(pieces) => Poll::Ready(pieces.take().map(|p| Ok(Frame::data(p)))),
-            Content::Stream(receiver, left) => receiver.poll_recv(context).map(|piece| {
-                piece.map(|p| {
-                    p.map(|p| {
-                        *left = left.map(|left| left.saturating_sub(p.left as u64));
-                        Frame::data(p)
-                    })
-                })
-            }),
+        let ResponseBody { content, entry, .. } = self.get_mut();
+        let (polled, is_last) = match content {
+            Content::Whole(pieces) => (Poll::Ready(pieces.take().map(Ok)), true),
+            Content::Stream(receiver, left) => {
+                let polled = receiver.poll_recv(context);
+                if let (Poll::Ready(Some(Ok(pieces))), Some(left)) = (&polled, left.as_mut()) {
+                    *left = left.saturating_sub(pieces.left as u64);
+                }
+                let is_last = *left == Some(0) || matches!(polled, Poll::Ready(None));
+                (polled, is_last)
+            }
+        };
+        if let (Some(entry), Poll::Ready(piece)) = (entry, &polled) {
+            entry.bytes += piece.as_ref().and_then(|p| p.as_ref().ok()).map_or(0, |p| p.left as u64);
+            entry.is_whole |= is_last && !matches!(piece, Some(Err(_)));
         }
+        polled.map(|piece| piece.map(|pieces| pieces.map(Frame::data)))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -160,7 +173,12 @@ impl Stream {
         let DaemonLimits { idle_timeout, bytes_per_second_min, .. } = *limits;
         (
             Stream { sender, idle_timeout, bytes_per_second_min },
-            ResponseBody { content: Content::Stream(receiver, None), guard: None, share: None },
+            ResponseBody {
+                content: Content::Stream(receiver, None),
+                _guard: None,
+                _share: None,
+                entry: None,
+            },
         )
     }
 

@@ -11,6 +11,17 @@ pub enum Service {
     UploadArchive,
 }
 
+impl Service {
+    /// Returns its name, without `git-`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Service::UploadPack => "upload-pack",
+            Service::ReceivePack => "receive-pack",
+            Service::UploadArchive => "upload-archive",
+        }
+    }
+}
+
 /// A parsed first line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DaemonRequest {

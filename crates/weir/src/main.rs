@@ -50,6 +50,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::FromArgMatches;
+use weir_serve::REQUEST_LOG;
 
 use crate::cli::{Cli, ColorChoice, Command};
 use crate::commands::log_destination;
@@ -90,10 +91,11 @@ fn main() -> ExitCode {
         ColorChoice::Auto => std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
     };
     let level = match (cli.global.quiet, cli.global.verbose) {
-        (true, _) => "error",
-        (_, 0) => "warn,weir=info,weir_serve=info",
-        (_, 1) => "info,weir=debug,weir_serve=debug,weir_mirror=debug",
-        _ => "debug",
+        (true, _) => "error".to_owned(),
+        // Clients decide how many requests there are. Like git daemon, weir logs them only if asked to.
+        (_, 0) => format!("warn,weir=info,weir_serve=info,{REQUEST_LOG}=warn"),
+        (_, 1) => "info,weir=debug,weir_serve=debug,weir_mirror=debug".to_owned(),
+        _ => "debug".to_owned(),
     };
     let filter = tracing_subscriber::EnvFilter::try_from_env("WEIR_LOG").unwrap_or_else(|_| level.into());
     let log = match &cli.command {

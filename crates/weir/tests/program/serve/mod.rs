@@ -19,5 +19,6 @@ mod listen;
 mod malformed;
 mod partial;
 mod random_walk;
+mod request_log;
 mod slow;
 mod ssh;
