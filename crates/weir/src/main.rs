@@ -3,12 +3,12 @@
 //! This is the only crate that reads flags, environment and configuration, and that prints to a terminal.
 //! Each subcommand is a module in `commands`. The libraries below do its work.
 
-/// Writes a line to standard error. A failure is ignored: it is no reason to end.
+/// Writes a line to standard error, which is JSON with `--json`. A failure is ignored: it is no reason to
+/// end.
 macro_rules! warn_line {
-    ($($text:tt)*) => {{
-        use std::io::Write as _;
-        let _ = writeln!($crate::output::stderr(), $($text)*);
-    }};
+    ($($text:tt)*) => {
+        $crate::output::warn(::tracing::Level::WARN, format_args!($($text)*))
+    };
 }
 
 mod background;
@@ -103,21 +103,23 @@ fn main() -> ExitCode {
         // Standard error leads to the client's terminal, or to the web server's log.
         _ => Log::Stderr,
     };
-    let ansi = color && log == Log::Stderr;
-    tracing_subscriber::fmt()
+    let is_coloured = color && log == Log::Stderr && !cli.global.json;
+    let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(move || LogWriter { log, is_coloured: ansi })
-        .with_ansi(ansi)
-        .with_target(false)
-        .log_internal_errors(false)
-        .init();
+        .with_writer(move || LogWriter { log, is_coloured })
+        .with_ansi(is_coloured)
+        .log_internal_errors(false);
+    match cli.global.json {
+        true => subscriber.json().flatten_event(true).with_current_span(false).init(),
+        false => subscriber.with_target(false).init(),
+    }
+    output::warn_in_json(cli.global.json);
     match commands::run(cli) {
         Ok(code) => code,
         // The reader went away (`weir ls | head`): that is not an error.
         Err(Error::Io(e)) if e.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(e) => {
-            let red = if color { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
-            warn_line!("{}error:{} {e}", red.0, red.1);
+            output::error(&e, color);
             ExitCode::from(e.exit_code())
         }
     }

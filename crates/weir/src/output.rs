@@ -1,9 +1,13 @@
 //! Printing: sizes, times, tables, JSON.
 
+use std::fmt;
 use std::io::{self, Read, Write};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use weir_catalog::Repository;
 use weir_ground::{FileError, Timestamp};
 use weir_mirror::LostCommits;
@@ -146,6 +150,39 @@ pub(crate) fn stdout() -> Screen<io::StdoutLock<'static>> {
 /// Returns standard error for people, with the protection of [`stdout`].
 pub(crate) fn stderr() -> Screen<io::StderrLock<'static>> {
     Screen(io::stderr().lock())
+}
+
+/// Whether lines on standard error are JSON, as the log is then.
+static WARNS_IN_JSON: AtomicBool = AtomicBool::new(false);
+
+/// Sets whether [`warn`] and [`error`] write JSON.
+pub(crate) fn warn_in_json(is_json: bool) {
+    WARNS_IN_JSON.store(is_json, Ordering::Relaxed);
+}
+
+/// Writes a line to standard error; as JSON, with the keys of the log's lines. A failure is ignored: it is no
+/// reason to end.
+pub(crate) fn warn(level: tracing::Level, text: fmt::Arguments<'_>) {
+    if !WARNS_IN_JSON.load(Ordering::Relaxed) {
+        let _ = writeln!(stderr(), "{text}");
+        return;
+    }
+    let mut now = String::new();
+    let _ = SystemTime.format_time(&mut Writer::new(&mut now));
+    let line = serde_json::json!({ "timestamp": now, "level": level.as_str(), "message": text.to_string() });
+    let _ = writeln!(stderr(), "{line}");
+}
+
+/// Writes the error that ends a command to standard error. Only its first word has a colour: what an error
+/// quotes cannot control the terminal.
+pub(crate) fn error(e: &dyn fmt::Display, is_coloured: bool) {
+    if WARNS_IN_JSON.load(Ordering::Relaxed) {
+        return warn(tracing::Level::ERROR, format_args!("{e}"));
+    }
+    let _ = match is_coloured {
+        true => writeln!(io::stderr(), "\x1b[1;31merror:\x1b[0m {}", printable(e.to_string().as_bytes())),
+        false => writeln!(stderr(), "error: {e}"),
+    };
 }
 
 /// Writes only [`printable`] characters. A newline ends a line only at the end of a written piece, as

@@ -1,8 +1,11 @@
-//! The log: one line for each request, if it is wanted.
+//! The log: one line for each request, if it is wanted, in text or JSON.
 
 use std::path::Path;
+use std::process::Stdio;
 
-use crate::common::{Env, Http, wait_until};
+use serde_json::Value;
+
+use crate::common::{Env, Http, Server, free_port, wait_for_port, wait_until};
 
 fn pool_with_one() -> Env {
     let env = Env::new();
@@ -60,4 +63,31 @@ fn request_log_is_off_unless_it_is_wanted() {
     server.get("/nothing/info/refs", "");
     wait_for_lines(&log, "refused: 404", 1);
     assert!(!lines(&log).iter().any(|line| line.contains("elapsed_ms")), "{:?}", lines(&log));
+}
+
+#[test]
+fn json_log_is_one_object_a_line() {
+    let env = pool_with_one();
+    let log = env.path("log");
+    let port = free_port();
+    let address = format!("127.0.0.1:{port}");
+    let mut command = env.weir_command(&["--json", "-v", "serve", "--no-mirror", "--git", &address]);
+    let child = command.stdout(Stdio::null()).stderr(std::fs::File::create(&log).unwrap()).spawn().unwrap();
+    let server = Server { child, port };
+    wait_for_port(port);
+    env.git(env.dir.path(), &["ls-remote", &server.url("up")]);
+    wait_for_lines(&log, "elapsed_ms", 1);
+    for line in lines(&log) {
+        let value: Value = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{line}: {e}"));
+        assert!(value["timestamp"].is_string() && value["level"].is_string(), "{line}");
+        if value["message"] == "request" {
+            assert_eq!((&value["repository"], &value["status"]), (&"/up".into(), &"ok".into()), "{line}");
+            assert!(value["bytes"].as_u64() > Some(100) && value["elapsed_ms"].is_u64(), "{line}");
+        }
+    }
+    // So are warnings and the error that ends a command.
+    let output = env.weir_command(&["--json", "show", "nosuch"]).output().unwrap();
+    let error: Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!(error["level"], "ERROR");
+    assert!(error["message"].as_str().unwrap().contains("'nosuch'"), "{error}");
 }
