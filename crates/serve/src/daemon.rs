@@ -214,6 +214,16 @@ impl Daemon {
         Daemon { proxies, ..self }
     }
 
+    /// Resolves when each thread that serves connections has answered: at once, unless one is stuck.
+    pub async fn respond(&self) {
+        self.shards.respond().await;
+    }
+
+    /// Returns the number of connections.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
     /// Serves connections until `stop` resolves, then waits up to the drain timeout for running ones to end.
     pub async fn run(self: Arc<Self>, listener: Listener, door: Door, stop: impl Future<Output = ()>) {
         tokio::pin!(stop);

@@ -44,6 +44,14 @@ impl Shards {
         })
     }
 
+    /// Resolves when each thread has answered.
+    pub(crate) async fn respond(&self) {
+        let answers: Vec<_> = self.list.iter().map(|(thread, _)| thread.spawn(async {})).collect();
+        for answer in answers {
+            let _ = answer.await;
+        }
+    }
+
     /// Returns the thread whose turn it is.
     pub(crate) fn next(&self) -> &Handle {
         &self.list[self.next.fetch_add(1, Ordering::Relaxed) % self.list.len()].0

@@ -26,7 +26,8 @@ pub(crate) const MEND_TIMES_EVERY: Duration = Duration::from_secs(3600);
 /// The longest sleep between checks of the catalog while watching.
 const WATCH_SLEEP_MAX: Duration = Duration::from_secs(5);
 
-/// Starts the work beside serving: visits, and crawls and looks if there are forges.
+/// Starts the work beside serving: visits, and crawls and looks if there are forges. The first thread is the
+/// mirror loop.
 pub(crate) fn start_mirror(
     pool: &Pool,
     counters: &Arc<Counters>,

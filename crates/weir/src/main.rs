@@ -39,6 +39,7 @@ mod pool;
 mod pool_path;
 mod presentation;
 mod restart;
+mod service_state;
 mod setting;
 mod signals;
 mod stdio;

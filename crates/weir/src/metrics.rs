@@ -39,6 +39,13 @@ impl Counters {
         };
         counter.fetch_add(1, Ordering::Relaxed);
     }
+
+    /// Returns how many visits there were, and how many of them failed.
+    pub(crate) fn visits(&self) -> (u64, u64) {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let failed = load(&self.failed);
+        (load(&self.unchanged) + load(&self.updated) + failed, failed)
+    }
 }
 
 /// Writes the metrics.

@@ -61,7 +61,9 @@ pub(crate) fn start_anew(sockets: &[(RawFd, &str)]) -> Result<u32> {
         .args(arguments)
         .env("LISTEN_FDS", sockets.len().to_string())
         .env("LISTEN_FDNAMES", names.join(":"))
-        .env_remove("LISTEN_PID");
+        .env_remove("LISTEN_PID")
+        // The watchdog waits for the process that serves.
+        .env_remove("WATCHDOG_PID");
     command.env(READY, ready_fd.to_string());
     let mut handed: Vec<RawFd> = sockets.iter().map(|(fd, _)| *fd).chain([tell.as_raw_fd()]).collect();
     // SAFETY: between fork and exec only fcntl, dup2 and close are called, which are async-signal-safe, and

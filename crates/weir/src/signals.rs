@@ -4,6 +4,7 @@ use weir_ground::Stop;
 use weir_ground::thread::spawn;
 
 use crate::error::Result;
+use crate::systemd;
 
 /// Requests `stop` on SIGINT and SIGTERM. A second signal ends the process at once. The returned
 /// receiver becomes true at the first.
@@ -30,6 +31,7 @@ pub(crate) fn stop_on_signal(stop: &Stop) -> Result<tokio::sync::watch::Receiver
                     "stopping after the work in progress; a second signal stops at once (nothing committed \
                     is lost)"
                 );
+                systemd::notify("STOPPING=1");
                 stop.stop();
                 told.send_replace(true);
             }

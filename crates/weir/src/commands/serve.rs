@@ -21,6 +21,7 @@ use crate::metrics::{Counters, Metrics};
 use crate::output;
 use crate::pool::Pool;
 use crate::restart::{start_anew, tell_ready};
+use crate::service_state::ServiceState;
 use crate::signals::stop_on_signal;
 use crate::systemd;
 
@@ -131,24 +132,21 @@ pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> 
     let daemon = Arc::new(daemon.behind(proxies));
     let stop = Stop::default();
     let asked_to_stop = stop_on_signal(&stop)?;
-    for (door, listener) in &listeners {
-        let url = match listener.address()? {
-            Address::Tcp(address) => format!("{}://{address}/", scheme(door)),
-            unix => unix.to_string(),
-        };
-        if global.json {
-            output::json_line(&serde_json::json!({ "listening": url, "pid": std::process::id() }))?;
-        } else {
-            tracing::info!("serving {url}");
-        }
-    }
+    let urls = announce(&listeners, global.json)?;
     let doors = listeners.iter().map(|(door, listener)| (listener.as_raw_fd(), scheme(door)));
     let sockets = doors.chain(monitored.iter().map(|listener| (listener.as_raw_fd(), METRICS))).collect();
     restart_on_signal(sockets)?;
     tell_ready();
     let counters = Arc::new(Counters::default());
     let beside = if args.no_mirror { Vec::new() } else { start_mirror(&pool, &counters, &stop)? };
-    let metrics = Arc::new(Metrics::new(&pool, counters)?);
+    let metrics = Arc::new(Metrics::new(&pool, counters.clone())?);
+    let state = ServiceState {
+        daemon: &daemon,
+        counters: &counters,
+        mirror: beside.first(),
+        urls: &urls,
+        asked_to_stop: asked_to_stop.clone(),
+    };
     runtime.block_on(async {
         let mut tasks = Vec::new();
         for (door, listener) in listeners {
@@ -169,8 +167,14 @@ pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> 
             let text: MetricsText = Arc::new(move || metrics.text());
             tokio::spawn(serve_text(listener, "/metrics", METRICS_TYPE, text, stopped));
         }
-        for task in tasks {
-            let _ = task.await;
+        let served = async {
+            for task in tasks {
+                let _ = task.await;
+            }
+        };
+        tokio::select! {
+            () = served => {}
+            () = state.tell() => {}
         }
     });
     for thread in beside {
@@ -202,6 +206,7 @@ fn restart_on_signal(sockets: Vec<(i32, &'static str)>) -> Result<()> {
                     tracing::info!(
                         "process {pid} has taken over; this one exits when its connections have ended"
                     );
+                    systemd::hand_over();
                     // SAFETY: a signal to ourselves, for which there is a handler.
                     unsafe { libc::raise(libc::SIGTERM) };
                     return;
@@ -214,6 +219,23 @@ fn restart_on_signal(sockets: Vec<(i32, &'static str)>) -> Result<()> {
         }
     })?;
     Ok(())
+}
+
+/// Says on which URLs clients are served, and returns them.
+fn announce(listeners: &Doors, is_json: bool) -> Result<Vec<String>> {
+    let mut urls = Vec::new();
+    for (door, listener) in listeners {
+        let url = match listener.address()? {
+            Address::Tcp(address) => format!("{}://{address}/", scheme(door)),
+            unix => unix.to_string(),
+        };
+        match is_json {
+            true => output::json_line(&serde_json::json!({ "listening": url, "pid": std::process::id() }))?,
+            false => tracing::info!("serving {url}"),
+        }
+        urls.push(url);
+    }
+    Ok(urls)
 }
 
 fn scheme(door: &Door) -> &'static str {

@@ -270,10 +270,13 @@ fn a_service_manager_is_told_who_serves() {
     let env = Env::new();
     let manager = std::os::unix::net::UnixDatagram::bind(env.path("notify")).unwrap();
     manager.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
-    let told = || {
+    let told = || loop {
         let mut text = [0; 4096];
         let n = manager.recv(&mut text).unwrap();
-        String::from_utf8_lossy(&text[..n]).into_owned()
+        let text = String::from_utf8_lossy(&text[..n]).into_owned();
+        if !text.starts_with("STATUS=") {
+            return text;
+        }
     };
     let address = format!("127.0.0.1:{}", weir_testing::free_port());
     let mut command = env.weir_command(&["-q", "serve", "--no-mirror", "--git", &address]);

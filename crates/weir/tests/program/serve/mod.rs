@@ -20,5 +20,6 @@ mod malformed;
 mod partial;
 mod random_walk;
 mod request_log;
+mod service_manager;
 mod slow;
 mod ssh;
