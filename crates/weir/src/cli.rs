@@ -6,7 +6,7 @@ mod mine;
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::{Args, Parser, Subcommand, ValueHint};
 
 pub(crate) use args::{
     AddArgs, CloneArgs, ConfigCommand, CrawlArgs, DumpFormat, ExportFormat, ImportArgs, LsArgs,
@@ -14,6 +14,8 @@ pub(crate) use args::{
 };
 pub(crate) use daemon::{DaemonArgs, UploadPackArgs};
 pub(crate) use mine::{DiffMerges, MineArgs, MineFormat, MineWhat};
+
+use crate::colors::ColorChoice;
 
 /// Keep faithful, fresh copies of git repositories, one tar file each, and serve them.
 #[derive(Parser)]
@@ -54,13 +56,6 @@ pub(crate) struct Global {
     /// When to use colours
     #[arg(long, global = true, value_enum, default_value_t = ColorChoice::Auto, value_name = "WHEN")]
     pub(crate) color: ColorChoice,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ColorChoice {
-    Auto,
-    Always,
-    Never,
 }
 
 #[derive(Subcommand)]

@@ -1,7 +1,10 @@
 //! The states that lists show, and the keys that lists are sorted by.
 
 use clap::ValueEnum;
+use clap::builder::styling::Style;
 use weir_catalog::Repository;
+
+use crate::colors;
 
 /// The most important state of a repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -38,6 +41,16 @@ impl RepositoryState {
             // The repository was adopted.
             (None, None) if r.seq.is_some() => RepositoryState::Ok,
             (None, None) => RepositoryState::New,
+        }
+    }
+
+    /// Returns the style in which lists show it.
+    pub(crate) fn style(self) -> Style {
+        match self {
+            RepositoryState::Ok => colors::GOOD,
+            RepositoryState::Failed | RepositoryState::Missing => colors::BAD,
+            RepositoryState::Stale | RepositoryState::Incomplete => colors::DOUBTFUL,
+            RepositoryState::New | RepositoryState::Paused | RepositoryState::Pinned => Style::new(),
         }
     }
 

@@ -14,6 +14,7 @@ macro_rules! warn_line {
 mod background;
 mod catalog_url;
 mod cli;
+mod colors;
 mod command_groups;
 mod commands;
 mod config;
@@ -47,13 +48,12 @@ mod systemd;
 mod visit_bars;
 mod visit_lines;
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::FromArgMatches;
 use weir_serve::REQUEST_LOG;
 
-use crate::cli::{Cli, ColorChoice, Command};
+use crate::cli::{Cli, Command};
 use crate::commands::log_destination;
 use crate::error::Error;
 use crate::log_output::{Log, LogWriter};
@@ -86,11 +86,7 @@ fn main() -> ExitCode {
     share_arenas();
     let matches = command_groups::command().get_matches_from(arguments());
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.exit());
-    let color = match cli.global.color {
-        ColorChoice::Always => true,
-        ColorChoice::Never => false,
-        ColorChoice::Auto => std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
-    };
+    let color = colors::choose(cli.global.color, cli.global.json);
     let level = match (cli.global.quiet, cli.global.verbose) {
         (true, _) => "error".to_owned(),
         // Clients decide how many requests there are. Like git daemon, weir logs them only if asked to.
@@ -104,7 +100,7 @@ fn main() -> ExitCode {
         // Standard error leads to the client's terminal, or to the web server's log.
         _ => Log::Stderr,
     };
-    let is_coloured = color && log == Log::Stderr && !cli.global.json;
+    let is_coloured = color && log == Log::Stderr;
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(move || LogWriter { log, is_coloured })

@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use clap::builder::styling::Style;
 use serde::Serialize;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
@@ -13,6 +14,7 @@ use weir_ground::{FileError, Timestamp};
 use weir_mirror::LostCommits;
 use weir_pool::Rewritten;
 
+use crate::colors;
 use crate::error::Result;
 
 /// Formats a number of bytes: `1.5 MiB`.
@@ -113,25 +115,36 @@ pub(crate) fn json_line(value: &impl Serialize) -> Result<()> {
 
 /// Prints rows in columns; the first row is the heading.
 pub(crate) fn table(rows: &[Vec<String>], right_aligned: &[usize]) -> Result<()> {
+    styled_table(rows, right_aligned, &|_, _| Style::new())
+}
+
+/// Prints rows in columns. `style` gives the style of a cell, by its row and column.
+pub(crate) fn styled_table(
+    rows: &[Vec<String>],
+    right_aligned: &[usize],
+    style: &dyn Fn(usize, usize) -> Style,
+) -> Result<()> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns)
         .map(|c| rows.iter().filter_map(|r| r.get(c)).map(|t| t.chars().count()).max().unwrap_or(0))
         .collect();
     let mut out = stdout();
-    for row in rows {
-        let mut line = String::new();
+    for (r, row) in rows.iter().enumerate() {
+        // Blanks are written before the next text: none end a line.
+        let mut blanks = String::new();
         for (c, text) in row.iter().enumerate() {
             let pad = " ".repeat(widths[c] - text.chars().count());
-            if right_aligned.contains(&c) {
-                line.push_str(&pad);
-                line.push_str(text);
-            } else {
-                line.push_str(text);
-                line.push_str(&pad);
+            let (before, after) = if right_aligned.contains(&c) { (&*pad, "") } else { ("", &*pad) };
+            blanks.push_str(before);
+            if !text.is_empty() {
+                write!(out, "{blanks}")?;
+                out.styled(style(r, c), text)?;
+                blanks.clear();
             }
-            line.push_str("  ");
+            blanks.push_str(after);
+            blanks.push_str("  ");
         }
-        writeln!(out, "{}", line.trim_end())?;
+        writeln!(out)?;
     }
     Ok(())
 }
@@ -188,6 +201,18 @@ pub(crate) fn error(e: &dyn fmt::Display, is_coloured: bool) {
 /// Writes only [`printable`] characters. A newline ends a line only at the end of a written piece, as
 /// `writeln!` writes it. A newline inside a value cannot forge a line.
 pub(crate) struct Screen<W>(pub(crate) W);
+
+impl Screen<io::StdoutLock<'static>> {
+    /// Writes `text` in `style`, if standard output has colours.
+    pub(crate) fn styled(&mut self, style: Style, text: &str) -> io::Result<()> {
+        if !colors::is_on_stdout() || style.is_plain() {
+            return write!(self, "{text}");
+        }
+        write!(self.0, "{style}")?;
+        write!(self, "{text}")?;
+        write!(self.0, "{style:#}")
+    }
+}
 
 impl<W: Write> Write for Screen<W> {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io::Write;
 
+use clap::builder::styling::Style;
 use serde_json::json;
 use weir_catalog::{ForgeMetadata, ForgeWish, PastVisit, Repository};
 use weir_git::{HashKind, Kind, Oid};
@@ -12,6 +13,7 @@ use weir_repo::{FollowedRefs, Head, Refs, StateChange, TreeListing, resolve_path
 use weir_transport::Url;
 
 use crate::cli::{Global, LsArgs, RepoSelection};
+use crate::colors;
 use crate::error::Result;
 use crate::listing::{RepositoryState, SortKey};
 use crate::output;
@@ -103,7 +105,12 @@ pub(crate) fn ls(pool: &Pool, global: &Global, args: &LsArgs) -> Result<()> {
             r.name.clone(),
         ]));
     }
-    output::table(&rows, if args.long { &[1, 2, 4] } else { &[1, 2] })
+    let style = |row: usize, column: usize| match (row, column) {
+        (0, _) => colors::HEADING,
+        (row, 0) => state(&list[row - 1]).style(),
+        _ => Style::new(),
+    };
+    output::styled_table(&rows, if args.long { &[1, 2, 4] } else { &[1, 2] }, &style)
 }
 
 fn head_text(refs: &Refs) -> String {

@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
+use clap::builder::styling::Style;
 use serde::Serialize;
 use serde_json::json;
 use weir_catalog::{AccountCounts, Counts, Listing, MetadataCounts, PausedHost, Repository, RequestBudget};
 use weir_ground::{FailureClass, Timestamp, name_matches};
 
 use crate::cli::Global;
+use crate::colors;
 use crate::error::{Error, Result};
 use crate::output;
 use crate::pauses::pauses;
@@ -23,9 +25,22 @@ pub(crate) fn status(pool: &Pool, global: &Global) -> Result<()> {
     for (what, text) in
         [found.repositories(), found.failures(), found.forges(), found.limits()].into_iter().flatten()
     {
-        writeln!(out, "{what:<14}{text}")?;
+        out.styled(colors::HEADING, what)?;
+        write!(out, "{:1$}", "", 14 - what.len())?;
+        out.styled(style_of(what, &text), &text)?;
+        writeln!(out)?;
     }
     Ok(())
+}
+
+/// Returns the style of a line's text.
+fn style_of(what: &str, text: &str) -> Style {
+    match (what, text) {
+        ("failing" | "pauses", "none") => colors::GOOD,
+        ("failing", _) => colors::BAD,
+        ("pauses", _) => colors::DOUBTFUL,
+        _ => Style::new(),
+    }
 }
 
 /// What `weir status` shows.

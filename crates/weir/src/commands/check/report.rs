@@ -3,9 +3,11 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use clap::builder::styling::Style;
 use serde::Serialize;
 
 use crate::cli::Global;
+use crate::colors;
 use crate::error::Result;
 use crate::output;
 
@@ -26,6 +28,14 @@ impl Level {
             Level::Ok => "ok",
             Level::Warning => "warning",
             Level::Error => "error",
+        }
+    }
+
+    fn style(self) -> Style {
+        match self {
+            Level::Ok => colors::GOOD,
+            Level::Warning => colors::DOUBTFUL,
+            Level::Error => colors::BAD,
         }
     }
 }
@@ -75,7 +85,9 @@ impl<'a> Report<'a> {
 
     fn show(&mut self, level: Level, check: &'static str, message: String) -> Result<()> {
         if !self.global.json && (level != Level::Ok || !self.global.quiet) {
-            writeln!(output::stdout(), "{:<9}{check:<10}{message}", level.name())?;
+            let mut out = output::stdout();
+            out.styled(level.style(), level.name())?;
+            writeln!(out, "{:1$}{check:<10}{message}", "", 9 - level.name().len())?;
         }
         self.findings.push(Finding { level, check, message });
         Ok(())

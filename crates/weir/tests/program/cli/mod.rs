@@ -2,6 +2,7 @@
 
 mod beside;
 mod check;
+mod colors;
 mod exports;
 mod first_hour;
 mod fleet;

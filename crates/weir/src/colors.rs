@@ -1,0 +1,66 @@
+//! Colours of what people read, if they are wanted.
+
+use std::ffi::OsStr;
+use std::io::IsTerminal;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clap::ValueEnum;
+use clap::builder::styling::{AnsiColor, Style};
+
+/// When to use colours.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ColorChoice {
+    Auto,
+    Always,
+    Never,
+}
+
+/// What is as it should be.
+pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
+/// What may need somebody's attention.
+pub(crate) const DOUBTFUL: Style = AnsiColor::Yellow.on_default();
+/// What is wrong.
+pub(crate) const BAD: Style = AnsiColor::Red.on_default().bold();
+/// Headings and labels.
+pub(crate) const HEADING: Style = Style::new().bold();
+
+/// Whether standard output has colours.
+static ON_STDOUT: AtomicBool = AtomicBool::new(false);
+
+/// Decides which streams have colours. Returns whether standard error has.
+pub(crate) fn choose(choice: ColorChoice, is_json: bool) -> bool {
+    let allows = |is_terminal: bool| match choice {
+        ColorChoice::Always => true,
+        ColorChoice::Never => false,
+        ColorChoice::Auto => {
+            let (no_color, term) = (std::env::var_os("NO_COLOR"), std::env::var_os("TERM"));
+            is_terminal && is_allowed(no_color.as_deref(), term.as_deref())
+        }
+    };
+    ON_STDOUT.store(!is_json && allows(std::io::stdout().is_terminal()), Ordering::Relaxed);
+    !is_json && allows(std::io::stderr().is_terminal())
+}
+
+/// Returns whether standard output has colours.
+pub(crate) fn is_on_stdout() -> bool {
+    ON_STDOUT.load(Ordering::Relaxed)
+}
+
+/// Returns whether the environment allows colours (no-color.org, and terminals that know none).
+fn is_allowed(no_color: Option<&OsStr>, term: Option<&OsStr>) -> bool {
+    no_color.is_none_or(OsStr::is_empty) && term.is_none_or(|term| term != "dumb")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn color_is_as_the_environment_says() {
+        let allowed = |no_color: Option<&str>, term: Option<&str>| {
+            is_allowed(no_color.map(OsStr::new), term.map(OsStr::new))
+        };
+        assert!(allowed(None, Some("xterm")) && allowed(Some(""), None));
+        assert!(!allowed(Some("1"), Some("xterm")) && !allowed(None, Some("dumb")));
+    }
+}
