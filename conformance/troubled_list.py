@@ -44,7 +44,7 @@ def mirrored(checks, pool, names, ways):
 def classified(checks, pool, failed, names, ways):
     errors = {r["name"]: r for r in pool("--json", "errors", "-n", "1000").json()}
     checks.same("`--json errors` lists just what failed", set(errors), set(failed))
-    text = pool("errors", "-n", "1000").log()
+    text = pool("errors", "--all", "-n", "1000").log()
     lines, _, advice = (part.splitlines() for part in text.out.partition("\nWhat to do:\n"))
     checks.check("`errors` has a line for each", len(lines) == len(failed), f"{len(lines)} lines")
     for way, (urls, classes, words) in ways.items():

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueHint};
 
 pub(crate) use args::{
-    AddArgs, CloneArgs, ConfigCommand, CrawlArgs, DumpFormat, ExportFormat, ImportArgs, LsArgs,
+    AddArgs, CloneArgs, ConfigCommand, CrawlArgs, DumpFormat, ErrorsArgs, ExportFormat, ImportArgs, LsArgs,
     MetadataCommand, MetadataUpdateArgs, MirrorArgs, PurgeArgs, RepoList, RepoSelection, ServeArgs, SetArgs,
 };
 pub(crate) use daemon::{DaemonArgs, UploadPackArgs};
@@ -184,16 +184,9 @@ pub(crate) enum Command {
     #[command(
         after_help = "Classes are network, slow, server, gone, forbidden, protocol, bad-pack, incomplete, limit, \
             damaged and so on; 'listing' stands for listings of forges, 'metadata' for issues, pull requests \
-            and releases."
+            and releases.\nRepositories of one host that failed for one cause take one line."
     )]
-    Errors {
-        /// Classes of failures, and names or patterns of the repositories [default: all]
-        #[arg(value_name = "CLASS|REPO")]
-        filters: Vec<String>,
-        /// Show at most N failures
-        #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
-        max_count: usize,
-    },
+    Errors(ErrorsArgs),
     /// Stop visiting repositories; they are still served
     ///
     /// Use 'weir resume' to visit them again.

@@ -6,6 +6,11 @@ use weir_catalog::Repository;
 
 use crate::colors;
 
+/// The class of failures of listings: those that ended early, and pages that could not be fetched.
+pub(crate) const LISTING: &str = "listing";
+/// The class of failures to fetch issues, pull requests and releases.
+pub(crate) const METADATA: &str = "metadata";
+
 /// The most important state of a repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RepositoryState {

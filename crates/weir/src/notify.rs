@@ -1,14 +1,17 @@
 //! Notifications: a long-lived program receives new failures, recoveries, pauses and damage. Unlike updates,
 //! they are sent once, by the process that finds them, and are not stored.
 
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use weir_ground::Stop;
+use weir_catalog::Repository;
 use weir_ground::thread::spawn;
+use weir_ground::{FailureClass, Stop};
 use weir_mirror::Event;
 
 use crate::hooks::{GOODBYE, Program, error_of};
@@ -23,6 +26,7 @@ const RETRY: Duration = Duration::from_secs(10);
 /// Sends notifications to a program.
 pub(crate) struct Notifier {
     sender: Option<SyncSender<Value>>,
+    told: Mutex<ToldFailures>,
     stop: Stop,
     worker: Option<JoinHandle<()>>,
 }
@@ -46,12 +50,24 @@ impl Notifier {
         let worker = spawn("notify", move || teller.run(&waiting))
             .inspect_err(|e| tracing::error!("cannot start the thread of hooks.notify: {e}"))
             .ok()?;
-        Some(Notifier { sender: Some(sender), stop, worker: Some(worker) })
+        Some(Notifier { sender: Some(sender), told: Mutex::default(), stop, worker: Some(worker) })
+    }
+
+    /// Returns whether a failure or a recovery is news, and remembers it.
+    fn is_news(&self, event: &Event<'_>) -> bool {
+        let Event::Ended(repository, result, _) = event else { return true };
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let class = result.as_ref().err().map(|failure| failure.class);
+        told.is_news(repository.id, repository.error_class, &host_of(repository), class)
     }
 
     /// Sends a notification of `event`, if it is worth one.
     pub(crate) fn tell(&self, event: &Event<'_>) {
+        let is_news = self.is_news(event);
         let (Some(line), Some(sender)) = (line_of(event), &self.sender) else { return };
+        if !is_news && matches!(line["event"].as_str(), Some("failed" | "recovered")) {
+            return;
+        }
         if let Err(TrySendError::Full(line)) = sender.try_send(line) {
             tracing::warn!("the program of hooks.notify is too slow; dropped: {line}");
         }
@@ -69,6 +85,71 @@ impl Drop for Notifier {
     }
 }
 
+/// Returns the host of the upstream; empty if that is on this machine.
+fn host_of(repository: &Repository) -> String {
+    weir_transport::Url::parse(&repository.url).map_or_else(|_| String::new(), |url| url.host)
+}
+
+/// The failures that the keeper knows of. One cause is told once: a host that is down fails all of its
+/// repositories.
+#[derive(Default)]
+struct ToldFailures {
+    /// The class of the last failure that was told of each place: a host, or this machine.
+    places: HashMap<CausePlace, FailureClass>,
+    /// The repositories whose failure was not told, by id. Neither is their recovery.
+    untold: HashSet<i64>,
+}
+
+/// Where the cause of a failure is, if it is not in the repository.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum CausePlace {
+    Host(String),
+    Machine,
+}
+
+impl CausePlace {
+    /// Returns the place of a failure of `class` of a repository at `host`.
+    fn of(class: FailureClass, host: &str) -> Option<CausePlace> {
+        match class {
+            FailureClass::Network | FailureClass::Server | FailureClass::Certificate => {
+                Some(CausePlace::Host(host.to_owned()))
+            }
+            FailureClass::Local | FailureClass::DiskFull | FailureClass::Store => Some(CausePlace::Machine),
+            _ => None,
+        }
+    }
+}
+
+impl ToldFailures {
+    /// Returns whether the end of a visit to the repository `id` at `host` is news, and remembers it.
+    /// `before` is the class of its last failure, `class` that of this one; `None` if the visit went well.
+    fn is_news(
+        &mut self,
+        id: i64,
+        before: Option<FailureClass>,
+        host: &str,
+        class: Option<FailureClass>,
+    ) -> bool {
+        let Some(class) = class else {
+            self.places.remove(&CausePlace::Host(host.to_owned()));
+            self.places.remove(&CausePlace::Machine);
+            return !self.untold.remove(&id);
+        };
+        if before == Some(class) {
+            return false;
+        }
+        let is_told = match CausePlace::of(class, host) {
+            Some(place) => self.places.insert(place, class) == Some(class),
+            None => false,
+        };
+        match is_told {
+            true => self.untold.insert(id),
+            false => self.untold.remove(&id),
+        };
+        !is_told
+    }
+}
+
 /// Returns the notification of `event`, or `None` if nothing has changed.
 fn line_of(event: &Event<'_>) -> Option<Value> {
     let time = now();
@@ -78,8 +159,9 @@ fn line_of(event: &Event<'_>) -> Option<Value> {
             let url = weir_transport::Url::parse(url).map_or_else(|_| String::new(), |url| url.to_string());
             match result {
                 Err(failure) if before != Some(failure.class) => {
-                    Some(json!({ "event": "failed", "name": name, "url": url, "class": failure.class,
-                        "error": failure.error, "time": time }))
+                    let host = Some(host_of(repository)).filter(|host| !host.is_empty());
+                    Some(json!({ "event": "failed", "name": name, "url": url, "host": host,
+                        "class": failure.class, "error": failure.error, "time": time }))
                 }
                 Ok(visited) if visited.damaged.is_some() => {
                     Some(json!({ "event": "replaced", "name": name, "url": url, "damaged": visited.damaged,
@@ -156,5 +238,31 @@ impl Teller {
         if let Some(program) = program {
             program.end();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notify_tells_one_cause_once() {
+        use FailureClass::{DiskFull, Gone, Network};
+        let mut told = ToldFailures::default();
+        // The host is down: the first repository is told of, and nothing more.
+        assert!(told.is_news(1, None, "h", Some(Network)));
+        assert!(!told.is_news(2, None, "h", Some(Network)));
+        assert!(told.is_news(3, None, "other", Some(Network)));
+        assert!(!told.is_news(1, Some(Network), "h", Some(Network)));
+        // What is wrong with one repository is told of each.
+        assert!(told.is_news(4, None, "h", Some(Gone)) && told.is_news(5, None, "h", Some(Gone)));
+        // Whose failure was told of, its recovery is, too.
+        assert!(!told.is_news(2, Some(Network), "h", None));
+        assert!(told.is_news(1, Some(Network), "h", None));
+        // After a visit that went well, the next failure is news.
+        assert!(told.is_news(2, None, "h", Some(Network)));
+        assert!(told.is_news(2, Some(Network), "h", Some(Gone)), "another class");
+        // This machine is one place for all hosts.
+        assert!(told.is_news(6, None, "a", Some(DiskFull)) && !told.is_news(7, None, "b", Some(DiskFull)));
     }
 }

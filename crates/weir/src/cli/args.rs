@@ -108,6 +108,19 @@ pub(crate) struct LsArgs {
 }
 
 #[derive(Args)]
+pub(crate) struct ErrorsArgs {
+    /// Classes of failures, and names or patterns of the repositories [default: all]
+    #[arg(value_name = "CLASS|REPO")]
+    pub(crate) filters: Vec<String>,
+    /// List each repository
+    #[arg(long, short)]
+    pub(crate) all: bool,
+    /// Show at most N lines
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
+    pub(crate) max_count: usize,
+}
+
+#[derive(Args)]
 pub(crate) struct CrawlArgs {
     /// Names of the forges to crawl [default: all]
     pub(crate) forges: Vec<String>,

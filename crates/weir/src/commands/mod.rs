@@ -7,6 +7,7 @@ mod check;
 mod clone;
 mod crawl;
 mod daemon;
+mod errors;
 mod export;
 mod http_backend;
 mod import;
@@ -61,7 +62,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::Check { offline, max_count } => check::check(global, offline, max_count),
         Command::Status => done(status::status(&open()?, global)),
         Command::Due { max_count } => done(status::due(&open()?, global, max_count)),
-        Command::Errors { filters, max_count } => done(status::errors(&open()?, global, &filters, max_count)),
+        Command::Errors(args) => done(errors::errors(&open()?, global, &args)),
         Command::Pause(list) => done(register::pause(&mut open()?, global, &list.repos, true)),
         Command::Resume(list) => done(register::pause(&mut open()?, global, &list.repos, false)),
         Command::Accounts { login, max_count } => {

@@ -1,17 +1,18 @@
-//! `status`, `due`, `errors`: the state of the mirror.
+//! `status`, `due`: the state of the mirror.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::Write;
 
 use clap::builder::styling::Style;
 use serde::Serialize;
 use serde_json::json;
-use weir_catalog::{AccountCounts, Counts, Listing, MetadataCounts, PausedHost, Repository, RequestBudget};
-use weir_ground::{FailureClass, Timestamp, name_matches};
+use weir_catalog::{AccountCounts, Counts, Listing, MetadataCounts, PausedHost, RequestBudget};
+use weir_ground::{FailureClass, Timestamp};
 
 use crate::cli::Global;
 use crate::colors;
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::listing::LISTING;
 use crate::output;
 use crate::pauses::pauses;
 use crate::pool::{Pool, now, space};
@@ -225,123 +226,6 @@ pub(crate) fn due(pool: &Pool, global: &Global, max: usize) -> Result<()> {
             wait => format!("for {}", output::span(-wait)),
         };
         writeln!(out, "{when:<16}{}", r.name)?;
-    }
-    Ok(())
-}
-
-pub(crate) fn errors(pool: &Pool, global: &Global, filters: &[String], max: usize) -> Result<()> {
-    match filters {
-        [only] if only == METADATA => return metadata_errors(pool, global, max),
-        [only] if only == LISTING => return listing_errors(pool, global, max),
-        _ => {}
-    }
-    let now = now();
-    let list = failing(pool, filters, max)?;
-    if global.json {
-        return output::json(&list);
-    }
-    let mut out = output::stdout();
-    for r in &list {
-        let class = r.error_class.map_or("", FailureClass::name);
-        let next = output::span((r.next_due - now).max(0));
-        writeln!(
-            out,
-            "{class:<12}{}: {} ({} in a row; next visit in {next})",
-            r.name,
-            r.error.as_deref().unwrap_or_default(),
-            r.failures
-        )?;
-    }
-    let classes: BTreeSet<&str> = list.iter().filter_map(|r| r.error_class).map(FailureClass::name).collect();
-    if !classes.is_empty() {
-        writeln!(out)?;
-        writeln!(out, "What to do:")?;
-    }
-    for class in classes {
-        writeln!(out, "{class:<12}{}", FailureClass::from_name(class).map_or("", FailureClass::remedy))?;
-    }
-    Ok(())
-}
-
-/// Returns at most `max` repositories whose last visit failed, the latest first: with one of the classes among
-/// `filters`, and with a name that one of the others matches.
-fn failing(pool: &Pool, filters: &[String], max: usize) -> Result<Vec<Repository>> {
-    let (classes, patterns): (Vec<&String>, Vec<&String>) =
-        filters.iter().partition(|filter| FailureClass::from_name(filter).is_some());
-    for pattern in &patterns {
-        if let Err(weir_pool::Error::NoMatch(_)) = weir_pool::matching(&pool.catalog, Some(pattern)) {
-            let names: Vec<&str> = FailureClass::ALL.iter().map(|class| class.name()).collect();
-            return Err(Error::Message(format!(
-                "'{pattern}' matches no repository and names no class of failures; there are {}, {LISTING} and \
-                {METADATA}",
-                names.join(", ")
-            )));
-        }
-    }
-    if let ([], []) | ([_], []) = (classes.as_slice(), patterns.as_slice()) {
-        return Ok(pool.catalog.failing(classes.first().map(|class| class.as_str()), max)?);
-    }
-    let mut list = pool.catalog.failing(None, usize::MAX)?;
-    let is_class = |r: &Repository| r.error_class.is_some_and(|of| classes.iter().any(|c| *c == of.name()));
-    list.retain(|r| classes.is_empty() || is_class(r));
-    list.retain(|r| patterns.is_empty() || patterns.iter().any(|p| name_matches(p, &r.name)));
-    list.truncate(max);
-    Ok(list)
-}
-
-/// The class of failures of listings: those that ended early, and pages that could not be fetched.
-const LISTING: &str = "listing";
-
-fn listing_errors(pool: &Pool, global: &Global, max: usize) -> Result<()> {
-    let now = now();
-    let mut rows = Vec::new();
-    for Listing { forge, failed_at, error, .. } in pool.catalog.listings()? {
-        if let (Some(at), Some(error)) = (failed_at, error) {
-            rows.push((forge.clone(), None, error, at));
-        }
-        rows.extend(
-            pool.catalog
-                .skipped_pages(&forge)?
-                .into_iter()
-                .map(|page| (forge.clone(), Some(page.position), page.error, page.last_at)),
-        );
-    }
-    rows.truncate(max);
-    if global.json {
-        let row = |(forge, position, error, at): &(_, _, _, _)| {
-            serde_json::json!({ "forge": forge,
-            "position": position, "error": error, "at": at })
-        };
-        return output::json(&rows.iter().map(row).collect::<Vec<_>>());
-    }
-    let mut out = output::stdout();
-    for (forge, position, error, at) in &rows {
-        let place = position.as_ref().map_or(String::new(), |position| format!(", page {position}"));
-        writeln!(
-            out,
-            "{LISTING:<12}{forge}{place}: {error} ({} ago; 'weir crawl' tries again)",
-            output::span(now - *at)
-        )?;
-    }
-    Ok(())
-}
-
-/// The class of failures of looks.
-const METADATA: &str = "metadata";
-
-fn metadata_errors(pool: &Pool, global: &Global, max: usize) -> Result<()> {
-    let list = pool.catalog.metadata_errors(max)?;
-    if global.json {
-        return output::json(
-            &list
-                .iter()
-                .map(|(name, error)| serde_json::json!({ "name": name, "error": error }))
-                .collect::<Vec<_>>(),
-        );
-    }
-    let mut out = output::stdout();
-    for (name, error) in &list {
-        writeln!(out, "{METADATA:<12}{name}: {error}")?;
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ fn colors_are_there_if_they_are_wanted() {
     env.weir(&["add", "--name", "up", upstream.to_str().unwrap()]);
     env.weir(&["add", "--force", "--name", "gone", "/no/such/path"]);
     env.weir_fails(&["mirror"]);
-    let commands: [&[&str]; 3] = [&["ls"], &["status"], &["check", "--offline"]];
+    let commands: [&[&str]; 4] = [&["ls"], &["status"], &["errors"], &["check", "--offline"]];
     for command in commands {
         let plain = env.weir_command(command).output().unwrap().stdout;
         let mut coloured = env.weir_command(&[&["--color", "always"], command].concat());

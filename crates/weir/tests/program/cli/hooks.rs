@@ -189,3 +189,34 @@ fn its_keeper_is_told_of_what_is_new() {
         env.weir(&["mirror", "r"]);
     }
 }
+
+#[test]
+fn notify_tells_of_a_host_once() {
+    let env = Env::new();
+    let (told, script) = (env.path("notified"), env.path("notify"));
+    let keeper =
+        format!("#!/bin/sh\nwhile read -r line; do echo \"$line\" >> '{}'; echo ok; done\n", told.display());
+    std::fs::write(&script, keeper).unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    env.configure("hooks", &format!("notify = [\"{}\"]", script.display()));
+    let dead = crate::common::free_port();
+    for name in ["a", "b", "c"] {
+        env.weir(&["add", "--name", name, &format!("git://127.0.0.1:{dead}/{name}.git")]);
+    }
+    env.weir_fails(&["mirror"]);
+    let events: Vec<serde_json::Value> =
+        lines(&told).iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(events.len() == 1 && events[0]["event"] == "failed", "{events:?}");
+    assert_eq!((&events[0]["host"], &events[0]["class"]), (&"127.0.0.1".into(), &"network".into()));
+    // So does the list of errors.
+    let listed = env.weir(&["errors"]);
+    let (list, advice) = listed.split_once("\n\nWhat to do:\n").unwrap();
+    let mut list = list.lines();
+    let line = list.next().unwrap();
+    assert!(line.starts_with("network     127.0.0.1: ") && line.contains("(3 repositories: "), "{listed}");
+    assert_eq!(list.next(), Some("'weir errors --all' lists each repository"));
+    assert_eq!((list.next(), advice.lines().count()), (None, 1));
+    let each = env.weir(&["errors", "--all", "network"]);
+    assert_eq!(each.lines().filter(|line| line.contains(" in a row; next visit in ")).count(), 3, "{each}");
+    assert_eq!(env.weir_json(&["errors"]).as_array().unwrap().len(), 3);
+}

@@ -306,7 +306,7 @@ fn a_host_that_fails_pauses_and_comes_back_by_itself() {
         (Some("the host fails"), Some(failed))
     );
     assert!(env.weir(&["status"]).contains("the host fails"));
-    let told = env.weir(&["errors", "network"]);
+    let told = env.weir(&["errors", "--all", "network"]);
     let (list, advice) = told.split_once("\n\nWhat to do:\n").unwrap();
     assert_eq!((list.lines().count() as u64, advice.lines().count()), (failed, 1), "{told}");
     // The host is back: all repositories are mirrored after the pause.
