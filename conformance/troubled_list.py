@@ -201,7 +201,7 @@ def listed(checks, pool, names, ways, errors, well):
     show = pool("show", empty).log()
     checks.check(
         "an empty repository is mirrored as such",
-        re.search(r"^refs +0$", show.out, re.MULTILINE) and "unborn" in show.out,
+        re.search(r"^refs +0, ", show.out, re.MULTILINE) and "unborn" in show.out,
         show.out,
     )
     fsck, quiet = pool("fsck").log(4), pool("--json", "fsck")

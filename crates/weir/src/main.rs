@@ -39,6 +39,7 @@ mod pauses;
 mod pool;
 mod pool_path;
 mod presentation;
+mod repository_json;
 mod restart;
 mod service_state;
 mod setting;

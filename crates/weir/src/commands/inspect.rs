@@ -1,16 +1,15 @@
-//! The commands that inspect repositories: `ls`, `show`, `log`, `du`, `cat`, `ls-tree`.
+//! The commands that inspect repositories: `ls`, `log`, `visits`, `du`, `cat`, `ls-tree`.
 
 use std::collections::VecDeque;
 use std::io::Write;
 
 use clap::builder::styling::Style;
 use serde_json::json;
-use weir_catalog::{ForgeMetadata, ForgeWish, PastVisit, Repository};
+use weir_catalog::{ForgeWish, PastVisit, Repository};
 use weir_git::{HashKind, Kind, Oid};
 use weir_ground::Timestamp;
 use weir_pool::InRepo;
-use weir_repo::{FollowedRefs, Head, Refs, StateChange, TreeListing, resolve_path, resolve_revision};
-use weir_transport::Url;
+use weir_repo::{FollowedRefs, StateChange, TreeListing, resolve_path, resolve_revision};
 
 use crate::cli::{Global, LsArgs, RepoSelection};
 use crate::colors;
@@ -18,27 +17,7 @@ use crate::error::Result;
 use crate::listing::{RepositoryState, SortKey};
 use crate::output;
 use crate::pool::Pool;
-
-fn shown_url(r: &Repository) -> String {
-    Url::parse(&r.url).map_or_else(|_| r.url.clone(), |u| u.to_string())
-}
-
-fn as_json(pool: &Pool, r: &Repository) -> serde_json::Value {
-    let path = pool.archive_path(r);
-    let is_there = path.exists();
-    json!({
-        "name": r.name, "url": shown_url(r), "state": RepositoryState::of(r, is_there).name(),
-        "paused": r.is_paused,
-        "pinned": r.is_pinned,
-        "archive": path, "archive_exists": is_there,
-        "archive_bytes": std::fs::metadata(&path).ok().map(|m| m.len()), "refs": r.ref_count, "seq": r.seq,
-        "added_at": r.added_at, "last_attempt": r.last_attempt, "last_success": r.last_success,
-        "last_change": r.last_change,
-        "next_due": (!r.is_paused && !r.is_pinned).then_some(r.next_due), "failures": r.failures,
-        "error_class": r.error_class, "error": r.error, "lfs_missing": r.lfs_missing,
-        "priority": r.priority, "settings": output::settings_json(&r.settings),
-    })
-}
+use crate::repository_json::repository_json;
 
 pub(crate) fn ls(pool: &Pool, global: &Global, args: &LsArgs) -> Result<()> {
     let mut list = pool.selected(&args.selection)?;
@@ -75,7 +54,7 @@ pub(crate) fn ls(pool: &Pool, global: &Global, args: &LsArgs) -> Result<()> {
     let said = pool.catalog.forge_metadata(&ids)?;
     if global.json {
         return output::json_array(list.iter().map(|r| {
-            let mut value = as_json(pool, r);
+            let mut value = repository_json(pool, r);
             if args.long {
                 value["forge_metadata"] = json!(said.get(&r.id));
             }
@@ -111,118 +90,6 @@ pub(crate) fn ls(pool: &Pool, global: &Global, args: &LsArgs) -> Result<()> {
         _ => Style::new(),
     };
     output::styled_table(&rows, if args.long { &[1, 2, 4] } else { &[1, 2] }, &style)
-}
-
-fn head_text(refs: &Refs) -> String {
-    match &refs.head {
-        Head::Symbolic(name) => {
-            output::printable(name) + if refs.head_oid().is_none() { " (unborn)" } else { "" }
-        }
-        Head::Detached(oid) => format!("{oid} (detached)"),
-    }
-}
-
-pub(crate) fn show(pool: &Pool, global: &Global, name: &str) -> Result<()> {
-    let r = pool.get(name)?;
-    let mut value = as_json(pool, &r);
-    let path = pool.archive_path(&r);
-    if path.exists() {
-        let repo = pool.open_repo(&r)?;
-        let of_base = repo.objects().packs().len() - repo.own_packs().len();
-        let packs: Vec<_> = (of_base..)
-            .zip(repo.own_packs())
-            .map(|(n, p)| {
-                let body = repo.bodies().list.iter().find(|b| b.pack as usize == n);
-                json!({
-                    "name": p.name(), "bytes": p.data().len(), "objects": p.index().count(),
-                    "offset": p.data().file_offset(),
-                    "class": body.map(|b| b.class.name()), "sent_objects": body.map(|b| b.sent_count),
-                })
-            })
-            .collect();
-        value["head"] = json!(head_text(repo.refs()));
-        value["object_format"] = json!(repo.hash().name());
-        value["objects"] = json!(repo.own_packs().iter().map(|p| u64::from(p.index().count())).sum::<u64>());
-        let base = repo.base().map(|base| base.path().to_owned());
-        let store = std::path::absolute(&pool.store.path)?;
-        let known = pool
-            .catalog
-            .bases(&[r.id])?
-            .pop()
-            .filter(|known| base.as_deref() == Some(&store.join(&known.path)));
-        value["base"] =
-            json!(known.map(|known| known.name).or_else(|| base.map(|path| path.display().to_string())));
-        value["shallow"] = json!(!repo.history().shallow().is_empty());
-        let (objects, bytes) = repo.lfs_count();
-        value["lfs"] = json!({ "objects": objects, "bytes": bytes });
-        value["whole_clone"] =
-            json!({ "heads_and_tags": repo.bodies().heads.is_some(), "all": repo.bodies().all.is_some() });
-        value["packs"] = json!(packs);
-    }
-    let said = pool.catalog.forge_metadata(&[r.id])?.remove(&r.id);
-    if global.json {
-        value["forge_metadata"] = json!(said);
-        return output::json(&value);
-    }
-    let mut out = output::stdout();
-    let text = |v: &serde_json::Value| match v {
-        serde_json::Value::String(s) => s.clone(),
-        serde_json::Value::Null => "-".to_owned(),
-        other => other.to_string(),
-    };
-    let time_keys = ["added_at", "last_attempt", "last_success", "last_change", "next_due"];
-    if let Some(fields) = value.as_object() {
-        for (key, v) in fields.iter().filter(|(k, _)| *k != "packs") {
-            let shown = match v.as_i64() {
-                Some(0) if key == "next_due" => "now".to_owned(),
-                Some(t) if time_keys.contains(&key.as_str()) => output::time(Timestamp(t)) + " UTC",
-                Some(n) if key == "archive_bytes" => output::bytes(n as u64),
-                _ => text(v),
-            };
-            writeln!(out, "{:<15} {shown}", key.replace('_', " "))?;
-        }
-    }
-    for p in value["packs"].as_array().into_iter().flatten() {
-        writeln!(
-            out,
-            "pack            {} objects, {}, class {}",
-            p["objects"],
-            output::bytes(p["bytes"].as_u64().unwrap_or(0)),
-            text(&p["class"])
-        )?;
-    }
-    said.map_or(Ok(()), |said| show_forge_metadata(&mut out, &said))
-}
-
-/// Prints what the forge says about a repository, without the fields that it leaves out.
-fn show_forge_metadata(out: &mut impl Write, said: &ForgeMetadata) -> Result<()> {
-    let words = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
-    let number = |n: Option<i64>| n.map(|n| n.to_string());
-    let languages: Vec<&str> = said.languages.keys().map(String::as_str).collect();
-    let list = |words: &[&str]| (!words.is_empty()).then(|| words.join(", "));
-    let topics: Vec<&str> = said.topics.iter().map(String::as_str).collect();
-    let is = |what: &str, truth: Option<bool>| truth.filter(|is| *is).map(|_| what.to_owned());
-    for (key, value) in [
-        ("at its forge", Some(said.full_name.clone())),
-        ("description", words(&said.description)),
-        ("homepage", words(&said.homepage)),
-        ("language", words(&said.language)),
-        ("languages", list(&languages)),
-        ("topics", list(&topics)),
-        ("fork of", words(&said.fork_of)),
-        ("archived", is("yes", said.archived)),
-        ("private", is("yes", said.private)),
-        ("stars", number(said.stars)),
-        ("forks", number(said.forks)),
-        ("open issues", number(said.open_issues)),
-        ("created", words(&said.created_at)),
-        ("pushed", words(&said.pushed_at)),
-    ] {
-        if let Some(value) = value {
-            writeln!(out, "{key:<15} {}", output::printable(value.as_bytes()))?;
-        }
-    }
-    Ok(())
 }
 
 pub(crate) fn visits(pool: &Pool, global: &Global, name: &str, max: usize) -> Result<()> {

@@ -24,6 +24,7 @@ mod serve;
 mod settings;
 mod share;
 mod shell;
+mod show;
 mod status;
 mod upload_pack;
 
@@ -72,7 +73,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::Hint { repos, from } => settings::hint(&mut open()?, global, repos, from.as_deref()),
         Command::Visits { repo, max_count } => done(inspect::visits(&open()?, global, &repo, max_count)),
         Command::Ls(args) => done(inspect::ls(&open()?, global, &args)),
-        Command::Show { repo } => done(inspect::show(&open()?, global, &repo)),
+        Command::Show { repo } => done(show::show(&open()?, global, &repo)),
         Command::Log { repo, max_count } => done(inspect::log(&open()?, global, &repo, max_count)),
         Command::Du(selection) => done(inspect::du(&open()?, global, &selection)),
         Command::Fsck { selection, repair } => maintain::fsck(&mut open()?, global, &selection, repair),

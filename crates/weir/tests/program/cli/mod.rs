@@ -12,3 +12,4 @@ mod pool_search;
 mod recipes;
 mod reference;
 mod selections;
+mod show;
