@@ -23,6 +23,7 @@ mod miner;
 mod mode;
 mod names;
 mod path_search;
+mod progress;
 mod renames;
 mod rows;
 mod similarity;
@@ -35,8 +36,9 @@ pub use changes::MergeMode;
 pub use commit::{CommitParts, Ident, SignatureKind, TagParts};
 pub use error::{Error, Result};
 pub use lines::{LineCounter, LineCounts};
-pub use miner::{MineOptions, MineProgress, MineReport, Tips, mine};
+pub use miner::{MineOptions, MineReport, Tips, mine};
 pub use mode::Mode;
+pub use progress::MineProgress;
 pub use renames::{Detect, RenameOptions, Status};
 pub use rows::{
     FaultKind, FaultRow, FileChangeRow, Lines, NoRows, RefChangeRow, ReleaseRow, RevisionRow, RowSink, Side,

@@ -15,6 +15,7 @@ use weir_repo::{DeltaBase, Error, ForestReader, ForestVisit, NO_OBJECT, ObjectRe
 
 use crate::ids::ObjectNumbers;
 use crate::lines::{EqualEnds, LineCounter, LineCounts, line_count};
+use crate::progress::MineProgress;
 use crate::rows::Lines;
 use crate::similarity::is_binary;
 
@@ -54,10 +55,12 @@ impl LineStats {
         ids: &ObjectNumbers<'_, '_>,
         mut pairs: Vec<BlobPair>,
         threads: usize,
+        progress: &MineProgress,
         stop: &Stop,
     ) -> LineStats {
         pairs.sort_unstable();
         pairs.dedup();
+        progress.pairs.fetch_add(pairs.len() as u64, Ordering::Relaxed);
         let plan = Plan::new(ids, &pairs);
         let next = AtomicUsize::new(0);
         let parts = on_threads("weir-numstat", threads, || {
@@ -67,15 +70,21 @@ impl LineStats {
             while !stop.is_stopped() {
                 let at = next.fetch_add(1, Ordering::Relaxed);
                 let Some(group) = plan.groups.get(at) else { break };
+                let before = visit.counted.len();
                 group.iter().for_each(|&root| reader.walk(root, &mut visit));
                 visit.end_group(&mut objects);
+                progress.counted.fetch_add((visit.counted.len() - before) as u64, Ordering::Relaxed);
             }
             visit.counted
         });
         let mut lines = vec![Lines::Unavailable; pairs.len()];
+        let mut left = pairs.len();
         for (place, counted) in parts.into_iter().flatten() {
             lines[place as usize] = counted;
+            left -= 1;
         }
+        // What is missing was not counted, and will not be.
+        progress.counted.fetch_add(left as u64, Ordering::Relaxed);
         LineStats { pairs, lines }
     }
 }

@@ -1,6 +1,6 @@
 //! Mining of one repository.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use weir_git::{Kind, Oid, OidSet, tag_target};
@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::ids::ObjectNumbers;
 use crate::line_stats::{BlobPair, LineStats};
 use crate::mode::Mode;
+use crate::progress::MineProgress;
 use crate::renames::RenameOptions;
 use crate::rows::{FaultKind, FaultRow, FileChangeRow, Lines, ReleaseRow, RevisionRow, RowSink, Side};
 use crate::tree_steps::{TreeItem, TreeSteps};
@@ -39,17 +40,6 @@ pub struct MineOptions {
     pub merges: MergeMode,
     /// How renames are detected.
     pub renames: RenameOptions,
-}
-
-/// How far mining is. Each number is current by itself.
-#[derive(Debug, Default)]
-pub struct MineProgress {
-    /// Commits that are to be mined.
-    pub commits: AtomicU64,
-    /// Commits that were written.
-    pub written: AtomicU64,
-    /// Commits that were compared.
-    pub compared: AtomicU64,
 }
 
 /// What was mined.
@@ -278,12 +268,14 @@ impl<S: RowSink> Miner<'_, '_, '_, S> {
             let (mut runs, done) = comparison.changes(rest, threads, CHANGES_BYTES_MAX, &compared);
             rest = &rest[done..];
             let stats = self.options.has_lines.then(|| {
-                let pairs = runs.iter().flat_map(|run| run.list.iter().flat_map(blob_pairs)).collect();
-                LineStats::count(self.ids, pairs, threads, self.stop)
+                let pairs: Vec<BlobPair> =
+                    runs.iter().flat_map(|run| run.list.iter().flat_map(blob_pairs)).collect();
+                LineStats::count(self.ids, pairs, threads, self.progress, self.stop)
             });
             self.report.changes += self.in_parts(&runs, 1, |sink, part| {
                 part.iter().try_fold(0, |sum, run| {
                     self.write_run(sink, run, stats.as_ref())?;
+                    self.progress.changes.fetch_add(run.list.len() as u64, Ordering::Relaxed);
                     Ok(sum + run.list.len() as u64)
                 })
             })?;

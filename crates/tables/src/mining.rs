@@ -254,7 +254,9 @@ impl Batch<'_> {
             // If a repository fails half way, the rows that are not yet part of the dataset are dropped, and
             // the other repositories among them are mined again.
             while let Some(source) = again.pop() {
-                match self.mine_one(source, sinks) {
+                let mined = self.mine_one(source, sinks);
+                self.run.progress.repositories.fetch_add(u64::from(again.is_empty()), Ordering::Relaxed);
+                match mined {
                     Ok(None) => self.tell(source, &MineEvent::Unchanged),
                     Ok(Some(done)) => pending.push(done),
                     Err(MineFailure::Stopped) => {

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use history::Generator;
 use weir_ground::Stop;
@@ -145,7 +146,11 @@ fn mined(
     let tips: Vec<_> = repo.refs().tips().collect();
     let sinks: Vec<Mutex<Printed>> = (0..threads).map(|_| Mutex::default()).collect();
     let tips = Tips { wanted: &tips, known };
-    let report = mine(&repo, tips, options, &sinks, &MineProgress::default(), &Stop::default()).unwrap();
+    let progress = MineProgress::default();
+    let report = mine(&repo, tips, options, &sinks, &progress, &Stop::default()).unwrap();
+    let count = |n: &AtomicU64| n.load(Ordering::Relaxed);
+    assert_eq!(count(&progress.counted), count(&progress.pairs), "no file is left");
+    assert_eq!(count(&progress.changes), report.changes);
     let mut all = Printed::default();
     sinks.into_iter().for_each(|sink| all.add(sink.into_inner().unwrap()));
     all.commits.sort();

@@ -4,7 +4,7 @@ use std::io::{BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -215,12 +215,32 @@ struct MineScreen<'g> {
     end: Stop,
 }
 
+/// Returns what mining does now, with a number that moves. Only numbers that are known have a total: commits
+/// and files are found as mining goes on.
+fn phase(progress: &MineProgress) -> String {
+    let count = |n: &AtomicU64| n.load(Ordering::Relaxed);
+    let (commits, written, changes) =
+        (count(&progress.commits), count(&progress.written), count(&progress.changes));
+    let (compared, pairs, counted) =
+        (count(&progress.compared), count(&progress.pairs), count(&progress.counted));
+    let found = format!("{commits} commits, {changes} file changes");
+    match () {
+        () if counted < pairs => format!("{found}; counting lines, {} files left", pairs - counted),
+        () if compared > 0 && compared < commits => {
+            format!("{found}; comparing trees, {} commits left", commits - compared)
+        }
+        () if written < commits => format!("{found}; writing, {} commits left", commits - written),
+        () => format!("{found}; writing"),
+    }
+}
+
 impl MineScreen<'_> {
     fn new<'g>(global: &'g Global, sources: &[MineSource<'_>], is_stream: bool) -> MineScreen<'g> {
         let shows_bar = std::io::stderr().is_terminal() && !global.quiet && !global.json;
-        let style = "{bar:30} {pos}/{len} repositories, {msg}, {elapsed}";
+        let style = "{bar:30} {pos}/{len} repositories; {msg}; {elapsed}";
         let bar = shows_bar.then(|| {
             ProgressBar::new(sources.len() as u64)
+                .with_message("starting")
                 .with_style(ProgressStyle::with_template(style).expect("a valid template"))
         });
         let told = (global.json && !is_stream).then(Mutex::default);
@@ -230,23 +250,13 @@ impl MineScreen<'_> {
     /// Draws the bar until mining ends.
     fn draw(&self) {
         let Some(bar) = &self.bar else { return };
-        let began = std::time::Instant::now();
         while self.end.sleep(TICK) {
-            let count = |n: &std::sync::atomic::AtomicU64| n.load(Ordering::Relaxed);
-            let (all, done) = (
-                count(&self.progress.commits),
-                count(&self.progress.compared).max(count(&self.progress.written)),
-            );
-            let rate = done as f64 / began.elapsed().as_secs_f64();
-            let left = if rate > 0.0 { (all.saturating_sub(done)) as f64 / rate } else { 0.0 };
-            bar.set_message(format!("{done}/{all} commits, {rate:.0}/s, {left:.0} s left"));
+            bar.set_position(self.progress.repositories.load(Ordering::Relaxed));
+            bar.set_message(phase(&self.progress));
         }
     }
 
     fn tell(&self, source: &MineSource<'_>, event: &MineEvent) {
-        if let Some(bar) = &self.bar {
-            bar.inc(1);
-        }
         if let Some(told) = &self.told {
             let value = match event {
                 MineEvent::Mined { report, took } => json!({
@@ -318,5 +328,30 @@ impl MineScreen<'_> {
             (false, 0) => ExitCode::SUCCESS,
             (false, _) => ExitCode::from(SOME_FAILED),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mine_progress_names_what_runs() {
+        let progress = MineProgress::default();
+        let add = |n: &AtomicU64, count| {
+            n.fetch_add(count, Ordering::Relaxed);
+        };
+        add(&progress.commits, 10);
+        assert_eq!(phase(&progress), "10 commits, 0 file changes; writing, 10 commits left");
+        add(&progress.written, 10);
+        add(&progress.compared, 4);
+        assert_eq!(phase(&progress), "10 commits, 0 file changes; comparing trees, 6 commits left");
+        add(&progress.compared, 6);
+        add(&progress.pairs, 30);
+        add(&progress.counted, 12);
+        assert_eq!(phase(&progress), "10 commits, 0 file changes; counting lines, 18 files left");
+        add(&progress.counted, 18);
+        add(&progress.changes, 7);
+        assert_eq!(phase(&progress), "10 commits, 7 file changes; writing");
     }
 }
