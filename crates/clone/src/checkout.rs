@@ -3,12 +3,17 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use weir_git::LOCAL_ENVIRONMENT;
+
 use crate::error::{Error, Result};
 
 /// Makes git check out HEAD in the working tree at `top`, or the commit or tag `detached`.
 pub(crate) fn check_out(top: &Path, detached: Option<&str>) -> Result<()> {
     let git = || {
         let mut command = Command::new("git");
+        for name in LOCAL_ENVIRONMENT {
+            command.env_remove(name);
+        }
         command.arg("-C").arg(top);
         command
     };

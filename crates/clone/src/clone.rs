@@ -28,6 +28,8 @@ pub struct CloneOptions<'a> {
     pub branch: Option<&'a str>,
     /// The name of the remote.
     pub origin: &'a str,
+    /// The command that serves the repository to git, if git itself could not fetch from it.
+    pub upload_pack: Option<&'a str>,
     /// Whether to check every object, and not only what is used at once.
     pub verifies_all: bool,
     /// How to talk to the server.
@@ -92,7 +94,7 @@ pub fn clone(options: &CloneOptions<'_>) -> Result<CloneOutcome> {
         check_tips(&target.open()?, &description.tips(), tip.and_then(|tip| description.parse(tip)))
     };
     is_sound.inspect_err(|_| target.discard())?;
-    let remote = Remote { name: options.origin, url };
+    let remote = Remote { name: options.origin, url, upload_pack: options.upload_pack };
     write_repository(&target, options.is_bare, &remote, &description, &head)?;
     let _ = fs::remove_file(target.unfinished());
     if tip.is_some() {
@@ -102,7 +104,7 @@ pub fn clone(options: &CloneOptions<'_>) -> Result<CloneOutcome> {
 }
 
 /// Returns the directory that git would choose.
-fn default_directory(url: &Url, is_bare: bool) -> PathBuf {
+pub fn default_directory(url: &Url, is_bare: bool) -> PathBuf {
     let name = url
         .path
         .trim_end_matches('/')

@@ -17,6 +17,6 @@ mod from_archive;
 mod repository;
 mod tips;
 
-pub use clone::{CloneOptions, CloneOutcome, FinishedClone, clone};
+pub use clone::{CloneOptions, CloneOutcome, FinishedClone, clone, default_directory};
 pub use download::{TellTransfer, Transfer};
 pub use error::{Error, Result};

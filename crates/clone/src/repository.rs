@@ -125,6 +125,7 @@ fn branch_of(description: &Description) -> Option<&str> {
 pub(crate) struct Remote<'a> {
     pub(crate) name: &'a str,
     pub(crate) url: &'a Url,
+    pub(crate) upload_pack: Option<&'a str>,
 }
 
 /// Writes configuration and refs as git does.
@@ -189,6 +190,9 @@ fn config(is_bare: bool, remote: &Remote<'_>, object_format: &str, head: &Chosen
         config.push_str(&format!("[extensions]\n\tobjectformat = {object_format}\n"));
     }
     config.push_str(&format!("[remote {}]\n\turl = {}\n", quoted(origin), quoted(&remote_url(remote.url))));
+    if let Some(upload_pack) = remote.upload_pack {
+        config.push_str(&format!("\tuploadpack = {}\n", quoted(upload_pack)));
+    }
     if is_bare {
         return config;
     }

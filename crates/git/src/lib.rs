@@ -3,6 +3,7 @@
 //! This crate is pure: it opens no file and no socket, reads no clock and no environment. Everything here
 //! takes bytes from outside, so nothing here may panic on any input.
 
+mod environment;
 mod hash;
 mod hash_kind;
 mod object;
@@ -11,6 +12,7 @@ pub mod pktline;
 pub mod refname;
 mod sha1dc;
 
+pub use environment::LOCAL_ENVIRONMENT;
 pub use hash::{BatchHasher, CollisionError, ObjectHasher, PlainHasher, plain_sha};
 pub use hash_kind::HashKind;
 pub use object::{

@@ -4,6 +4,8 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use weir_git::LOCAL_ENVIRONMENT;
+
 use crate::url::Url;
 
 /// A user name and a password or token.
@@ -136,7 +138,11 @@ pub struct GitCredentialHelper {
 
 impl GitCredentialHelper {
     fn run(&self, action: &str, input: &str) -> Option<String> {
-        let mut child = Command::new(&self.git)
+        let mut command = Command::new(&self.git);
+        for name in LOCAL_ENVIRONMENT {
+            command.env_remove(name);
+        }
+        let mut child = command
             .args(["credential", action])
             .env("GIT_TERMINAL_PROMPT", "0")
             .env("GIT_ASKPASS", "")

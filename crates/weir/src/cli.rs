@@ -1,6 +1,7 @@
 //! Flags and subcommands.
 
 mod args;
+mod clone;
 mod daemon;
 mod mine;
 
@@ -9,9 +10,10 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueHint};
 
 pub(crate) use args::{
-    AddArgs, CloneArgs, ConfigCommand, CrawlArgs, DumpFormat, ErrorsArgs, ExportFormat, ImportArgs, LsArgs,
+    AddArgs, ConfigCommand, CrawlArgs, DumpFormat, ErrorsArgs, ExportFormat, ImportArgs, LsArgs,
     MetadataCommand, MetadataUpdateArgs, MirrorArgs, PurgeArgs, RepoList, RepoSelection, ServeArgs, SetArgs,
 };
+pub(crate) use clone::CloneArgs;
 pub(crate) use daemon::{DaemonArgs, UploadPackArgs};
 pub(crate) use mine::{DiffMerges, MineArgs, MineFormat, MineWhat};
 
@@ -131,8 +133,9 @@ pub(crate) enum Command {
     /// Clone a repository, faster from a weir server or an archive
     ///
     /// From a weir server, weir downloads the pack index instead of building it. From an archive, weir shares
-    /// the packs instead of copying them, where the file system supports that.
-    Clone(CloneArgs),
+    /// the packs instead of copying them, where the file system supports that. From other servers, and with
+    /// options that only git has, weir runs git clone.
+    Clone(Box<CloneArgs>),
     /// Serve directories and archives with git-daemon's options
     Daemon(Box<DaemonArgs>),
     /// Serve one repository as git-upload-pack does

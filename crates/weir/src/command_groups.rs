@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use clap::builder::{StyledStr, Styles};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, CommandFactory};
 
 use crate::cli::Cli;
@@ -37,6 +38,18 @@ pub(crate) fn command() -> Command {
     let _ = write!(template, "\nSee '{literal}weir help COMMAND{literal:#}' for more about a command.\n");
     let _ = write!(template, "\n{header}Options:{header:#}\n{{options}}{{after-help}}");
     command.help_template(template)
+}
+
+/// Returns an error in the command line with advice that fits. `weir clone` has most options
+/// of `git clone`: a user of git may expect the others, too.
+pub(crate) fn explained(mut e: clap::Error) -> clap::Error {
+    let usage = e.get(ContextKind::Usage).map(ContextValue::to_string).unwrap_or_default();
+    if e.kind() == ErrorKind::UnknownArgument && usage.contains("weir clone ") {
+        let advice = "weir clone has the options that 'weir help clone' lists; for others of git's, use 'git \
+            clone' with the URL of a weir server";
+        e.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(advice)]));
+    }
+    e
 }
 
 #[cfg(test)]

@@ -85,7 +85,9 @@ fn share_arenas() {
 
 fn main() -> ExitCode {
     share_arenas();
-    let matches = command_groups::command().get_matches_from(arguments());
+    let matches = command_groups::command()
+        .try_get_matches_from(arguments())
+        .unwrap_or_else(|e| command_groups::explained(e).exit());
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.exit());
     let color = colors::choose(cli.global.color, cli.global.json);
     let level = match (cli.global.quiet, cli.global.verbose) {

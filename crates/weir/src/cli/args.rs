@@ -240,32 +240,6 @@ pub(crate) struct ServeArgs {
 }
 
 #[derive(Args)]
-pub(crate) struct CloneArgs {
-    /// Repository to clone: any URL that git accepts, or an archive
-    #[arg(value_hint = ValueHint::AnyPath)]
-    pub(crate) repository: String,
-    /// Directory to clone into [default: the last part of the URL]
-    #[arg(value_hint = ValueHint::DirPath)]
-    pub(crate) directory: Option<PathBuf>,
-    /// Create a bare repository
-    #[arg(long)]
-    pub(crate) bare: bool,
-    /// Do not check anything out
-    #[arg(long, short)]
-    pub(crate) no_checkout: bool,
-    /// Call the remote NAME
-    #[arg(long, short, value_name = "NAME", default_value = "origin")]
-    pub(crate) origin: String,
-    /// Check out BRANCH instead of the remote's HEAD
-    #[arg(long, short, value_name = "BRANCH")]
-    pub(crate) branch: Option<String>,
-    /// Verify the hash of every object, as 'git clone' does, not only of what refs name and what is checked
-    /// out; always done over http:// from another machine
-    #[arg(long)]
-    pub(crate) verify: bool,
-}
-
-#[derive(Args)]
 pub(crate) struct MirrorArgs {
     /// Names or patterns of the repositories, due or not [default: those that are due]
     #[arg(value_name = "REPO")]

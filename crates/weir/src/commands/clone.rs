@@ -1,38 +1,46 @@
 //! `clone`: makes an ordinary git repository, from a weir server with its index, or from an archive.
 
+use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use weir_clone::{CloneOptions, CloneOutcome};
+use weir_clone::{CloneOptions, CloneOutcome, default_directory};
+use weir_git::LOCAL_ENVIRONMENT;
 use weir_transport::{Scheme, Url};
 
 use crate::cli::{CloneArgs, Global};
 use crate::config::{self, Config};
 use crate::error::{Error, Result};
 use crate::output;
-use crate::pool::{path_of, transport_options};
+use crate::pool::{Pool, path_of, transport_options};
 use crate::pool_path::CONFIG_NAME;
 
-pub(crate) fn clone(global: &Global, args: CloneArgs) -> Result<()> {
+pub(crate) fn clone(global: &Global, args: &CloneArgs) -> Result<()> {
     let started = Instant::now();
-    let url = Url::parse(&args.repository)?;
+    let source = CloneSource::find(global, args)?;
+    if !args.git.words().is_empty() {
+        return hand_over(global, args, &source);
+    }
+    let url = &source.url;
     // A clone of an archive connects to nothing.
-    let is_archive = url.scheme == Scheme::Local && url.local_path().is_file();
     let config = match path_of(global) {
-        Ok(pool) if !is_archive => config::load(&pool.path.join(CONFIG_NAME))?,
+        Ok(pool) if !source.is_archive => config::load(&pool.path.join(CONFIG_NAME))?,
         _ => Config::default(),
     };
     let bar = progress_bar(global);
+    let upload_pack = if source.is_archive { Some(upload_pack_command()?) } else { None };
     let outcome = weir_clone::clone(&CloneOptions {
-        url: &url,
-        directory: args.directory.as_deref(),
+        url,
+        directory: source.directory.as_deref(),
         is_bare: args.bare,
         checks_out: !args.no_checkout,
         branch: args.branch.as_deref(),
         origin: &args.origin,
+        upload_pack: upload_pack.as_deref(),
         verifies_all: args.verify,
         transport: &transport_options(&config),
         tell: &|transfer| {
@@ -45,7 +53,12 @@ pub(crate) fn clone(global: &Global, args: CloneArgs) -> Result<()> {
     });
     let cloned = match outcome? {
         CloneOutcome::Done(cloned) => cloned,
-        CloneOutcome::NotOffered => return hand_over(global, &args),
+        CloneOutcome::NotOffered => {
+            if !global.quiet {
+                warn_line!("{}: the server offers no whole clone; using git clone", args.repository);
+            }
+            return hand_over(global, args, &source);
+        }
     };
     let took = started.elapsed().as_secs_f64();
     if global.json {
@@ -62,6 +75,57 @@ pub(crate) fn clone(global: &Global, args: CloneArgs) -> Result<()> {
     Ok(())
 }
 
+/// What is cloned, and where to.
+struct CloneSource {
+    url: Url,
+    is_archive: bool,
+    /// The directory that is made, if it does not follow from the URL.
+    directory: Option<PathBuf>,
+}
+
+impl CloneSource {
+    /// Finds what `args` name: a path or URL, as git takes it, or else a repository of the pool.
+    fn find(global: &Global, args: &CloneArgs) -> Result<CloneSource> {
+        let url = Url::parse(&args.repository)?;
+        let directory = args.directory.clone();
+        if url.scheme != Scheme::Local || is_for_git(&args.repository) {
+            let is_archive = url.scheme == Scheme::Local && url.local_path().is_file();
+            return Ok(CloneSource { url, is_archive, directory });
+        }
+        let pool = match Pool::open(global) {
+            Err(Error::NoPool(_)) => return Err(nothing_at(&args.repository, "there is no pool, either")),
+            pool => pool?,
+        };
+        let found = match pool.get(&args.repository) {
+            Err(Error::Pool(weir_pool::Error::NoMatch(_))) => {
+                let why = format!("the pool at '{}' has no repository of that name", pool.path.display());
+                return Err(nothing_at(&args.repository, &why));
+            }
+            found => found?,
+        };
+        let archive = pool.archive_path(&found);
+        if !archive.is_file() {
+            return Err(weir_pool::Error::NotMirrored(found.name).into());
+        }
+        let is_bare = args.bare || args.git.is_mirror();
+        let directory = directory.unwrap_or_else(|| default_directory(&url, is_bare));
+        let url = Url::parse(&std::path::absolute(archive)?.display().to_string())?;
+        Ok(CloneSource { url, is_archive: true, directory: Some(directory) })
+    }
+}
+
+/// Returns whether git would find a repository or a bundle at `path`.
+fn is_for_git(path: &str) -> bool {
+    ["", ".git", ".bundle"].iter().any(|suffix| Path::new(&format!("{path}{suffix}")).exists())
+        || path.starts_with("file://")
+}
+
+/// Returns the error that a clone of `path` finds nothing, and what may have been meant.
+fn nothing_at(path: &str, why: &str) -> Error {
+    let found = weir_pool::check_url(path).map_or_else(|e| e.to_string(), |()| format!("'{path}' is none"));
+    Error::Message(format!("{found}; {why}"))
+}
+
 /// Returns a bar that is shown once it has a length, if a user can see it.
 fn progress_bar(global: &Global) -> ProgressBar {
     if !std::io::stderr().is_terminal() || global.quiet || global.json {
@@ -72,18 +136,37 @@ fn progress_bar(global: &Global) -> ProgressBar {
     ProgressBar::no_length().with_style(style)
 }
 
-/// Runs `git clone`, for a server that is not weir, or not over HTTP.
-fn hand_over(global: &Global, args: &CloneArgs) -> Result<()> {
-    if !global.quiet {
-        warn_line!("{}: the server offers no whole clone; using git clone", args.repository);
-    }
+/// Returns the command by which git fetches from an archive, for a shell.
+fn upload_pack_command() -> Result<String> {
+    let program = std::env::current_exe()?;
+    Ok(format!("'{}' upload-pack", program.display().to_string().replace('\'', "'\\''")))
+}
+
+/// Runs `git clone`: for options that only git has, for a server that is not weir, or not over HTTP.
+fn hand_over(global: &Global, args: &CloneArgs, source: &CloneSource) -> Result<()> {
     let mut command = Command::new("git");
+    for name in LOCAL_ENVIRONMENT {
+        command.env_remove(name);
+    }
     command.arg("clone").args(["--origin", &args.origin]);
     command.args(args.bare.then_some("--bare")).args(args.no_checkout.then_some("--no-checkout"));
     command.args(global.quiet.then_some("--quiet"));
     if let Some(branch) = &args.branch {
         command.args(["--branch", branch]);
     }
-    command.arg("--").arg(&args.repository).args(&args.directory);
+    command.args(args.git.words());
+    let mut repository = OsString::from(&args.repository);
+    if source.is_archive {
+        // git takes a file for a bundle, unless a URL names it. A URL may hold escapes.
+        let path = std::path::absolute(source.url.local_path())?;
+        repository = format!("file://{}", path.display().to_string().replace('%', "%25")).into();
+        if !args.git.names_upload_pack() {
+            // The option is for the clone, the key for each fetch after it.
+            let upload_pack = upload_pack_command()?;
+            command.arg("--config").arg(format!("remote.{}.uploadpack={upload_pack}", args.origin));
+            command.arg("--upload-pack").arg(upload_pack);
+        }
+    }
+    command.arg("--").arg(repository).args(&source.directory);
     Err(Error::Message(format!("cannot run git: {}", command.exec())))
 }

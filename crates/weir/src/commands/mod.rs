@@ -55,7 +55,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::Import(args) => import::import(open()?, global, &args),
         Command::Mirror(args) => mirror::mirror(open()?, global, &args),
         Command::Serve(args) => done(serve::serve(open()?, global, args)),
-        Command::Clone(args) => done(clone::clone(global, args)),
+        Command::Clone(args) => done(clone::clone(global, &args)),
         Command::Daemon(args) => done(daemon::daemon(global, *args)),
         Command::UploadPack(args) => upload_pack::upload_pack(&args),
         Command::HttpBackend => http_backend::http_backend(),

@@ -284,3 +284,80 @@ fn a_server_is_not_believed() {
             .contains("its content has the id")
     );
 }
+
+#[test]
+fn clone_of_a_name_takes_it_from_the_pool() {
+    let env = Env::new();
+    let upstream = env.odd_repository("up.git");
+    env.weir(&["add", "--name", "team/tool", upstream.to_str().unwrap()]);
+    assert!(env.weir_fails(&["clone", "team/tool"]).contains("'team/tool' has not been mirrored yet"));
+    env.weir(&["mirror"]);
+    env.weir(&["clone", "team/tool"]);
+    let clone = env.path("tool");
+    assert_eq!(env.git(&clone, &["status", "--porcelain", "-uno"]), "");
+    // git goes on by itself.
+    env.add_commit(&upstream, 1);
+    env.weir(&["mirror", "--all"]);
+    env.git(&clone, &["pull", "-q", "--ff-only"]);
+    assert_eq!(env.git(&clone, &["rev-parse", "HEAD"]), env.git(&upstream, &["rev-parse", "main"]));
+    let said = env.weir_fails(&["clone", "team/nothing"]);
+    assert!(said.contains("there is nothing at 'team/nothing'; the pool at "), "{said}");
+    assert!(said.contains(" has no repository of that name"), "{said}");
+    // What lies in the folder comes first.
+    env.git(env.dir.path(), &["init", "-q", "--bare", "team/tool"]);
+    assert!(env.weir_command(&["clone", "team/tool", "empty"]).status().unwrap().success());
+    assert!(!env.path("empty/.git/packed-refs").exists(), "an empty repository");
+}
+
+#[test]
+fn clone_hands_options_of_git_to_git() {
+    let env = Env::new();
+    let upstream = env.odd_repository("up.git");
+    env.weir(&["add", "--name", "r", upstream.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    let server = Http::serve(&env, &[]);
+    let archive = env.weir_json(&["show", "r"])["archive"].as_str().unwrap().to_owned();
+    let git = |at: &str, args: &[&str]| env.git(&env.path(at), args);
+    for (n, source) in [server.url("r"), server.git_url("r"), archive, "r".to_owned()].iter().enumerate() {
+        let to = |what: &str| format!("{what}-{n}");
+        env.weir(&["-q", "clone", "--depth", "1", "--no-tags", source, &to("shallow")]);
+        assert_eq!(git(&to("shallow"), &["rev-list", "--count", "HEAD"]), "1", "{source}");
+        assert_eq!(git(&to("shallow"), &["tag"]), "", "{source}");
+        env.weir(&["-q", "clone", "--filter=blob:none", "--single-branch", "-n", source, &to("partial")]);
+        assert_eq!(git(&to("partial"), &["config", "remote.origin.promisor"]), "true", "{source}");
+        let branches = git(&to("partial"), &["branch", "--remotes"]);
+        assert!(branches.contains("origin/main") && !branches.contains("origin/side"), "{branches}");
+        env.weir(&["-q", "clone", "--mirror", source, &to("mirror")]);
+        assert_eq!(env.picture(&env.path(&to("mirror"))), env.picture(&upstream), "{source}");
+        git(&to("mirror"), &["fetch", "-q"]);
+    }
+    let said = env.weir_fails(&["clone", "--nosuch", "r"]);
+    assert!(
+        said.contains("unexpected argument '--nosuch'") && said.contains("'weir help clone' lists"),
+        "{said}"
+    );
+    assert!(!said.contains("as a value"), "{said}");
+}
+
+#[test]
+fn clone_works_on_its_own_repository_alone() {
+    let env = Env::new();
+    let upstream = env.odd_repository("up.git");
+    env.weir(&["add", "--name", "r", upstream.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    let server = Http::serve(&env, &[]);
+    env.git(env.dir.path(), &["init", "-q", "other"]);
+    // As in a hook or an alias of git: the variables are of another repository.
+    let listed = env.git(env.dir.path(), &["rev-parse", "--local-env-vars"]);
+    for (n, options) in [&[][..], &["--depth", "1"]].iter().enumerate() {
+        let to = format!("clone-{n}");
+        let mut command = env.weir_command(&[&["clone", &server.url("r"), &to][..], options].concat());
+        for name in listed.lines().filter(|name| !name.starts_with("GIT_CONFIG_")) {
+            command.env(name, env.path("other/.git"));
+        }
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(env.git(&env.path(&to), &["status", "--porcelain", "-uno"]), "", "{options:?}");
+    }
+    assert_eq!(env.git(&env.path("other"), &["status", "--porcelain"]), "");
+}
