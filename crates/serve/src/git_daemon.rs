@@ -56,8 +56,12 @@ impl Daemon {
         let found = match self.find(&request, client).await {
             Ok(found) => found,
             Err(refusal) => {
-                self.notices.say(peer.map(|p| p.ip()), "refused", &refusal.words().escape_default());
-                return self.refuse(&mut sender, refusal.words()).await;
+                self.notices.say(
+                    peer.map(|p| p.ip()),
+                    "refused",
+                    &refusal.words_without_token().escape_default(),
+                );
+                return self.refuse(&mut sender, refusal.words_without_token()).await;
             }
         };
         let opened = {

@@ -38,6 +38,10 @@ pub(crate) const INTERNAL_ERROR: &str = "internal error (a bug in weir)";
 /// The message to a client whose turn did not come in time.
 pub(crate) const BUSY: &str = "weir: the server is busy; try again in a minute";
 
+/// The message to a client that would have to authenticate, and cannot.
+const NO_TOKEN: &str =
+    "no such repository, or one that needs a token, which only HTTP can carry: use its http(s):// URL";
+
 /// Why a request is refused, with the message to the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
@@ -54,7 +58,15 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Returns the message to the client.
+    /// Returns the message to a client that could not send a token: over git://, ssh or a pipe.
+    pub fn words_without_token(&self) -> &str {
+        match self {
+            Refusal::Unauthorized(_) => NO_TOKEN,
+            other => other.words(),
+        }
+    }
+
+    /// Returns the message to a client over HTTP.
     pub fn words(&self) -> &str {
         match self {
             Refusal::NotFound(words)

@@ -272,7 +272,7 @@ fn converse(locator: &PathLocator, limits: &DaemonLimits) -> Result<()> {
     };
     let found = match locator.find(&request, &Client::at(peer_of_stdin())) {
         Ok(found) => found,
-        Err(refusal) => return refuse(refusal.words()),
+        Err(refusal) => return refuse(refusal.words_without_token()),
     };
     let (repo, features) = match open(&found, &locator.presentation) {
         Ok(opened) => opened,

@@ -58,7 +58,7 @@ pub(crate) fn shell(global: &Global, command: Option<String>, known_as: Option<S
     let locator = CatalogLocator::new(&pool)?;
     let found = match locator.find(&request, &Client { address, known_as, token: None }) {
         Ok(found) => found,
-        Err(refusal) => return fatal(refusal.words()),
+        Err(refusal) => return fatal(refusal.words_without_token()),
     };
     let (repo, features) = match open(&found, &Presentation::default()) {
         Ok(opened) => opened,

@@ -120,3 +120,26 @@ fn mistakes_in_the_rules_are_named() {
     env.configure("serve", "map = [{ path = '/(', to = 'x' }]");
     assert!(env.weir_fails(&["config", "check"]).contains("serve.map is wrong: path '/('"));
 }
+
+#[test]
+fn access_over_git_is_told_what_carries_a_token() {
+    let env = Env::new();
+    let upstream = env.odd_repository("up.git");
+    env.weir(&["add", "--name", "hidden", upstream.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    let token = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+    env.configure("access", "rules = [{ repositories = ['hidden'], tokens = ['t'] }]");
+    env.configure("access", &format!("tokens = [{{ name = 't', sha256 = '{token}' }}]"));
+    let server = env.serve();
+    let told = |name: &str| {
+        let output = env.git_command(env.dir.path(), &["ls-remote", &server.url(name)]).output().unwrap();
+        assert!(!output.status.success(), "{name}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(
+        told("hidden").contains("one that needs a token, which only HTTP can carry"),
+        "{}",
+        told("hidden")
+    );
+    assert_eq!(told("hidden"), told("nothing"), "what is hidden is not told from what is not there");
+}
