@@ -66,6 +66,8 @@ pub(crate) fn open_catalog(path: &Path, config: &Config) -> Result<Catalog> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Made {
     Pool,
+    /// All but the store, which has archives.
+    AroundStore,
     /// The pool's catalog, which was lost.
     Catalog,
     Nothing,
@@ -99,9 +101,14 @@ impl Pool {
                 .map_err(FileError::on("write", &config))?;
         }
         let config = config::load(&config)?;
+        // Files that begin with a dot are weir's own.
+        let is_own = |entry: std::fs::DirEntry| entry.file_name().as_encoded_bytes().starts_with(b".");
+        let entries = std::fs::read_dir(&store).map_err(FileError::on("read", &store))?;
+        let has_archives = entries.flatten().any(|entry| !is_own(entry));
         let has_catalog = config.catalog.url.is_some() || path.join(CATALOG_NAME).exists();
         open_catalog(path, &config)?;
         Ok(match (is_new, has_catalog) {
+            (true, _) if has_archives => Made::AroundStore,
             (true, _) => Made::Pool,
             (false, false) => Made::Catalog,
             (false, true) => Made::Nothing,

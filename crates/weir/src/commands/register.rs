@@ -21,7 +21,8 @@ pub(crate) fn init(global: &Global, path: Option<PathBuf>, catalog_url: Option<&
         None => global.pool.clone().map_or_else(default_path, Ok).map_err(Error::Message)?,
     };
     let made = Pool::init(&path, catalog_url)?;
-    if let (false, Some(url)) = (made == Made::Pool, catalog_url) {
+    let is_new = matches!(made, Made::Pool | Made::AroundStore);
+    if let (false, Some(url)) = (is_new, catalog_url) {
         let message = format!(
             "there is already a pool at '{}'; migrate its catalog to PostgreSQL with 'weir migrate {}'",
             path.display(),
@@ -30,11 +31,15 @@ pub(crate) fn init(global: &Global, path: Option<PathBuf>, catalog_url: Option<&
         return Err(Error::Message(message));
     }
     if global.json {
-        output::json(&serde_json::json!({ "pool": path, "new": made == Made::Pool }))?;
+        output::json(&serde_json::json!({ "pool": path, "new": is_new }))?;
     } else if !global.quiet {
         let path = path.display();
         match made {
             Made::Pool => writeln!(output::stdout(), "made a pool at {path}")?,
+            Made::AroundStore => writeln!(
+                output::stdout(),
+                "made a pool at {path}; run 'weir adopt' to register the archives in its store"
+            )?,
             Made::Catalog => writeln!(
                 output::stdout(),
                 "made an empty catalog for the pool at {path}; run 'weir adopt' to register its archives \

@@ -132,3 +132,24 @@ fn an_archive_of_another_upstream_is_not_served_under_a_name() {
     env.weir(&["add", "--name", "n", up.to_str().unwrap()]);
     assert!(env.weir(&["mirror"]).contains("1 unchanged") || env.weir(&["fsck"]).contains("all intact"));
 }
+
+#[test]
+fn init_around_archives_points_to_adopt() {
+    let env = Env::new();
+    let upstream = env.odd_repository("up.git");
+    env.weir(&["add", "--name", "up", upstream.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    let pool = env.pool();
+    std::fs::remove_file(pool.join("catalog.db")).unwrap();
+    let said = env.weir(&["init"]);
+    let words = "; run 'weir adopt' to register its archives again\n";
+    assert_eq!(said, format!("made an empty catalog for the pool at {}{words}", pool.display()));
+    for file in ["catalog.db", "weir.toml"] {
+        std::fs::remove_file(pool.join(file)).unwrap();
+    }
+    let said = env.weir(&["init"]);
+    let words = "; run 'weir adopt' to register the archives in its store\n";
+    assert_eq!(said, format!("made a pool at {}{words}", pool.display()));
+    env.weir(&["adopt"]);
+    assert_eq!(env.weir_json(&["ls"])[0]["name"], "up");
+}
