@@ -83,8 +83,8 @@ pub(crate) enum Command {
     },
     /// Register repositories to mirror
     #[command(
-        after_help = "A URL can have any form that git accepts: git://, http(s)://, ssh://, host:path, \
-            file:// or a plain path."
+        after_help = "A URL has one of git's forms: git://, http(s)://, ssh://, host:path, file:// or a \
+            plain path."
     )]
     Add(AddArgs),
     /// Register the repositories that forges list

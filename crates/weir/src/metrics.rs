@@ -127,7 +127,11 @@ fn write_catalog(catalog: &Catalog, room: &Space) -> weir_catalog::Result<String
             "Those that lack files of Git LFS which could not be had",
             c.incomplete,
         ),
-        ("weir_repositories_gone", "Those that their forge has no more", c.gone),
+        (
+            "weir_repositories_gone",
+            "Those that the listing of their forge no longer has, whatever visits found",
+            c.gone,
+        ),
         ("weir_repositories_due", "Those that are due", c.due),
         ("weir_repositories_leased", "Those that are being visited", c.leased),
         ("weir_lag_seconds", "Time the most overdue one has waited", c.lag_s),

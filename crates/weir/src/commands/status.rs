@@ -126,7 +126,7 @@ impl PoolStatus {
             "{}, {} mirrored{}{}{}{}",
             c.repositories,
             c.mirrored,
-            some(c.gone, "gone upstream"),
+            some(c.gone, "gone at their forge"),
             some(c.paused, "paused"),
             some(c.pinned, "set back"),
             some(c.incomplete, "with missing LFS objects ('weir ls --state incomplete')")
