@@ -53,8 +53,7 @@ const AS_ROOT: &str = "changes the machine";
 const CHAPTERS: &[Chapter] = &[
     Chapter {
         file: "install.md",
-        before: "mkdir -p ~/.local/share/bash-completion/completions
-            upstreams https://github.com/git/git.git 'https://git.example.org/team/tool.git tools/tool'",
+        before: "upstreams https://github.com/git/git.git 'https://git.example.org/team/tool.git tools/tool'",
         between: &[("weir mirror 'github.com/*/linux'", "weir -q add https://github.com/torvalds/linux.git")],
         left_out: &[("cargo ", "the test's own build does it"), ("sudo ", AS_ROOT)],
     },
@@ -163,19 +162,34 @@ fn blocks(chapter: &str, language: &str) -> Vec<String> {
     parts.filter_map(|block| block.strip_prefix(language)?.strip_prefix('\n')).map(str::to_owned).collect()
 }
 
+/// A command of a chapter, and the lines of its output that the chapter shows.
+#[derive(Debug)]
+struct Recipe {
+    command: String,
+    shown: Vec<String>,
+}
+
 /// Returns the commands of `chapter`, in order.
-fn commands(chapter: &str) -> Vec<String> {
-    let mut commands: Vec<String> = Vec::new();
+fn recipes(chapter: &str) -> Vec<Recipe> {
+    let mut recipes: Vec<Recipe> = Vec::new();
     for block in blocks(chapter, "console") {
         for line in block.lines() {
-            match (line.strip_prefix("$ "), commands.last_mut().filter(|last| last.ends_with('\\'))) {
-                (Some(command), _) => commands.push(command.to_owned()),
-                (None, Some(last)) => last.push_str(&format!("\n{line}")),
+            match (line.strip_prefix("$ "), recipes.last_mut()) {
+                (Some(command), _) => {
+                    recipes.push(Recipe { command: command.to_owned(), shown: Vec::new() });
+                }
+                // The command goes on.
+                (None, Some(last))
+                    if last.command.ends_with('\\') || last.command.matches('"').count() % 2 == 1 =>
+                {
+                    last.command.push_str(&format!("\n{line}"));
+                }
+                (None, Some(last)) => last.shown.push(line.to_owned()),
                 (None, None) => {}
             }
         }
     }
-    commands
+    recipes
 }
 
 /// Starts a proxy that leads every host to the server at `port`. Returns the port of the proxy.
@@ -281,7 +295,8 @@ impl World {
         for path in ["/var/lib", "/var/www", "/usr/local/bin", "/etc/weir", "/etc/ssl", "/srv/", "/backup"] {
             text = text.replace(path, &format!("{root}{path}"));
         }
-        text.replace("http://proxy.example:3128", &format!("http://127.0.0.1:{}", self.proxy))
+        text.replace("/home/you/", &format!("{root}/home/"))
+            .replace("http://proxy.example:3128", &format!("http://127.0.0.1:{}", self.proxy))
             .replace("--system", "--global")
             .replace("de3b57b", "$(git -C $ROOT/srv/git/git.git rev-parse main~)")
             .replace("weir mirror NAME", "weir mirror github.com/git/git")
@@ -295,20 +310,26 @@ impl World {
         let hidden =
             |script: &mut String, text: &str| writeln!(script, "{}", self.here(text, &ports)).unwrap();
         hidden(&mut script, chapter.before);
-        let commands = commands(chapter.file);
-        assert!(commands.len() > 5, "{}: {commands:?}", chapter.file);
-        if commands.iter().any(|command| command.contains("curl ")) && program("curl").is_none() {
+        let recipes = recipes(chapter.file);
+        assert!(recipes.len() > 5, "{}: {recipes:?}", chapter.file);
+        if recipes.iter().any(|recipe| recipe.command.contains("curl ")) && program("curl").is_none() {
             return;
         }
         for (start, why) in chapter.left_out.iter().chain(chapter.between) {
-            assert!(commands.iter().any(|c| c.starts_with(start)), "{}: no '{start}' ({why})", chapter.file);
+            let is_there = recipes.iter().any(|recipe| recipe.command.starts_with(start));
+            assert!(is_there, "{}: no '{start}' ({why})", chapter.file);
         }
-        for (n, command) in commands.iter().enumerate() {
+        for (n, Recipe { command, shown }) in recipes.iter().enumerate() {
             if let Some((_, text)) = chapter.between.iter().find(|(start, _)| command.starts_with(start)) {
                 hidden(&mut script, text);
             }
             if !chapter.left_out.iter().any(|(start, _)| command.starts_with(start)) {
                 write!(script, "run <<'COMMAND-{n}'\n{}\nCOMMAND-{n}\n", self.here(command, &ports)).unwrap();
+                for line in shown {
+                    let ids = line.split(|c: char| !c.is_ascii_hexdigit()).filter(|word| word.len() == 40);
+                    let line = ids.fold(line.clone(), |line, id| line.replace(id, &"0".repeat(40)));
+                    writeln!(script, "shown <<'LINE'\n{}\nLINE", self.here(&line, &ports)).unwrap();
+                }
             }
         }
         let mut bash = weir_testing::command("bash");
@@ -369,8 +390,15 @@ run() {
             CLONES=$((CLONES + 1)); mkdir clone-$CLONES; cd clone-$CLONES
             eval "$command" || fail "$command"
             [ "${command%assets}" != "$command" ] || cd .. ;;
-        *) eval "$command" || fail "$command" ;;
+        *)  { eval "$command" || fail "$command"; } > $ROOT/printed 2>&1
+            cat $ROOT/printed; alike < $ROOT/printed >> $ROOT/all-printed ;;
     esac
+}
+alike() { sed -E 's/\b[0-9a-f]{40}\b/ID/g; s/[0-9]+(\.[0-9]+)?/N/g; s/ +/ /g'; }
+shown() {
+    line=$(alike)
+    # A chapter may run a command that an earlier one has run: what is new is said once.
+    grep -qxF -e "$line" $ROOT/all-printed || fail "the book shows a line that is not printed: $line"
 }
 "#;
 
@@ -388,7 +416,7 @@ macro_rules! chapters {
             for file in fs::read_dir(book()).unwrap() {
                 let file = file.unwrap().file_name().into_string().unwrap();
                 let is_run = [$($file),*].contains(&file.as_str());
-                assert!(is_run || !file.ends_with(".md") || commands(&file).is_empty(), "{file}");
+                assert!(is_run || !file.ends_with(".md") || recipes(&file).is_empty(), "{file}");
             }
         }
     };
