@@ -22,7 +22,7 @@ fn colors_are_there_if_they_are_wanted() {
     assert!(list.contains("\u{1b}[32mok\u{1b}[0m") && list.contains("\u{1b}[31mfailed\u{1b}[0m"), "{list:?}");
     // A terminal has them, unless it or its user says otherwise.
     let on_terminal = |name: &str, value: &str| {
-        let mut script = std::process::Command::new("script");
+        let mut script = weir_testing::command("script");
         script.args(["-qec", &format!("{} ls", env!("CARGO_BIN_EXE_weir")), "/dev/null"]);
         script.env("WEIR_POOL", env.pool()).env_remove("NO_COLOR").env("TERM", "xterm").env(name, value);
         let output = script.stdin(std::process::Stdio::null()).output().unwrap();

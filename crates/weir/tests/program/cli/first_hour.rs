@@ -182,11 +182,9 @@ fn paths_are_what_they_lead_to() {
 fn what_names_nothing_is_said() {
     let env = Env::new();
     env.weir(&["add", "git://h/o/a.git", "git://h/o/b.git", "git://h/c.git"]);
-    assert!(
-        env.weir_fails(&["errors", "Gone"]).contains(
-            "'Gone' matches no repository and names no class of failures; there are network, slow, server,"
-        )
-    );
+    assert!(env.weir_fails(&["errors", "Gone"]).contains(
+        "'Gone' matches no repository and names no class of failures; there are network, slow, server,"
+    ));
     assert_eq!(env.weir(&["errors", "gone"]), "");
     assert!(!env.weir_command(&["hint", "nosuch"]).status().unwrap().success());
     assert!(env.weir(&["hint", "nosuch", "h/c"]).contains("unknown: nosuch"));

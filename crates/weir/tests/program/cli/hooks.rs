@@ -199,7 +199,7 @@ fn notify_tells_of_a_host_once() {
     std::fs::write(&script, keeper).unwrap();
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
     env.configure("hooks", &format!("notify = [\"{}\"]", script.display()));
-    let dead = crate::common::free_port();
+    let dead = weir_testing::free_port();
     for name in ["a", "b", "c"] {
         env.weir(&["add", "--name", name, &format!("git://127.0.0.1:{dead}/{name}.git")]);
     }

@@ -3,7 +3,8 @@
 use std::net::TcpStream;
 use std::process::Stdio;
 
-use crate::common::{Env, Server, free_port, wait_for_port};
+use crate::common::{Env, Server};
+use weir_testing::{free_port, wait_for_port};
 
 #[test]
 fn listen_addresses_are_taken_as_people_write_them() {

@@ -5,7 +5,8 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::common::{Env, Http, Server, free_port, wait_for_port, wait_until};
+use crate::common::{Env, Http, Server};
+use weir_testing::{free_port, wait_for_port, wait_until};
 
 fn pool_with_one() -> Env {
     let env = Env::new();

@@ -4,7 +4,9 @@ use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::common::{Env, Server, free_port, wait_until};
+use crate::common::{Env, Server};
+use weir_testing::processes::Strays;
+use weir_testing::{Signal, free_port, send, wait_until};
 
 /// The socket of a service manager.
 struct Manager(UnixDatagram);
@@ -35,10 +37,6 @@ fn serve(env: &Env, port: u16) -> Command {
     command
 }
 
-fn signal(server: &Server, name: &str) {
-    assert!(Command::new("kill").args([name, &server.pid().to_string()]).status().unwrap().success());
-}
-
 #[test]
 fn service_manager_hears_of_life_state_and_stop() {
     let env = Env::new();
@@ -58,7 +56,7 @@ fn service_manager_hears_of_life_state_and_stop() {
     });
     manager.hear(|line| line == "WATCHDOG=1");
     // A process that is stopped gives no sign of life.
-    signal(&server, "-STOP");
+    send(server.pid(), Signal::SIGSTOP);
     let state = || std::fs::read_to_string(format!("/proc/{}/stat", server.pid())).unwrap();
     wait_until(state, || state().contains(") T "));
     manager.0.set_nonblocking(true).unwrap();
@@ -67,8 +65,8 @@ fn service_manager_hears_of_life_state_and_stop() {
     manager.0.set_read_timeout(Some(Duration::from_millis(600))).unwrap();
     assert!(manager.0.recv(&mut [0; 4096]).is_err());
     manager.0.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    signal(&server, "-CONT");
-    signal(&server, "-TERM");
+    send(server.pid(), Signal::SIGCONT);
+    send(server.pid(), Signal::SIGTERM);
     manager.hear(|line| line == "STOPPING=1");
     assert!(server.child.wait().unwrap().success());
 }
@@ -82,15 +80,16 @@ fn service_manager_watches_the_process_that_it_names() {
     let mut server = Server { child: command.spawn().unwrap(), port };
     let heard = manager.hear(|line| line.starts_with("STATUS="));
     assert!(!heard.iter().any(|line| line == "WATCHDOG=1"), "{heard:?}");
+    let _successor = Strays(format!("127.0.0.1:{port}"));
     // The process that takes over is the one to watch, and the old one stops without a word.
-    signal(&server, "-HUP");
+    send(server.pid(), Signal::SIGHUP);
     let heard = manager.hear(|line| line == "WATCHDOG=1");
     let is_taken_over =
         |line: &String| line.starts_with("MAINPID=") && !line.ends_with(&format!("={}", server.pid()));
     assert!(heard.iter().any(|line| line == "RELOADING=1") && heard.iter().any(is_taken_over), "{heard:?}");
     let pid = heard.iter().find_map(|line| line.strip_prefix("MAINPID=")).unwrap().to_owned();
     assert!(server.child.wait().unwrap().success());
-    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    send(pid.parse().unwrap(), Signal::SIGTERM);
     let heard = manager.hear(|line| line == "STOPPING=1");
     assert_eq!(heard.iter().filter(|line| *line == "STOPPING=1").count(), 1, "{heard:?}");
 }
