@@ -9,7 +9,7 @@ unexport $(filter GIT_%,$(.VARIABLES))
 # Installs what is missing, or says what to install.
 NEED := bash setup/need.sh
 
-.PHONY: clients conformance fresh gitea install nfs packages recorded run states troubles test lint doc book deny fuzz bench bench-smoke slow help
+.PHONY: build clients conformance fresh gitea install nfs packages recorded run states troubles test lint doc book deny fuzz bench bench-smoke slow help
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -26,10 +26,12 @@ packages: ## install what tests use, where it is missing (make run installs what
 test: packages ## all tests but the slow ones; tells what was skipped (WEIR_TEST_REQUIRE=all lets nothing be skipped)
 	@bash setup/count-skips.sh $(CARGO) test --workspace
 
-install: ## build and install weir, its manual pages and completions (PREFIX=/usr/local, DESTDIR=)
+build: ## build weir: target/release/weir
 	@$(NEED) rust
 	$(CARGO) build --release -p weir
-	bash setup/install.sh
+
+install: ## install what was built, its manual pages and completions (PREFIX=/usr/local, DESTDIR=)
+	@bash setup/install.sh
 
 fresh: ## both commands in bare Debians, as root and as an ordinary user, without a network (FRESH=bookworm trixie)
 	@$(NEED) fresh

@@ -115,10 +115,10 @@ for release in "$@"; do
   inside online root 'bash setup/need.sh rust run'
   echo "packages of make run beside compiler, git and make: $((($(packages_kib) - before) / 1024)) MiB"
   echo "== $release: make run, as root"
-  inside offline root "touch /stamp; $run $left"
+  inside offline root "sync; touch /stamp; $run $left"
   inside online root 'bash setup/need.sh rust run test'
   echo "== $release: make test, as root, in the environment of a hook, behind proxies, with a TMPDIR of 95 characters"
-  inside offline root "$around touch /stamp; $test $after $left"
+  inside offline root "$around sync; touch /stamp; $test $after $left"
 
   inside offline root 'cp -r /root/.cargo /home/tester/; chown -R tester: /home/tester /src/weir /cache; touch /stamp'
   echo "== $release: make run, as an ordinary user"

@@ -4,6 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 weir="${CARGO_TARGET_DIR:-target}/release/weir"
+[ -x "$weir" ] || { echo "error: there is no '$weir' to install; run:  make build" >&2; exit 1; }
 to="${DESTDIR:-}${PREFIX:-/usr/local}"
 install -D -s -m 755 "$weir" "$to/bin/weir"
 install -d "$to/share/man/man1"

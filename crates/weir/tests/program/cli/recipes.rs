@@ -55,7 +55,7 @@ const CHAPTERS: &[Chapter] = &[
         file: "install.md",
         before: "upstreams https://github.com/git/git.git 'https://git.example.org/team/tool.git tools/tool'",
         between: &[("weir mirror 'github.com/*/linux'", "weir -q add https://github.com/torvalds/linux.git")],
-        left_out: &[("cargo ", "the test's own build does it"), ("sudo ", AS_ROOT)],
+        left_out: &[("make ", "the test's own build does it"), ("sudo ", AS_ROOT)],
     },
     Chapter {
         file: "ci.md",
