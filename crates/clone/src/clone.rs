@@ -77,12 +77,14 @@ pub fn clone(options: &CloneOptions<'_>) -> Result<CloneOutcome> {
             let (Some(mut files), Some(description)) = (files, offered) else {
                 return Ok(CloneOutcome::NotOffered);
             };
+            ChosenHead::of(&description, options.branch, options.origin)?;
             download(&mut files, &description, &target, options.tell)?;
             let bytes = description.pack_bytes + description.index_bytes;
             (description, bytes)
         }
     };
-    let head = ChosenHead::of(&description, options.branch, options.origin)?;
+    let head =
+        ChosenHead::of(&description, options.branch, options.origin).inspect_err(|_| target.discard())?;
     let tip = head.oid().filter(|_| options.checks_out && !options.is_bare);
     // Any machine on the way could pose as the server.
     let is_open_to_all = matches!(url.scheme, Scheme::Http { tls: false }) && !is_this_machine(&url.host);

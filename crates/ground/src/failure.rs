@@ -82,6 +82,11 @@ classes! {
 }
 
 impl FailureClass {
+    /// Returns whether the cause is on this machine, whatever the upstream is.
+    pub const fn is_local(self) -> bool {
+        matches!(self, FailureClass::Local | FailureClass::DiskFull | FailureClass::Store)
+    }
+
     /// Returns the class with the name `name`.
     pub fn from_name(name: &str) -> Option<FailureClass> {
         FailureClass::ALL.iter().copied().find(|class| class.name() == name)

@@ -125,7 +125,9 @@ impl Listener {
         Ok(match self {
             Listener::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
-                (Socket::Tcp(stream), Some(peer))
+                // A socket for both families names clients of IPv4 by addresses of IPv6, which no log filter
+                // and no hook expects.
+                (Socket::Tcp(stream), Some(SocketAddr::new(peer.ip().to_canonical(), peer.port())))
             }
             Listener::Unix(listener) => (Socket::Unix(listener.accept().await?.0), None),
         })

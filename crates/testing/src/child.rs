@@ -3,11 +3,9 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -26,22 +24,31 @@ pub(crate) fn search_path() -> OsString {
 }
 
 /// Returns a command that starts `program` without the environment of the test, and whose process is killed
-/// when the thread that started it ends (prctl(2), `PR_SET_PDEATHSIG`): a test that fails leaves nothing
-/// behind.
+/// when the thread that started it ends: a test that fails leaves nothing behind.
 pub fn command(program: impl AsRef<OsStr>) -> Command {
+    command_ended_by(Signal::SIGKILL, program)
+}
+
+/// Returns the same for a process that receives `signal` when the thread that started it ends (prctl(2),
+/// `PR_SET_PDEATHSIG`).
+///
+/// setpriv(1) sets that. Code of ours between fork and exec would: but a fork copies the memory tables of the
+/// test, and holds duplicates of all its files for so long that locks and programs that are just written stay
+/// busy.
+pub fn command_ended_by(signal: Signal, program: impl AsRef<OsStr>) -> Command {
+    let mut command = short_command("setpriv");
+    command.args(["--pdeathsig", signal.as_str().trim_start_matches("SIG"), "--"]).arg(program);
+    command
+}
+
+/// Returns a command without the environment of the test, for a process that ends by itself.
+pub fn short_command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.env_clear().env("PATH", search_path()).env("LC_ALL", "C.UTF-8").env("TMPDIR", base());
     command.envs(INHERITED.iter().filter_map(|key| Some((key, std::env::var_os(key)?))));
     // The home of nobody: what a child writes there fails, unless a test sets another.
     command.env("HOME", "/nonexistent");
-    end_with(&mut command, Signal::SIGKILL);
     command
-}
-
-/// Makes the process that `command` starts receive `signal` when the thread that started it ends.
-pub fn end_with(command: &mut Command, signal: Signal) {
-    // SAFETY: the closure makes one system call, and allocates nothing.
-    unsafe { command.pre_exec(move || Ok(set_pdeathsig(signal)?)) };
 }
 
 /// Runs `command`, which must succeed. Returns its standard output.
@@ -53,7 +60,7 @@ pub fn output_of(command: &mut Command) -> Vec<u8> {
 
 /// Returns a command of git in `folder`, with nobody's configuration and an author of its own.
 pub fn git(folder: &Path, args: &[&str]) -> Command {
-    let mut git = command("git");
+    let mut git = short_command("git");
     git.args(args).current_dir(folder).env("HOME", folder);
     git.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_TERMINAL_PROMPT", "0");
     for who in ["AUTHOR", "COMMITTER"] {
@@ -90,9 +97,8 @@ pub fn send(pid: u32, signal: Signal) {
 pub struct Terminated(Child);
 
 impl Terminated {
-    /// Starts `command`.
+    /// Starts `command`, one of [`command_ended_by`] SIGTERM.
     pub fn start(command: &mut Command) -> Terminated {
-        end_with(command, Signal::SIGTERM);
         Terminated(command.spawn().unwrap_or_else(|e| panic!("cannot start {command:?}: {e}")))
     }
 }

@@ -8,7 +8,7 @@ pub mod processes;
 mod requirement;
 mod waiting;
 
-pub use child::{Terminated, command, end_with, git, output_of, run_git, send};
+pub use child::{Terminated, command, command_ended_by, git, output_of, run_git, send, short_command};
 pub use folder::folder;
 pub use nix::sys::signal::Signal;
 pub use postgres::PostgresServer;

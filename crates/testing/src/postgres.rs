@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, User, getuid};
 
-use crate::child::{command, end_with, output_of};
+use crate::child::{command_ended_by, output_of, short_command};
 use crate::{folder, processes, skip, wait_until};
 
 /// A running server. Its superuser `weir` needs no password. It ends when this value is dropped, or when the
@@ -63,7 +63,7 @@ impl PostgresServer {
         let (key, certificate) = (folder.path().join("server.key"), folder.path().join("server.crt"));
         let words = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext \
             subjectAltName=DNS:localhost -addext basicConstraints=critical,CA:FALSE";
-        let mut openssl = command(crate::program("openssl")?);
+        let mut openssl = short_command(crate::program("openssl")?);
         openssl.args(words.split_ascii_whitespace()).arg("-keyout").arg(&key).arg("-out").arg(&certificate);
         output_of(as_its_user(&mut openssl));
         std::fs::write(
@@ -92,7 +92,7 @@ impl PostgresServer {
             let (uid, gid) = (user.uid.as_raw(), user.gid.as_raw());
             std::os::unix::fs::chown(folder.path(), Some(uid), Some(gid)).unwrap();
         }
-        let mut init = command(binaries.join("initdb"));
+        let mut init = short_command(binaries.join("initdb"));
         init.args(["--username=weir", "--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C.UTF-8"]);
         output_of(as_its_user(init.arg("-D").arg(folder.path().join("data"))));
         Some((binaries, folder))
@@ -104,13 +104,12 @@ impl PostgresServer {
     }
 
     fn run(binaries: &Path, folder: &Path, settings: &[&str]) -> Child {
-        let mut run = command(binaries.join("postgres"));
+        // "Immediate shutdown", in which it also ends its children: the data is not needed any more.
+        let mut run = command_ended_by(Signal::SIGQUIT, binaries.join("postgres"));
         run.arg("-D").arg(folder.join("data")).arg("-k").arg(folder).args(["-c", "listen_addresses="]);
         for setting in settings {
             run.args(["-c", setting]);
         }
-        // "Immediate shutdown", in which it also ends its children: the data is not needed any more.
-        end_with(&mut run, Signal::SIGQUIT);
         as_its_user(run.stdout(Stdio::null()).stderr(Stdio::null())).spawn().unwrap()
     }
 
@@ -134,7 +133,7 @@ impl PostgresServer {
     }
 
     fn try_sql(&self, sql: &str) -> bool {
-        let mut psql = command(self.binaries.join("psql"));
+        let mut psql = short_command(self.binaries.join("psql"));
         psql.arg("-h").arg(self.folder()).args(["-p", &self.port.to_string()]);
         psql.args(["-U", "weir", "-d", "postgres", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-c", sql]);
         psql.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().success()

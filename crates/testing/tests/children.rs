@@ -16,7 +16,14 @@ fn children_see_only_what_is_listed() {
 
 #[test]
 fn children_end_with_the_thread_that_started_them() {
-    let start = || command("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
+    let start = || {
+        let child = command("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
+        // What setpriv has set counts from then on.
+        let program = format!("/proc/{}/comm", child.id());
+        let is_started = || std::fs::read_to_string(&program).is_ok_and(|name| name == "sleep\n");
+        wait_until(|| "sleep does not start".to_owned(), is_started);
+        child
+    };
     let mut child = std::thread::spawn(start).join().unwrap();
     assert!(!child.wait().unwrap().success());
 }

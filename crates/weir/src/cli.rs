@@ -185,9 +185,9 @@ pub(crate) enum Command {
     },
     /// List repositories whose last visit failed, and what to do
     #[command(
-        after_help = "Classes are network, slow, server, gone, forbidden, protocol, bad-pack, incomplete, limit, \
-            damaged and so on; 'listing' stands for listings of forges, 'metadata' for issues, pull requests \
-            and releases.\nRepositories of one host that failed for one cause take one line."
+        after_help = "Classes are network, slow, server, gone, forbidden, protocol, bad-pack, incomplete, \
+            limit, damaged and so on; 'listing' stands for listings of forges, 'metadata' for issues, pull \
+            requests and releases.\nRepositories of one host that failed for one cause take one line."
     )]
     Errors(ErrorsArgs),
     /// Stop visiting repositories; they are still served

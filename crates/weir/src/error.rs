@@ -30,7 +30,7 @@ pub(crate) enum Error {
     Pool(weir_pool::Error),
     /// The mirror loop failed.
     #[error(transparent)]
-    Mirror(#[from] weir_mirror::RunError),
+    Mirror(weir_mirror::RunError),
     /// Mirroring metadata failed.
     #[error(transparent)]
     Metadata(#[from] weir_metadata::Error),
@@ -48,6 +48,16 @@ pub(crate) enum Error {
 /// The exit code of a command that did its work, but not for all repositories: as restic's for sources that
 /// cannot be read.
 pub(crate) const SOME_FAILED: u8 = 3;
+
+impl From<weir_mirror::RunError> for Error {
+    fn from(e: weir_mirror::RunError) -> Error {
+        match e {
+            // Wherever the catalog failed, who watches tries again.
+            weir_mirror::RunError::Catalog(e) => Error::Catalog(e),
+            e => Error::Mirror(e),
+        }
+    }
+}
 
 impl From<weir_tables::Error> for Error {
     fn from(e: weir_tables::Error) -> Error {

@@ -85,9 +85,10 @@ impl Drop for Notifier {
     }
 }
 
-/// Returns the host of the upstream; empty if that is on this machine.
+/// Returns the host of the upstream, with its port unless it is the usual one; empty if that is on this
+/// machine.
 fn host_of(repository: &Repository) -> String {
-    weir_transport::Url::parse(&repository.url).map_or_else(|_| String::new(), |url| url.host)
+    weir_transport::Url::parse(&repository.url).map_or_else(|_| String::new(), |url| url.host_port())
 }
 
 /// The failures that the keeper knows of. One cause is told once: a host that is down fails all of its
@@ -111,10 +112,9 @@ impl CausePlace {
     /// Returns the place of a failure of `class` of a repository at `host`.
     fn of(class: FailureClass, host: &str) -> Option<CausePlace> {
         match class {
-            FailureClass::Network | FailureClass::Server | FailureClass::Certificate => {
-                Some(CausePlace::Host(host.to_owned()))
-            }
-            FailureClass::Local | FailureClass::DiskFull | FailureClass::Store => Some(CausePlace::Machine),
+            // A host that answers with errors may do so for one repository.
+            FailureClass::Network | FailureClass::Certificate => Some(CausePlace::Host(host.to_owned())),
+            class if class.is_local() => Some(CausePlace::Machine),
             _ => None,
         }
     }
@@ -159,7 +159,8 @@ fn line_of(event: &Event<'_>) -> Option<Value> {
             let url = weir_transport::Url::parse(url).map_or_else(|_| String::new(), |url| url.to_string());
             match result {
                 Err(failure) if before != Some(failure.class) => {
-                    let host = Some(host_of(repository)).filter(|host| !host.is_empty());
+                    let is_of_host = |host: &String| !host.is_empty() && !failure.class.is_local();
+                    let host = Some(host_of(repository)).filter(is_of_host);
                     Some(json!({ "event": "failed", "name": name, "url": url, "host": host,
                         "class": failure.class, "error": failure.error, "time": time }))
                 }

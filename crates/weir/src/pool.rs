@@ -137,6 +137,13 @@ impl Pool {
         let place = path_of(global)?;
         let config = config::load(&place.path.join(CONFIG_NAME))?;
         if config.catalog.url.is_none() && !place.path.join(CATALOG_NAME).is_file() {
+            if place.path.join(CONFIG_NAME).is_file() {
+                let path = place.path.display();
+                return Err(Error::Message(format!(
+                    "the pool at '{path}' has no {CATALOG_NAME}: restore it from a backup, or run 'weir init \
+                    {path}', then 'weir adopt' to register its archives again"
+                )));
+            }
             return Err(Error::NoPool(place));
         }
         let path = place.path;

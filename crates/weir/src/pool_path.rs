@@ -60,13 +60,18 @@ impl PoolSearch {
                 break;
             }
             last = folder;
-            is_found = folder.join(CONFIG_NAME).is_file() && folder.join(STORE_NAME).is_dir();
+            is_found = is_pool_folder(folder);
             if is_found {
                 break;
             }
         }
         PoolSearch { from: from.to_owned(), last: last.to_owned(), is_found, is_at_boundary }
     }
+}
+
+/// Returns whether `folder` has the files of a pool that weir finds by itself.
+pub(crate) fn is_pool_folder(folder: &Path) -> bool {
+    folder.join(CONFIG_NAME).is_file() && folder.join(STORE_NAME).is_dir()
 }
 
 /// Returns the path of the pool: `named`, or where a search from the current folder finds one, or the default

@@ -19,9 +19,9 @@ pub(crate) struct CloneArgs {
     /// Do not check anything out
     #[arg(long, short)]
     pub(crate) no_checkout: bool,
-    /// Call the remote NAME
-    #[arg(long, short, value_name = "NAME", default_value = "origin")]
-    pub(crate) origin: String,
+    /// Call the remote NAME [default: origin]
+    #[arg(long, short, value_name = "NAME")]
+    pub(crate) origin: Option<String>,
     /// Check out BRANCH instead of the remote's HEAD
     #[arg(long, short, value_name = "BRANCH")]
     pub(crate) branch: Option<String>,

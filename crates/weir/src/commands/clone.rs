@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
@@ -19,18 +19,45 @@ use crate::output;
 use crate::pool::{Pool, path_of, transport_options};
 use crate::pool_path::CONFIG_NAME;
 
+/// The name of the remote, as git has it.
+const ORIGIN: &str = "origin";
+/// Keys of git's HTTP client that weir follows, or that change nothing about what is cloned, or from whom.
+const HARMLESS: &[&str] = &[
+    "http.sslcainfo",
+    "http.postbuffer",
+    "http.lowspeedlimit",
+    "http.lowspeedtime",
+    "http.maxrequests",
+    "http.minsessions",
+    "http.version",
+    "http.useragent",
+    "http.keepaliveidle",
+    "http.keepaliveinterval",
+    "http.keepalivecount",
+];
+
 pub(crate) fn clone(global: &Global, args: &CloneArgs) -> Result<()> {
     let started = Instant::now();
     let source = CloneSource::find(global, args)?;
     if !args.git.words().is_empty() {
         return hand_over(global, args, &source);
     }
+    if let Some(key) = git_key_that_applies(args, &source) {
+        if !global.quiet {
+            warn_line!("git's configuration has '{key}'; using git clone, which follows it");
+        }
+        return hand_over(global, args, &source);
+    }
     let url = &source.url;
     // A clone of an archive connects to nothing.
-    let config = match path_of(global) {
+    let mut config = match path_of(global) {
         Ok(pool) if !source.is_archive => config::load(&pool.path.join(CONFIG_NAME))?,
         _ => Config::default(),
     };
+    if url.scheme != Scheme::Local && config.transport.ca_file.is_none() {
+        let file = git_config(&["--get-urlmatch", "http.sslCAInfo", &args.repository]);
+        config.transport.ca_file = file.map(|file| PathBuf::from(file.trim_end_matches('\n')));
+    }
     let bar = progress_bar(global);
     let upload_pack = if source.is_archive { Some(upload_pack_command()?) } else { None };
     let outcome = weir_clone::clone(&CloneOptions {
@@ -39,7 +66,7 @@ pub(crate) fn clone(global: &Global, args: &CloneArgs) -> Result<()> {
         is_bare: args.bare,
         checks_out: !args.no_checkout,
         branch: args.branch.as_deref(),
-        origin: &args.origin,
+        origin: args.origin.as_deref().unwrap_or(ORIGIN),
         upload_pack: upload_pack.as_deref(),
         verifies_all: args.verify,
         transport: &transport_options(&config),
@@ -55,7 +82,7 @@ pub(crate) fn clone(global: &Global, args: &CloneArgs) -> Result<()> {
         CloneOutcome::Done(cloned) => cloned,
         CloneOutcome::NotOffered => {
             if !global.quiet {
-                warn_line!("{}: the server offers no whole clone; using git clone", args.repository);
+                warn_line!("{}: no weir serves it over HTTP; using git clone", args.repository);
             }
             return hand_over(global, args, &source);
         }
@@ -116,8 +143,44 @@ impl CloneSource {
 
 /// Returns whether git would find a repository or a bundle at `path`.
 fn is_for_git(path: &str) -> bool {
-    ["", ".git", ".bundle"].iter().any(|suffix| Path::new(&format!("{path}{suffix}")).exists())
-        || path.starts_with("file://")
+    let is_there = |suffix: &&str| {
+        let path = PathBuf::from(format!("{path}{suffix}"));
+        path.is_file() || path.join("HEAD").is_file() || path.join(".git").exists()
+    };
+    ["", ".git", ".bundle"].iter().any(|suffix| is_there(&suffix)) || path.starts_with("file://")
+}
+
+/// Returns what `git config` prints with these arguments, or `None` if it prints nothing.
+fn git_config(args: &[&str]) -> Option<String> {
+    let mut git = Command::new("git");
+    for name in LOCAL_ENVIRONMENT {
+        git.env_remove(name);
+    }
+    let output = git.arg("config").args(args).output().ok()?;
+    String::from_utf8(output.stdout).ok().filter(|printed| !printed.is_empty())
+}
+
+/// Returns a key of git's configuration that changes how git would clone, and that weir's own client does not
+/// know: another address, other certificates, proxies or headers, templates with hooks, another remote.
+fn git_key_that_applies(args: &CloneArgs, source: &CloneSource) -> Option<String> {
+    const KEYS: &str =
+        r"^(url\..*\.insteadof|http\.|init\.templatedir|core\.hookspath|clone\.defaultremotename)";
+    if std::env::var_os("GIT_SSL_NO_VERIFY").is_some() {
+        return Some("GIT_SSL_NO_VERIFY".to_owned());
+    }
+    let set = git_config(&["--get-regexp", KEYS])?;
+    let is_remote = source.url.scheme != Scheme::Local;
+    let of_url = if is_remote { git_config(&["--get-urlmatch", "http", &args.repository]) } else { None };
+    let of_url = of_url.unwrap_or_default();
+    let keys = set.lines().chain(of_url.lines()).filter_map(|line| line.split_once(' '));
+    let mut applying = keys.filter(|(key, value)| match key.split('.').next() {
+        Some("url") => args.repository.starts_with(value),
+        // Only a key for this URL is without one of its own here.
+        Some("http") => is_remote && of_url.contains(key) && !HARMLESS.contains(key),
+        Some("clone") => args.origin.is_none() && *value != ORIGIN,
+        _ => true,
+    });
+    applying.next().map(|(key, _)| key.to_owned())
 }
 
 /// Returns the error that a clone of `path` finds nothing, and what may have been meant.
@@ -148,7 +211,10 @@ fn hand_over(global: &Global, args: &CloneArgs, source: &CloneSource) -> Result<
     for name in LOCAL_ENVIRONMENT {
         command.env_remove(name);
     }
-    command.arg("clone").args(["--origin", &args.origin]);
+    command.arg("clone");
+    if let Some(origin) = &args.origin {
+        command.args(["--origin", origin]);
+    }
     command.args(args.bare.then_some("--bare")).args(args.no_checkout.then_some("--no-checkout"));
     command.args(global.quiet.then_some("--quiet"));
     if let Some(branch) = &args.branch {
@@ -163,7 +229,9 @@ fn hand_over(global: &Global, args: &CloneArgs, source: &CloneSource) -> Result<
         if !args.git.names_upload_pack() {
             // The option is for the clone, the key for each fetch after it.
             let upload_pack = upload_pack_command()?;
-            command.arg("--config").arg(format!("remote.{}.uploadpack={upload_pack}", args.origin));
+            let origin = args.origin.clone().or_else(|| git_config(&["--get", "clone.defaultRemoteName"]));
+            let origin = origin.unwrap_or_else(|| ORIGIN.to_owned());
+            command.arg("--config").arg(format!("remote.{}.uploadpack={upload_pack}", origin.trim_end()));
             command.arg("--upload-pack").arg(upload_pack);
         }
     }

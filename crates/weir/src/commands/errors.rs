@@ -74,7 +74,8 @@ const NAMES_SHOWN: usize = 3;
 impl FailureGroup {
     fn of_one(first: Repository) -> FailureGroup {
         let url = Url::parse(&first.url).ok();
-        let host = url.as_ref().map(|url| url.host.clone()).filter(|host| !host.is_empty());
+        let is_local = first.error_class.is_some_and(FailureClass::is_local);
+        let host = url.as_ref().map(Url::host_port).filter(|host| !host.is_empty() && !is_local);
         FailureGroup {
             host: host.unwrap_or_else(|| "this machine".to_owned()),
             cause: cause(&first, url.as_ref()),

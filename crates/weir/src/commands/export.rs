@@ -86,6 +86,9 @@ const OTHER_FORMATS: &[&str] =
 
 /// Returns the format that the name of `target` stands for. A folder may have any other name.
 fn format_of(target: &Path) -> Result<ExportFormat> {
+    if target == Path::new("-") {
+        return Err(Error::Message("weir export writes to a file or a directory, not to '-'".to_owned()));
+    }
     let suffix = target.extension().and_then(|e| e.to_str()).map(str::to_ascii_lowercase);
     match suffix.as_deref() {
         Some("bundle") => Ok(ExportFormat::Bundle),

@@ -12,6 +12,10 @@ use crate::pool::{Pool, now};
 
 pub(crate) fn purge(pool: &mut Pool, global: &Global, args: &PurgeArgs) -> Result<()> {
     let PurgeArgs { selection, gone_for, purge_protect, dry_run } = args;
+    if !selection.repos.is_empty() {
+        // A name that matches nothing is an error, and not an empty list.
+        pool.matching_any(&selection.repos)?;
+    }
     let before = now() - i64::try_from(gone_for.as_secs()).unwrap_or(i64::MAX);
     let gone = weir_pool::gone_since(&pool.catalog, before, &selection.repos)?;
     if !*dry_run {

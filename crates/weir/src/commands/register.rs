@@ -1,7 +1,7 @@
 //! `init`, `add`, `pause`, `resume`, `rename`, `rm`.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use weir_catalog::Hold;
@@ -12,12 +12,13 @@ use crate::cli::{AddArgs, Global};
 use crate::error::{Error, Result, SOME_FAILED};
 use crate::output;
 use crate::pool::{Made, Pool, now};
-use crate::pool_path::default_path;
+use crate::pool_path::{default_path, is_pool_folder};
 
 pub(crate) fn init(global: &Global, path: Option<PathBuf>, catalog_url: Option<&str>) -> Result<()> {
     let path = match path {
         Some(path) => path,
-        // A new pool may lie below another.
+        // A pool that lost its catalog is made whole where it is; a new one may lie below another.
+        None if global.pool.is_none() && is_pool_folder(Path::new(".")) => std::env::current_dir()?,
         None => global.pool.clone().map_or_else(default_path, Ok).map_err(Error::Message)?,
     };
     let made = Pool::init(&path, catalog_url)?;

@@ -14,6 +14,7 @@ fn export_refuses_formats_that_it_does_not_write() {
         assert!(said.contains(&format!("weir export writes no .{suffix}: it writes a bundle (")), "{said}");
         assert!(!env.path(target).exists(), "{target}");
     }
+    assert!(env.weir_fails(&["export", "up", "-"]).contains("not to '-'"));
     // A folder may have any name.
     for (target, options) in [("node.js", &[][..]), ("v2.40", &[]), ("y.zip", &["--format", "directory"])] {
         env.weir(&[&["export", "up", target][..], options].concat());

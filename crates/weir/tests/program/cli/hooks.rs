@@ -207,13 +207,17 @@ fn notify_tells_of_a_host_once() {
     let events: Vec<serde_json::Value> =
         lines(&told).iter().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(events.len() == 1 && events[0]["event"] == "failed", "{events:?}");
-    assert_eq!((&events[0]["host"], &events[0]["class"]), (&"127.0.0.1".into(), &"network".into()));
+    let host = format!("127.0.0.1:{dead}");
+    assert_eq!((&events[0]["host"], &events[0]["class"]), (&host.as_str().into(), &"network".into()));
     // So does the list of errors.
     let listed = env.weir(&["errors"]);
     let (list, advice) = listed.split_once("\n\nWhat to do:\n").unwrap();
     let mut list = list.lines();
     let line = list.next().unwrap();
-    assert!(line.starts_with("network     127.0.0.1: ") && line.contains("(3 repositories: "), "{listed}");
+    assert!(
+        line.starts_with(&format!("network     {host}: ")) && line.contains("(3 repositories: "),
+        "{listed}"
+    );
     assert_eq!(list.next(), Some("'weir errors --all' lists each repository"));
     assert_eq!((list.next(), advice.lines().count()), (None, 1));
     let each = env.weir(&["errors", "--all", "network"]);

@@ -43,7 +43,7 @@ fn pool_search_goes_upwards() {
     );
     assert!(output.status.code() == Some(1) && told.contains(&words), "{told}");
     // The flag and the variable go before the folder, and the folder before the default place.
-    printed_in(&env, &env.pool(), &["init"]);
+    printed_in(&env, &elsewhere, &["init"]);
     printed_in(&env, &elsewhere, &["add", "git://h/default"]);
     assert!(printed_in(&env, &env.pool(), &["ls"]).contains("h/found"));
     let default = default.to_str().unwrap();
@@ -54,8 +54,19 @@ fn pool_search_goes_upwards() {
 }
 
 #[test]
+fn init_in_a_pool_that_lost_its_catalog_makes_one_there() {
+    let env = Env::new();
+    std::fs::remove_file(env.pool().join("catalog.db")).unwrap();
+    let told = String::from_utf8(weir_in(&env, &env.pool(), &["ls"]).stderr).unwrap();
+    assert!(told.contains("has no catalog.db: restore it from a backup, or run 'weir init "), "{told}");
+    assert!(printed_in(&env, &env.pool(), &["init"]).starts_with("made an empty catalog for the pool at "));
+    printed_in(&env, &env.pool(), &["ls"]);
+}
+
+#[test]
 fn pool_search_trusts_no_other_user() {
     if !nix::unistd::getuid().is_root() {
+        weir_testing::skip("root", "only root can make files of other users");
         return;
     }
     let env = Env::new();

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use weir_testing::{command, free_port, wait_for_port, wait_until};
+use weir_testing::{command, free_port, short_command, wait_for_port, wait_until};
 
 /// A folder for one test, with a pool in it.
 pub struct Env {
@@ -176,7 +176,7 @@ for table in tables:
                             (int(sys.argv[2]), 1 << 40))
 catalog.commit()
 ";
-        let mut python = command("python3");
+        let mut python = short_command("python3");
         python.args(["-c", SCRIPT]).arg(self.pool().join("catalog.db")).arg(seconds.to_string());
         let output = python.output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -208,10 +208,18 @@ catalog.commit()
     }
 
     pub fn weir_command(&self, args: &[&str]) -> Command {
-        let mut c = command(env!("CARGO_BIN_EXE_weir"));
-        c.args(args).env("WEIR_POOL", self.pool()).current_dir(self.dir.path());
-        self.at_home(&mut c);
-        c
+        self.in_pool(command(env!("CARGO_BIN_EXE_weir")), args)
+    }
+
+    /// Runs weir until it ends.
+    fn run(&self, args: &[&str]) -> Output {
+        self.in_pool(short_command(env!("CARGO_BIN_EXE_weir")), args).output().unwrap()
+    }
+
+    fn in_pool(&self, mut command: Command, args: &[&str]) -> Command {
+        command.args(args).env("WEIR_POOL", self.pool()).current_dir(self.dir.path());
+        self.at_home(&mut command);
+        command
     }
 
     /// Makes the folder of the test the home of `command`, and the place of its temporary files.
@@ -221,14 +229,14 @@ catalog.commit()
 
     /// Runs weir, which must succeed.
     pub fn weir(&self, args: &[&str]) -> String {
-        let output = self.weir_command(args).output().unwrap();
+        let output = self.run(args);
         assert!(output.status.success(), "weir {args:?}: {}", text(&output));
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
     /// Runs weir, which must fail. Returns its output.
     pub fn weir_fails(&self, args: &[&str]) -> String {
-        let output = self.weir_command(args).output().unwrap();
+        let output = self.run(args);
         assert!(!output.status.success(), "weir {args:?} should fail: {}", text(&output));
         text(&output)
     }
@@ -288,7 +296,7 @@ catalog.commit()
         let (certificate, key) = (self.path(&format!("{name}.pem")), self.path(&format!("{name}-key.pem")));
         let words =
             "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost";
-        let mut make = command("openssl");
+        let mut make = short_command("openssl");
         make.args(words.split_ascii_whitespace()).arg("-keyout").arg(&key).arg("-out").arg(&certificate);
         make.args(extensions.iter().flat_map(|extension| ["-addext", extension]));
         let made = make.output().unwrap();

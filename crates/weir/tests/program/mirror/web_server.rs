@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
 
-use weir_testing::{Terminated, command, free_port, program, wait_for_port, wait_until};
+use weir_testing::{Signal, Terminated, command_ended_by, free_port, program, wait_for_port, wait_until};
 
 use crate::common::Env;
 
@@ -95,7 +95,7 @@ fn nginx(env: &Env, port: u16) -> Option<[Terminated; 2]> {
     std::fs::write(env.path("nginx.conf"), config).unwrap();
     std::fs::write(env.path("users"), "user:{PLAIN}secret\n").unwrap();
     let spawn = |program: &Path, args: &[String]| {
-        let mut command = command(program);
+        let mut command = command_ended_by(Signal::SIGTERM, program);
         command.args(args).current_dir(env.dir.path()).stdin(Stdio::null()).stdout(Stdio::null());
         Terminated::start(command.stderr(Stdio::null()))
     };

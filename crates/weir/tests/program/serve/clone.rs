@@ -361,3 +361,53 @@ fn clone_works_on_its_own_repository_alone() {
     }
     assert_eq!(env.git(&env.path("other"), &["status", "--porcelain"]), "");
 }
+
+#[test]
+fn clone_follows_the_configuration_of_git() {
+    let env = Env::new();
+    let upstream = env.odd_repository("up.git");
+    env.weir(&["add", "--name", "r", upstream.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    let (certificate, key) = env.certificate();
+    let port = weir_testing::free_port();
+    let address = format!("127.0.0.1:{port}");
+    let (file, key) = (certificate.to_str().unwrap(), key.to_str().unwrap());
+    let options = ["--https", &address, "--tls-certificate", file, "--tls-key", key];
+    let plain = Http::serve(&env, &[]);
+    let _tls = Http::serve(&env, &options);
+    weir_testing::wait_for_port(port);
+    let https = format!("https://{address}/r");
+    let configure = |key: &str, value: &str| env.git(env.dir.path(), &["config", "--global", key, value]);
+    // A certificate that git trusts is trusted here, too, without git's help.
+    configure(&format!("http.{https}.sslCAInfo"), certificate.to_str().unwrap());
+    assert!(env.weir(&["clone", &https, "tls"]).starts_with("cloned "));
+    // Another address, and a remote of another name.
+    configure(&format!("url.{}.insteadOf", plain.url("")), "https://corp.invalid/");
+    configure("clone.defaultRemoteName", "up");
+    let output = env.weir_command(&["clone", "https://corp.invalid/r", "moved"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && said.contains("'url."), "{said}");
+    assert_eq!(env.git(&env.path("moved"), &["remote"]), "up");
+    assert_eq!(
+        env.git(&env.path("moved"), &["rev-parse", "HEAD"]),
+        env.git(&upstream, &["rev-parse", "HEAD"])
+    );
+}
+
+#[test]
+fn clone_that_fails_leaves_nothing() {
+    let env = Env::new();
+    let upstream = env.odd_repository("up.git");
+    env.weir(&["add", "--name", "r", upstream.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    let server = Http::serve(&env, &[]);
+    for (n, source) in ["r".to_owned(), server.url("r")].iter().enumerate() {
+        let to = format!("clone-{n}");
+        let said = env.weir_fails(&["clone", "-b", "nosuch", source, &to]);
+        assert!(said.contains("nosuch") && !env.path(&to).join(".git").exists(), "{said}");
+        env.weir(&["clone", source, &to]);
+    }
+    // A folder that is no repository does not stand for one.
+    std::fs::create_dir(env.path("r")).unwrap();
+    env.weir(&["clone", "r", "by-name"]);
+}
