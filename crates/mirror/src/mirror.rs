@@ -200,23 +200,10 @@ impl Mirror {
             }
             let waits_until = self.waits_until(&task);
             let Task { repository, host, base, .. } = task;
-            let leased_until = queue.leased_until(repository.id);
-            if self.now() >= leased_until {
-                // Another process may hold the lease by now; otherwise the repository is due again.
-                put_off(queue, mailbox, repository, self.now());
+            let Some(repository) = self.admit(queue, mailbox, repository, &host, waits_until) else {
                 ended = Some(host);
                 continue;
-            }
-            if let Some(until_ms) = self.throttle().paused_until(&host, self.now_ms()) {
-                put_off(queue, mailbox, repository, Timestamp(until_ms.div_ceil(1000) as i64));
-                ended = Some(host);
-                continue;
-            }
-            if let Some(until) = waits_until {
-                put_off(queue, mailbox, repository, until);
-                ended = Some(host);
-                continue;
-            }
+            };
             let started = Instant::now();
             mailbox.put(Message::Started(Box::new(repository.clone()), options.progress.clone()));
             let visited = self.visit_one(&repository, base.as_ref(), shortage.is_none(), options);
@@ -255,6 +242,35 @@ impl Mirror {
             }
             ended = Some(host);
         }
+    }
+
+    /// Returns `repository` if it may be visited now. Otherwise postpones it, or leaves it as it was.
+    fn admit(
+        &self,
+        queue: &Queue,
+        mailbox: &Mailbox,
+        repository: Repository,
+        host: &str,
+        waits_until: Option<Timestamp>,
+    ) -> Option<Repository> {
+        if self.now() >= queue.leased_until(repository.id) {
+            // Another process may hold the lease by now; otherwise the repository is due again.
+            put_off(queue, mailbox, repository, self.now());
+            return None;
+        }
+        let (now_ms, throttle) = (self.now_ms(), self.throttle());
+        if !self.options.waits_out_pauses && throttle.pauses_for_failures(host, now_ms) {
+            // The pause ends with this run, so that the next one may find the host well.
+            queue.leave_one(repository.id, Some(Cause::Host));
+            return None;
+        }
+        let pause_end = throttle.paused_until(host, now_ms).map(|ms| Timestamp(ms.div_ceil(1000) as i64));
+        drop(throttle);
+        if let Some(until) = pause_end.or(waits_until) {
+            put_off(queue, mailbox, repository, until);
+            return None;
+        }
+        Some(repository)
     }
 
     /// Returns the seconds until the next visit of `repository` after a failure of `class`.

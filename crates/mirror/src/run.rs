@@ -220,8 +220,9 @@ impl<'r> Run<'r> {
     fn pause(&mut self, catalog: &mut Catalog, pause: &Pause) {
         let until = Timestamp::from(pause.until_ms.div_ceil(1000));
         let host = pause.host.as_deref().unwrap_or(ALL_HOSTS);
-        if host == ALL_HOSTS && !self.mirror.options.waits_out_pauses {
-            // The run ends instead, and says so then.
+        let is_left = host == ALL_HOSTS || pause.cause == Cause::Host;
+        if is_left && !self.mirror.options.waits_out_pauses {
+            // The run leaves instead what would pause, and says so in the end.
             return;
         }
         // It is recorded only to be shown; on a full disk that may itself fail.

@@ -98,6 +98,8 @@ struct Bag {
     level: f64,
     at_ms: u64,
     paused_until_ms: u64,
+    /// The cause of the latest pause of the host.
+    cause: Option<Cause>,
     /// The consecutive repositories that were gone or forbidden.
     refused: u32,
 }
@@ -119,6 +121,7 @@ impl Bag {
             // After the pause half a bag of errors is enough for the next one.
             self.level /= 2.0;
             self.paused_until_ms = now_ms + policy.pause_ms;
+            self.cause = Some(Cause::Host);
         }
         is_full
     }
@@ -203,6 +206,7 @@ impl Throttle {
                     // After the pause half as many refusals are enough for the next one.
                     bag.refused /= 2;
                     bag.paused_until_ms = now_ms + policy.pause_ms;
+                    bag.cause = Some(Cause::Refusals);
                     pause(Some(host), Cause::Refusals)
                 })
             }
@@ -234,7 +238,9 @@ impl Throttle {
         let until_ms = now_ms.saturating_add(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
         let bag = self.host(host, now_ms);
         let is_new = bag.paused_until_ms < until_ms && !wait.is_zero();
-        bag.paused_until_ms = bag.paused_until_ms.max(until_ms);
+        if is_new {
+            (bag.paused_until_ms, bag.cause) = (until_ms, Some(Cause::Asked));
+        }
         is_new.then(|| Pause { host: Some(host.to_owned()), cause: Cause::Asked, until_ms })
     }
 
@@ -259,6 +265,12 @@ impl Throttle {
     /// Returns until when visits to `host` pause, if they do.
     pub fn paused_until(&self, host: &str, now_ms: u64) -> Option<u64> {
         self.hosts.get(host).map(|bag| bag.paused_until_ms).filter(|until| *until > now_ms)
+    }
+
+    /// Returns whether visits to `host` pause because it fails, and not because it asks for that.
+    pub(crate) fn pauses_for_failures(&self, host: &str, now_ms: u64) -> bool {
+        let bag = self.hosts.get(host).filter(|bag| bag.paused_until_ms > now_ms);
+        bag.is_some_and(|bag| bag.cause == Some(Cause::Host))
     }
 }
 

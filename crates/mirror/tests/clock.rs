@@ -144,6 +144,21 @@ fn run_that_does_not_wait_ends_at_a_pause_and_the_next_one_visits_what_it_left()
 }
 
 #[test]
+fn run_that_does_not_wait_leaves_the_rest_of_a_host_that_fails() {
+    let mut stage = Stage::new(&["well"], 3);
+    stage.mirror.options.waits_out_pauses = false;
+    let refused = |n| NewRepository::new(&format!("r{n}"), "git://127.0.0.1:1/r");
+    stage.catalog.add(&(0..9).map(refused).collect::<Vec<_>>(), stage.clock.now()).unwrap();
+    let (summary, told) = stage.run();
+    assert_eq!((summary.updated, summary.failed, summary.left, summary.put_off), (1, 3, 6, 0), "{summary:?}");
+    assert_eq!(told["left"], "the host fails");
+    // Nobody pauses any more, and the next run takes what was left.
+    assert!(stage.catalog.throttles(stage.clock.now()).unwrap().is_empty());
+    stage.mirror.throttle = Mutex::new(Throttle::new(ThrottlePolicy { window: 0, leak_ms: 1, pause_ms: 0 }));
+    assert_eq!(stage.run().0.failed, 6);
+}
+
+#[test]
 fn run_that_does_not_wait_finds_what_is_unchanged_and_leaves_the_rest_where_room_is_short() {
     let mut stage = Stage::new(&["a", "b"], 3);
     stage.mirror.options.waits_out_pauses = false;

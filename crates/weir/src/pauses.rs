@@ -19,13 +19,16 @@ pub(crate) fn pauses(catalog: &Catalog, space: &Space) -> weir_catalog::Result<V
         pause.cause == Cause::LowSpace.name()
             || pause.cause == Cause::Quota.name() && now - SIZES_LAG_S >= Timestamp(pause.since)
     };
-    if pauses.iter().any(is_for_room) {
-        if space.is_limited() {
-            space.set_used(catalog.archive_bytes()?);
-        }
-        if space.shortage().is_none() {
-            pauses.retain(|pause| !is_for_room(pause));
-        }
+    if pauses.iter().any(is_for_room) && shortage(catalog, space)?.is_none() {
+        pauses.retain(|pause| !is_for_room(pause));
     }
     Ok(pauses)
+}
+
+/// Returns why archives may not grow now, if they may not.
+pub(crate) fn shortage(catalog: &Catalog, space: &Space) -> weir_catalog::Result<Option<Cause>> {
+    if space.is_limited() {
+        space.set_used(catalog.archive_bytes()?);
+    }
+    Ok(space.shortage())
 }

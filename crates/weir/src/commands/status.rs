@@ -8,13 +8,14 @@ use serde::Serialize;
 use serde_json::json;
 use weir_catalog::{AccountCounts, Counts, Listing, MetadataCounts, PausedHost, RequestBudget};
 use weir_ground::{FailureClass, Timestamp};
+use weir_mirror::throttle::Cause;
 
 use crate::cli::Global;
 use crate::colors;
 use crate::error::Result;
 use crate::listing::LISTING;
 use crate::output;
-use crate::pauses::pauses;
+use crate::pauses::{pauses, shortage};
 use crate::pool::{Pool, now, space};
 
 pub(crate) fn status(pool: &Pool, global: &Global) -> Result<()> {
@@ -55,6 +56,8 @@ struct PoolStatus {
     budgets: Vec<(String, RequestBudget)>,
     /// The free bytes and all bytes of the store's file system.
     space: (u64, u64),
+    /// Why archives may not grow now, if they may not.
+    shortage: Option<Cause>,
     metadata: MetadataCounts,
 }
 
@@ -89,15 +92,17 @@ impl PoolStatus {
             let (known, gone) = pool.catalog.forge_counts(&listing.forge)?;
             forges.push(ForgeStatus { listing, known, gone, skipped_pages });
         }
+        let room = pool.space();
         Ok(PoolStatus {
             now,
             counts: pool.catalog.counts(now)?,
             errors: pool.catalog.errors_by_class()?,
-            pauses: pauses(&pool.catalog, &pool.space())?,
+            pauses: pauses(&pool.catalog, &room)?,
             forges,
             accounts,
             budgets: pool.catalog.budgets(now)?,
             space: space(&pool.store.path)?,
+            shortage: shortage(&pool.catalog, &room)?,
             metadata: pool.catalog.metadata_counts()?,
         })
     }
@@ -113,7 +118,8 @@ impl PoolStatus {
             "counts": self.counts, "metadata": self.metadata, "errors": by_class, "pauses": self.pauses,
             "accounts": accounts.collect::<Vec<_>>(), "budgets": budgets.collect::<Vec<_>>(),
             "forges": self.forges,
-            "space": { "free_bytes": self.space.0, "total_bytes": self.space.1 } })
+            "space": { "free_bytes": self.space.0, "total_bytes": self.space.1,
+                "shortage": self.shortage.map(Cause::name) } })
     }
 
     fn repositories(&self) -> Vec<StatusLine> {
@@ -203,7 +209,9 @@ impl PoolStatus {
         let mut lines: Vec<StatusLine> = self.budgets.iter().map(budget).collect();
         let archives = output::bytes(self.counts.archive_bytes as u64);
         let (free, total) = (output::bytes(self.space.0), output::bytes(self.space.1));
-        lines.push(("space", format!("{archives} in archives, {free} free of {total}")));
+        let short =
+            self.shortage.map_or_else(String::new, |cause| format!("; nothing is fetched: {}", cause.name()));
+        lines.push(("space", format!("{archives} in archives, {free} free of {total}{short}")));
         lines
     }
 }

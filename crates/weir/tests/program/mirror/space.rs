@@ -126,6 +126,8 @@ fn run_without_watch_ends_where_room_is_short() {
     let status = env.weir_json(&["status"]);
     assert_eq!((&status["pauses"], &status["counts"]["leased"]), (&serde_json::json!([]), &0.into()));
     assert_eq!(status["counts"]["due"], 2);
+    assert_eq!(status["space"]["shortage"], "less space is free than store.free_bytes_min");
+    assert!(env.weir(&["status"]).contains("; nothing is fetched: less space is free than store."));
     env.configure("store", "free_bytes_min = 0");
     env.weir(&["mirror"]);
     assert_eq!(env.weir_json(&["status"])["counts"]["mirrored"], 2);
