@@ -61,7 +61,9 @@ run='
   kill -INT -- -$pid
   wait $pid || true
   sed -n "/^Serving/,\$p" /tmp/run.log
-  rm -rf /tmp/clone /tmp/run.log
+  make -s install DESTDIR=/tmp/installed
+  /tmp/installed/usr/local/bin/weir --version
+  rm -rf /tmp/clone /tmp/run.log /tmp/installed
 '
 test='
   if [ -n "$FRESH_TESTS" ]; then bash setup/need.sh rust run test; bash setup/count-skips.sh cargo test $FRESH_TESTS; else make test; fi >/tmp/test.log 2>&1 ||
