@@ -11,18 +11,26 @@ pub struct MinRate {
     bytes_per_second_min: u64,
     waited: Duration,
     bytes: u64,
+    /// Bytes that were counted in an earlier window and do not count.
+    debt: u64,
     since: Instant,
 }
 
 impl MinRate {
     /// Returns a check that begins now; 0 sets no minimum.
     pub fn new(bytes_per_second_min: u64) -> MinRate {
-        MinRate { bytes_per_second_min, waited: Duration::ZERO, bytes: 0, since: Instant::now() }
+        MinRate { bytes_per_second_min, waited: Duration::ZERO, bytes: 0, debt: 0, since: Instant::now() }
     }
 
     /// Counts bytes that were moved.
     pub fn moved(&mut self, bytes: u64) {
         self.bytes += bytes;
+    }
+
+    /// Takes back bytes that were counted and do not count.
+    pub fn take_back(&mut self, bytes: u64) {
+        self.debt += bytes.saturating_sub(self.bytes);
+        self.bytes = self.bytes.saturating_sub(bytes);
     }
 
     /// Returns how many bytes were counted since the window began.
@@ -47,8 +55,9 @@ impl MinRate {
         if waited < WINDOW {
             return false;
         }
-        let rate = self.bytes / waited.as_secs().max(1);
-        *self = MinRate::new(self.bytes_per_second_min);
+        let rate = self.bytes.saturating_sub(self.debt) / waited.as_secs().max(1);
+        let debt = self.debt.saturating_sub(self.bytes);
+        *self = MinRate { debt, ..MinRate::new(self.bytes_per_second_min) };
         rate < self.bytes_per_second_min
     }
 }

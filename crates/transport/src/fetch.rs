@@ -15,6 +15,11 @@ const HAVES_A_ROUND: usize = 256;
 /// The number of rounds in which more common commits are searched for.
 const ROUNDS_MAX: usize = 8;
 const SHALLOW_LINES_MAX: usize = 1_000_000;
+/// The most bytes of keepalives and progress that may come with a pack. git sends a message a second: less
+/// than a mebibyte in an hour. Without a limit an upstream could hold a visit with them.
+const BESIDE_BYTES_MAX: u64 = 16 << 20;
+/// The bytes of a pkt-line's length.
+const PKT_HEADER_BYTES: u64 = 4;
 
 /// Offers the commits that are here, the most useful first.
 pub trait Negotiator {
@@ -42,6 +47,8 @@ pub struct FetchedPack<'s> {
     used: usize,
     banded: bool,
     ended: bool,
+    /// The bytes of packets that were no part of the pack.
+    beside_bytes: u64,
     pace: Pace,
     progress: Option<&'s mut dyn FnMut(&str)>,
 }
@@ -132,6 +139,7 @@ impl Session {
             used: 0,
             banded: true,
             ended: false,
+            beside_bytes: 0,
             pace: self.pace.clone(),
             progress: request.progress,
         })
@@ -210,6 +218,7 @@ impl Session {
             used: 0,
             banded,
             ended: false,
+            beside_bytes: 0,
             pace: self.pace.clone(),
             progress: request.progress,
         })
@@ -275,6 +284,16 @@ impl FetchedPack<'_> {
                 }
                 Some(Pkt::Line(payload)) => payload,
             };
+            if !matches!(payload, [1, _, ..]) {
+                let bytes = payload.len() as u64 + PKT_HEADER_BYTES;
+                self.pace.came_beside(bytes);
+                self.beside_bytes += bytes;
+                if self.beside_bytes > BESIDE_BYTES_MAX {
+                    let max = BESIDE_BYTES_MAX >> 20;
+                    let what = format!("more than {max} MiB of keepalives and progress came with the pack");
+                    return Err(Error::Protocol(what).into());
+                }
+            }
             match payload.split_first() {
                 Some((1, data)) => {
                     if data.is_empty() {

@@ -94,6 +94,14 @@ impl Pace {
         }
     }
 
+    /// Records that bytes that came were no part of the pack: they do not count for its throughput.
+    pub(crate) fn came_beside(&self, bytes: u64) {
+        let mut state = self.state();
+        if state.awaited == Awaited::More {
+            state.rate.take_back(bytes);
+        }
+    }
+
     /// Returns how long the next read may wait for a byte.
     pub(crate) fn silence_max(&self) -> Duration {
         match self.state().awaited {
@@ -228,6 +236,12 @@ mod tests {
         pace.pack_begins();
         let said = sends(&pace, 5, 5, 100).unwrap();
         assert_eq!(said, "the upstream sends less than 1024 bytes a second", "keepalives do not count");
+        let progress = (0..100).find_map(|_| {
+            let error = sends(&pace, 60_000, 10, 1);
+            pace.came_beside(60_000);
+            error
+        });
+        assert_eq!(progress.unwrap(), said, "progress does not count");
         assert_eq!(sends(&pace, 1, 120, 1).unwrap(), "the upstream sent nothing for 120 s");
         // Only a pack that was asked for begins.
         pace.pack_begins();
