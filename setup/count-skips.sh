@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the command that it is given, a run of tests. Then tells which tests were skipped, and why.
 set -uo pipefail
-list=$(mktemp)
+list=$(mktemp 2>/dev/null || mktemp -p /tmp) || exit 1
 trap 'rm -f "$list"' EXIT
 WEIR_TEST_SKIPPED=$list "$@"
 status=$?

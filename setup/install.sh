@@ -2,6 +2,8 @@
 # Installs weir, which was built, below PREFIX (/usr/local): the program without its symbols, manual pages, completions.
 # DESTDIR is put before PREFIX, as packagers need.
 set -euo pipefail
+# What is installed is for everybody.
+umask 022
 cd "$(dirname "$0")/.."
 weir="${CARGO_TARGET_DIR:-target}/release/weir"
 [ -x "$weir" ] || { echo "error: there is no '$weir' to install; run:  make build" >&2; exit 1; }

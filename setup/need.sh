@@ -50,8 +50,12 @@ is_there() {
 }
 
 has_certificates() {
-  [ -n "${SSL_CERT_FILE:-}${CARGO_HTTP_CAINFO:-}" ] ||
-    ls /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/ca-bundle.pem /etc/ssl/cert.pem 2>/dev/null | grep -q .
+  local file
+  for file in "${SSL_CERT_FILE:-}" "${CARGO_HTTP_CAINFO:-}" /etc/ssl/certs/ca-certificates.crt \
+    /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/ca-bundle.pem /etc/ssl/cert.pem; do
+    [ -s "$file" ] && return
+  done
+  return 1
 }
 
 fail() {
@@ -63,7 +67,9 @@ fail() {
 check_rust() {
   local least found
   least=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
-  found=$("${CARGO:-cargo}" --version 2>/dev/null | sed -n 's/^cargo \([0-9.]*\).*/\1/p') || true
+  # CARGO may have options, as in make.
+  # shellcheck disable=SC2086
+  found=$(${CARGO:-cargo} --version 2>/dev/null | sed -n 's/^cargo \([0-9.]*\).*/\1/p') || true
   if [ "$(printf '%s\n' "$least" "${found:-0}" | sort -V | head -n 1)" != "$least" ]; then
     fail "weir needs Rust $least or newer, and ${found:+only }${found:-no Rust} is here; get it with:  curl -sSf https://sh.rustup.rs | sh -s -- -y   (needs curl and ca-certificates; on Debian 13 also:  apt-get install -t trixie-backports cargo)"
   fi
@@ -72,6 +78,7 @@ check_rust() {
 case " $* " in *" rust "*) check_rust ;; esac
 missing=() packages=()
 for group in "$@"; do
+  needs "$group" >/dev/null
   while read -r need; do
     thing=${need%:*} package=${need##*:}
     is_there "$thing" && continue

@@ -18,13 +18,15 @@ fail() {
 }
 
 # The folder of the sample: the one that was asked for, else in the user's cache, else where the build goes.
-cache="${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}"
+case "${XDG_CACHE_HOME:-}" in /*) cache="$XDG_CACHE_HOME" ;; *) cache="${HOME:+$HOME/.cache}" ;; esac
 for dir in "${WEIR_SAMPLE:-}" "${cache:+$cache/weir-sample}" "$target/sample"; do
   [ -n "$dir" ] && mkdir -p "$dir" 2>/dev/null && [ -w "$dir" ] && break
   [ -z "${WEIR_SAMPLE:-}" ] || fail "cannot write to '$WEIR_SAMPLE'; set WEIR_SAMPLE to another folder"
   dir=
 done
 [ -n "$dir" ] || fail "cannot write to '$target/sample'; set WEIR_SAMPLE to a folder"
+case "$dir$PWD" in *[[:cntrl:]]*) fail "the paths of the sample and of this checkout must not hold control characters" ;; esac
+case "$port" in '' | *[!0-9]* | 0) fail "'$port' is no port; use another:  make run WEIR_SAMPLE_PORT=9419" ;; esac
 dir="$(realpath "$dir")"
 
 python3 - "$port" <<'PYTHON' || exit 1
@@ -42,20 +44,25 @@ weir="$target/release/weir"
 export WEIR_POOL="$dir/pool"
 if [ ! -d "$dir/generated.git" ]; then
   # Made beside and renamed when whole: this may be interrupted.
+  find "$dir" -maxdepth 1 -name 'new.*' -mmin +60 -exec rm -rf {} +
   new="$(mktemp -d "$dir/new.XXXXXX")"
   trap 'rm -rf "$new"' EXIT
   git init -q --bare -b main "$new"
-  python3 bench/generate-repository.py 3000 | git -C "$new" fast-import --quiet
-  mv -T "$new" "$dir/generated.git"
+  python3 bench/generate-repository.py 3000 | git --git-dir="$new" fast-import --quiet
+  # Another run may have been faster.
+  mv -T "$new" "$dir/generated.git" 2>/dev/null || [ -d "$dir/generated.git" ]
+  rm -rf "$new"
   trap - EXIT
 fi
 
 "$weir" init
 "$weir" add --name sample/generated "$dir/generated.git"
 names=(sample/generated)
-if ! git rev-parse -q --git-dir >/dev/null 2>&1; then
-  echo "This folder is no git repository: only the generated one is mirrored."
-elif git config --get-regexp '^(remote\..*\.promisor|extensions\.partialclone)$' >/dev/null; then
+# Of another user's checkout, too.
+here() { git -c safe.directory='*' "$@"; }
+if [ "$(here rev-parse --show-toplevel 2>/dev/null)" != "$(pwd -P)" ]; then
+  echo "This folder is no checkout of git: only the generated repository is mirrored."
+elif here config --get-regexp '^(remote\..*\.promisor|extensions\.partialclone)$' >/dev/null; then
   echo "This checkout is a partial clone, which lacks objects: only the generated repository is mirrored."
 else
   # A sample of another checkout, which may be gone, is of no use here.
