@@ -8,7 +8,9 @@ pub mod processes;
 mod requirement;
 mod waiting;
 
-pub use child::{Terminated, command, command_ended_by, git, output_of, run_git, send, short_command};
+pub use child::{
+    Terminated, command, command_ended_by, copy_program, git, output_of, run_git, send, short_command,
+};
 pub use folder::folder;
 pub use nix::sys::signal::Signal;
 pub use postgres::PostgresServer;

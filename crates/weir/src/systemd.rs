@@ -9,6 +9,9 @@ use std::time::Duration;
 /// Whether another process has taken over, which tells its own state.
 static IS_TAKEN_OVER: AtomicBool = AtomicBool::new(false);
 
+/// How long a service manager that reads nothing may hold up a notice, and with it the clients.
+const SEND_TIME_MAX: Duration = Duration::from_millis(100);
+
 /// Makes [`notify`] send nothing more: the service manager listens to the process that has taken over.
 pub(crate) fn hand_over() {
     IS_TAKEN_OVER.store(true, Ordering::Relaxed);
@@ -25,7 +28,12 @@ pub(crate) fn notify(state: &str) {
         Some(name) => SocketAddr::from_abstract_name(name),
         None => SocketAddr::from_pathname(&name),
     };
-    let sent = address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address));
+    let send = |address| {
+        let socket = UnixDatagram::unbound()?;
+        socket.set_write_timeout(Some(SEND_TIME_MAX))?;
+        socket.send_to_addr(state.as_bytes(), &address)
+    };
+    let sent = address.and_then(send);
     if let Err(e) = sent {
         tracing::warn!("cannot notify the service manager of '{}': {e}", state.escape_debug());
     }

@@ -147,7 +147,7 @@ fn is_for_git(path: &str) -> bool {
         let path = PathBuf::from(format!("{path}{suffix}"));
         path.is_file() || path.join("HEAD").is_file() || path.join(".git").exists()
     };
-    ["", ".git", ".bundle"].iter().any(|suffix| is_there(&suffix)) || path.starts_with("file://")
+    ["", ".git", ".bundle"].iter().any(is_there) || path.starts_with("file://")
 }
 
 /// Returns what `git config` prints with these arguments, or `None` if it prints nothing.

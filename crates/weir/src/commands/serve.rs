@@ -183,8 +183,10 @@ pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> 
     Ok(())
 }
 
-/// On SIGHUP and SIGUSR2, starts the program again on the same sockets, then tells this process to stop.
+/// On SIGHUP and SIGUSR2, starts the program again on the same sockets, then tells this process to stop. Where
+/// SIGHUP comes because the terminal is gone, only stops; `nohup` goes on.
 fn restart_on_signal(sockets: Vec<(i32, &'static str)>) -> Result<()> {
+    let (ignores_hang_up, had_terminal) = (ignores_hang_up(), has_terminal());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let (mut hang_up, mut user) = runtime.block_on(async {
         use tokio::signal::unix::{SignalKind, signal};
@@ -194,12 +196,17 @@ fn restart_on_signal(sockets: Vec<(i32, &'static str)>) -> Result<()> {
         let mut asked = || {
             runtime.block_on(async {
                 tokio::select! {
-                    asked = hang_up.recv() => asked,
+                    asked = hang_up.recv(), if !ignores_hang_up => asked,
                     asked = user.recv() => asked,
                 }
             })
         };
         while asked().is_some() {
+            if had_terminal && !ignores_hang_up && !has_terminal() {
+                // SAFETY: a signal to ourselves, for which there is a handler.
+                unsafe { libc::raise(libc::SIGTERM) };
+                return;
+            }
             systemd::notify(&format!("RELOADING=1\nMONOTONIC_USEC={}", systemd::monotonic_us()));
             match start_anew(&sockets) {
                 Ok(pid) => {
@@ -219,6 +226,19 @@ fn restart_on_signal(sockets: Vec<(i32, &'static str)>) -> Result<()> {
         }
     })?;
     Ok(())
+}
+
+/// Returns whether this process has a terminal that is still there (tty(4)).
+fn has_terminal() -> bool {
+    std::fs::File::open("/dev/tty").is_ok()
+}
+
+/// Returns whether this process was started to ignore SIGHUP (proc_pid_status(5), `SigIgn`).
+fn ignores_hang_up() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & 1 << (libc::SIGHUP - 1) != 0)
 }
 
 /// Says on which URLs clients are served, and returns them.

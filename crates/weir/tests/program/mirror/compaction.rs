@@ -180,7 +180,7 @@ fn a_folder_that_cannot_be_read_stops_nothing() {
     std::fs::create_dir(&lost).unwrap();
     std::fs::set_permissions(&lost, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
     let program = env.path("weir");
-    std::fs::copy(env!("CARGO_BIN_EXE_weir"), &program).unwrap();
+    weir_testing::copy_program(env!("CARGO_BIN_EXE_weir"), &program);
     let mut command = weir_testing::command(program);
     command
         .args(["mirror"])

@@ -226,7 +226,7 @@ fn a_restart_starts_the_version_that_was_installed_meanwhile() {
     let (old, new, link) = (env.path("weir-1"), env.path("weir-2"), env.path("weir"));
     // An upgrade switches a link, or replaces the file.
     for program in [&link, &old] {
-        std::fs::copy(env!("CARGO_BIN_EXE_weir"), &old).unwrap();
+        weir_testing::copy_program(env!("CARGO_BIN_EXE_weir"), &old);
         let _ = std::fs::remove_file(&link);
         std::os::unix::fs::symlink(&old, &link).unwrap();
         let (port, notify) = (weir_testing::free_port(), env.path("notify"));
@@ -247,7 +247,7 @@ fn a_restart_starts_the_version_that_was_installed_meanwhile() {
             }
         };
         assert_eq!(serving(), server.pid().to_string());
-        std::fs::copy(env!("CARGO_BIN_EXE_weir"), &new).unwrap();
+        weir_testing::copy_program(env!("CARGO_BIN_EXE_weir"), &new);
         std::fs::remove_file(&link).unwrap();
         std::os::unix::fs::symlink(&new, &link).unwrap();
         if program == &old {

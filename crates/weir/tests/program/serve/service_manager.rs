@@ -1,7 +1,7 @@
 //! What a service manager hears (sd_notify(3)), on a socket as systemd makes it.
 
 use std::os::unix::net::UnixDatagram;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::common::{Env, Server};
@@ -92,4 +92,36 @@ fn service_manager_watches_the_process_that_it_names() {
     send(pid.parse().unwrap(), Signal::SIGTERM);
     let heard = manager.hear(|line| line == "STOPPING=1");
     assert_eq!(heard.iter().filter(|line| *line == "STOPPING=1").count(), 1, "{heard:?}");
+}
+
+#[test]
+fn server_ends_with_its_terminal() {
+    let (env, port) = (Env::new(), free_port());
+    let address = format!("127.0.0.1:{port}");
+    let line = format!("{} serve --no-mirror --git {address}", env!("CARGO_BIN_EXE_weir"));
+    let mut script = weir_testing::command("script");
+    script.args(["-qec", &line, "/dev/null"]).env("WEIR_POOL", env.pool());
+    let mut terminal = script.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+    let server = Strays(address);
+    weir_testing::wait_for_port(port);
+    terminal.kill().unwrap();
+    terminal.wait().unwrap();
+    wait_until(|| "the server goes on without its terminal".to_owned(), || server.ids().is_empty());
+}
+
+#[test]
+fn service_manager_that_reads_nothing_holds_up_no_client() {
+    let (env, port) = (Env::new(), free_port());
+    let manager = Manager::new(&env);
+    let filler = UnixDatagram::unbound().unwrap();
+    filler.set_nonblocking(true).unwrap();
+    while filler.send_to(b"x", env.path("notify")).is_ok() {}
+    let mut server = Server { child: serve(&env, port).spawn().unwrap(), port };
+    weir_testing::wait_for_port(port);
+    // An answer, though an error.
+    let asked = env.git_command(env.dir.path(), &["ls-remote", &server.url("nothing")]).output().unwrap();
+    assert!(String::from_utf8_lossy(&asked.stderr).contains("no such repository"), "{asked:?}");
+    send(server.pid(), Signal::SIGTERM);
+    assert!(server.child.wait().unwrap().success());
+    drop(manager);
 }

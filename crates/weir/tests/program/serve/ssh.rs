@@ -86,7 +86,7 @@ fn a_pool_that_may_only_be_read_is_served() {
         return;
     }
     let program = env.path("weir");
-    std::fs::copy(env!("CARGO_BIN_EXE_weir"), &program).unwrap();
+    weir_testing::copy_program(env!("CARGO_BIN_EXE_weir"), &program);
     for folder in [env.dir.path().to_owned(), env.pool()] {
         std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
