@@ -58,8 +58,8 @@ pub fn output_of(command: &mut Command) -> Vec<u8> {
     output.stdout
 }
 
-/// Copies a program, in a process of its own: a child that another thread starts meanwhile would hold the copy
-/// open for writing, and the system starts no such program (`ETXTBSY`).
+/// Copies a program, in a process of its own: a child that another thread starts meanwhile would hold the
+/// copy open for writing, and the system starts no such program (`ETXTBSY`).
 pub fn copy_program(from: impl AsRef<Path>, to: &Path) {
     output_of(short_command("cp").arg(from.as_ref()).arg(to));
 }

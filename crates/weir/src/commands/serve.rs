@@ -183,8 +183,8 @@ pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> 
     Ok(())
 }
 
-/// On SIGHUP and SIGUSR2, starts the program again on the same sockets, then tells this process to stop. Where
-/// SIGHUP comes because the terminal is gone, only stops; `nohup` goes on.
+/// On SIGHUP and SIGUSR2, starts the program again on the same sockets, then tells this process to stop.
+/// Where SIGHUP comes because the terminal is gone, only stops; `nohup` goes on.
 fn restart_on_signal(sockets: Vec<(i32, &'static str)>) -> Result<()> {
     let (ignores_hang_up, had_terminal) = (ignores_hang_up(), has_terminal());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
