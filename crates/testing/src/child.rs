@@ -3,10 +3,11 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
 use crate::folder::base;
@@ -98,21 +99,23 @@ pub fn send(pid: u32, signal: Signal) {
     kill(pid, signal).unwrap_or_else(|e| panic!("cannot send {signal} to process {pid}: {e}"));
 }
 
-/// A server with workers, which it ends when it is asked to end (SIGTERM), as it is when this value is
-/// dropped or the thread that started it ends.
+/// A server with workers, in a group of their own, which are asked to end (SIGTERM) when this value is
+/// dropped.
 pub struct Terminated(Child);
 
 impl Terminated {
     /// Starts `command`, one of [`command_ended_by`] SIGTERM.
     pub fn start(command: &mut Command) -> Terminated {
-        Terminated(command.spawn().unwrap_or_else(|e| panic!("cannot start {command:?}: {e}")))
+        Terminated(
+            command.process_group(0).spawn().unwrap_or_else(|e| panic!("cannot start {command:?}: {e}")),
+        )
     }
 }
 
 impl Drop for Terminated {
     fn drop(&mut self) {
         // A child that has ended keeps its number until it is waited for.
-        let _ = kill(Pid::from_raw(self.0.id() as i32), Signal::SIGTERM);
+        let _ = killpg(Pid::from_raw(self.0.id() as i32), Signal::SIGTERM);
         let _ = self.0.wait();
     }
 }
