@@ -102,7 +102,8 @@ for release in "$@"; do
   cp -L /etc/resolv.conf /etc/hosts "$root/etc/"
   echo "deb $site $release main" >"$root/etc/apt/sources.list"
   grep -ls '^Acquire::Check' /etc/apt/apt.conf.d/* | xargs -r cp -t "$root/etc/apt/apt.conf.d"
-  cp -r "$work/crates/registry" "$root/root/.cargo/"
+  mkdir "$root/root/.cargo/registry"
+  cp -r "$work/crates/registry/index" "$work/crates/registry/cache" "$root/root/.cargo/registry/"
   git clone -q --no-local . "$root/src/weir"
 
   echo "== $release: what the README asks for (git, make, a C compiler)"
