@@ -186,7 +186,7 @@ pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> 
 /// On SIGHUP and SIGUSR2, starts the program again on the same sockets, then tells this process to stop.
 /// Where SIGHUP comes because the terminal is gone, only stops; `nohup` goes on.
 fn restart_on_signal(sockets: Vec<(i32, &'static str)>) -> Result<()> {
-    let (ignores_hang_up, had_terminal) = (ignores_hang_up(), has_terminal());
+    let (ignores_hang_up, mut had_terminal) = (ignores_hang_up(), has_terminal());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let (mut hang_up, mut user) = runtime.block_on(async {
         use tokio::signal::unix::{SignalKind, signal};
@@ -196,13 +196,17 @@ fn restart_on_signal(sockets: Vec<(i32, &'static str)>) -> Result<()> {
         let mut asked = || {
             runtime.block_on(async {
                 tokio::select! {
-                    asked = hang_up.recv(), if !ignores_hang_up => asked,
+                    asked = hang_up.recv() => asked,
                     asked = user.recv() => asked,
                 }
             })
         };
         while asked().is_some() {
-            if had_terminal && !ignores_hang_up && !has_terminal() {
+            if had_terminal && !has_terminal() {
+                had_terminal = false;
+                if ignores_hang_up {
+                    continue;
+                }
                 // SAFETY: a signal to ourselves, for which there is a handler.
                 unsafe { libc::raise(libc::SIGTERM) };
                 return;
