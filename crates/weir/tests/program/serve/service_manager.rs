@@ -99,8 +99,9 @@ fn server_ends_with_its_terminal() {
     let (env, port) = (Env::new(), free_port());
     let address = format!("127.0.0.1:{port}");
     let line = format!("{} serve --no-mirror --git {address}", env!("CARGO_BIN_EXE_weir"));
-    let mut script = weir_testing::command("script");
-    script.args(["-qec", &line, "/dev/null"]).env("WEIR_POOL", env.pool());
+    // The tests may run under nohup.
+    let mut script = weir_testing::command("env");
+    script.args(["--default-signal=HUP", "script", "-qec", &line, "/dev/null"]).env("WEIR_POOL", env.pool());
     let mut terminal = script.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
     let server = Strays(address);
     weir_testing::wait_for_port(port);
