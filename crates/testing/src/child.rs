@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 
 use crate::folder::base;
 
-/// What a child inherits: how coverage and backtraces are asked for.
+/// The variables that a child inherits: they ask for coverage and backtraces.
 const INHERITED: &[&str] = &["RUST_BACKTRACE", "LLVM_PROFILE_FILE", "LD_LIBRARY_PATH"];
 /// Folders of servers, which are not in the `PATH` of every user.
 const SERVER_FOLDERS: &[&str] = &["/usr/local/sbin", "/usr/sbin", "/sbin"];

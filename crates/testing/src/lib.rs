@@ -1,4 +1,4 @@
-//! What the tests of all crates share: children that inherit nothing and end with their test, folders that
+//! Parts that the tests of all crates share: children that inherit nothing and end with their test, folders that
 //! work on any machine, servers, and what is skipped where a machine lacks something.
 
 mod child;

@@ -1,4 +1,4 @@
-//! What a machine lacks. A test without it is skipped, and the skip is counted, with its reason; where all of
+//! Programs and rights that a machine lacks. A test that needs one is skipped, and the skip is counted, with its reason; where all of
 //! it should be there, as in CI, the test fails.
 
 use std::fs::OpenOptions;
@@ -9,7 +9,7 @@ use crate::child::search_path;
 
 /// The file to which skips are appended, a line each.
 const SKIPPED: &str = "WEIR_TEST_SKIPPED";
-/// What must not be skipped: names with spaces between them, or `all`.
+/// The names of the requirements that must be there, with spaces between them, or `all`.
 const REQUIRED: &str = "WEIR_TEST_REQUIRE";
 
 /// Tells that the test does not try what needs `requirement`, and why. Panics if `WEIR_TEST_REQUIRE` has the

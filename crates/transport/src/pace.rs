@@ -14,7 +14,7 @@ use weir_ground::MinRate;
 use crate::error::{Error, TimeLimit};
 use crate::options::TransportOptions;
 
-/// What the upstream is to send next.
+/// The part of the conversation that the upstream is to send next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awaited {
     /// A greeting or a file, for which it has nothing to compute.
