@@ -1,5 +1,5 @@
-//! Parts that the tests of all crates share: children that inherit nothing and end with their test, folders that
-//! work on any machine, servers, and what is skipped where a machine lacks something.
+//! Parts that the tests of all crates share: children that inherit nothing and end with their test, folders
+//! that work on any machine, servers, and skips where a machine lacks something.
 
 mod child;
 mod folder;

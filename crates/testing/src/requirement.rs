@@ -1,5 +1,5 @@
-//! Programs and rights that a machine lacks. A test that needs one is skipped, and the skip is counted, with its reason; where all of
-//! it should be there, as in CI, the test fails.
+//! Programs and rights that a machine lacks. A test that needs one is skipped, and the skip is counted, with
+//! its reason; where all of them should be there, as in CI, the test fails.
 
 use std::fs::OpenOptions;
 use std::io::Write;
