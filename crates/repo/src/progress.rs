@@ -43,7 +43,7 @@ pub struct Progress {
     done: AtomicU64,
     total: AtomicU64,
     bytes: AtomicU64,
-    /// What the upstream says of its own progress; empty if nothing.
+    /// The latest progress message of the upstream; empty if there is none.
     said: Mutex<String>,
 }
 

@@ -15,11 +15,11 @@ pub(crate) enum ColorChoice {
     Never,
 }
 
-/// What is as it should be.
+/// The style of a state that is as it should be.
 pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
-/// What may need somebody's attention.
+/// The style of a state that may need attention.
 pub(crate) const DOUBTFUL: Style = AnsiColor::Yellow.on_default();
-/// What is wrong.
+/// The style of a failure.
 pub(crate) const BAD: Style = AnsiColor::Red.on_default().bold();
 /// Headings and labels.
 pub(crate) const HEADING: Style = Style::new().bold();

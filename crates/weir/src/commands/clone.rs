@@ -102,7 +102,7 @@ pub(crate) fn clone(global: &Global, args: &CloneArgs) -> Result<()> {
     Ok(())
 }
 
-/// What is cloned, and where to.
+/// The repository to clone, and the directory to clone it into.
 struct CloneSource {
     url: Url,
     is_archive: bool,

@@ -117,7 +117,7 @@ fn settings_text(settings: &Settings) -> String {
     if own.is_empty() { "those of weir.toml".to_owned() } else { own.join("; ") }
 }
 
-/// What an archive says of itself.
+/// The contents of an archive.
 struct ArchiveFacts {
     head: String,
     object_format: &'static str,
