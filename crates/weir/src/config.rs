@@ -8,7 +8,7 @@ use weir_ground::FileError;
 use weir_pool::check_pattern;
 use weir_serve::{Access, AccessRule, ListenAddress, MapRule, Token, TrustedProxies, network as network_of};
 
-use crate::config_errors::{Wrong, line_of, toml_error};
+use crate::config_errors::{Wrong, line_of, toml_error, without_empty_tables};
 pub(crate) use crate::config_values::{
     IntervalSetting, MirrorRule, RefsConfig, Size, Span, interval_argument, span_argument,
 };
@@ -404,8 +404,10 @@ pub(crate) fn load(path: &Path) -> Result<Config> {
 
 /// Parses and checks `text`. Errors name the line.
 pub(crate) fn parse(text: &str, file: &str) -> Result<Config> {
-    let mut config: Config =
-        toml::from_str(text).map_err(|e| Error::Config(format!("{file}{}", toml_error(text, &e))))?;
+    let without_empty = |_: &toml::de::Error| toml::from_str(&without_empty_tables(text)?).ok();
+    let mut config: Config = toml::from_str(text)
+        .or_else(|e| without_empty(&e).ok_or(e))
+        .map_err(|e| Error::Config(format!("{file}{}", toml_error(text, &e))))?;
     config.check().map_err(|Wrong { key, table, why }| {
         let line = line_of(text, key, table).map_or(String::new(), |n| format!(":{n}"));
         Error::Config(format!("{file}{line}: {key} {why}"))

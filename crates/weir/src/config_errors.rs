@@ -69,6 +69,27 @@ fn parse_line(line: &str) -> TomlLine<'_> {
     }
 }
 
+/// Returns `text` without its tables that are empty and stand again further down, as in a file that has all
+/// tables and to which one was pasted; `None` if there are none.
+pub(crate) fn without_empty_tables(text: &str) -> Option<String> {
+    let mut lines: Vec<&str> = text.lines().collect();
+    let tables: Vec<usize> = (0..lines.len())
+        .filter(|&n| !lines[n].trim().starts_with("[[") && matches!(parse_line(lines[n]), TomlLine::Table(_)))
+        .collect();
+    let is_blank = |line: &&str| line.trim().is_empty() || line.trim().starts_with('#');
+    let mut is_changed = false;
+    for (at, &n) in tables.iter().enumerate() {
+        let end = tables.get(at + 1).map_or(lines.len(), |next| *next);
+        let stands_again =
+            tables[at + 1..].iter().any(|&next| parse_line(lines[next]) == parse_line(lines[n]));
+        if stands_again && lines[n + 1..end].iter().all(|line| is_blank(&line)) {
+            lines[n] = "";
+            is_changed = true;
+        }
+    }
+    is_changed.then(|| lines.join("\n"))
+}
+
 /// Returns a message that names the line on which the table or key of line `at` (from 0) stands already.
 fn first_of(lines: &[&str], at: usize) -> Option<String> {
     let twice = parse_line(lines.get(at)?);
@@ -119,16 +140,17 @@ mod tests {
     #[test]
     fn config_error_names_the_table_that_is_a_comment() {
         let text = TEMPLATE.replace("\n#jobs = 8\n", "\njobs = 8\n");
-        let error = error_of(&text);
+        assert_eq!(parse(&text, "f").unwrap().mirror.jobs, 8);
+        let error = error_of(&text.replace("\n[mirror]\n", "\n#[mirror]\n"));
         assert!(
             error.contains(": 'jobs' belongs to no table: take away the # before [mirror] on line "),
             "{error}"
         );
-        let text = text.replace("\n#[mirror]\n", "\n[mirror]\n");
-        assert_eq!(parse(&text, "f").unwrap().mirror.jobs, 8);
-        // A table can be pasted at the end.
+        // A table can be pasted at the end, once.
         let pasted = format!("{TEMPLATE}\n[serve]\nqueue_max = 3\n[mirror]\njobs = 3\n");
         assert_eq!(parse(&pasted, "f").unwrap().mirror.jobs, 3);
+        let error = error_of(&format!("{pasted}[mirror]\nlfs = true\n"));
+        assert!(error.contains("the table [mirror] stands on line "), "{error}");
         let error = error_of("[mirror]\njobz = 8\n");
         assert!(error.contains("unknown field `jobz`, expected one of"), "{error}");
     }
