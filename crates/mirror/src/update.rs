@@ -42,7 +42,14 @@ pub(crate) fn list(url: &Url, options: &VisitOptions) -> Result<(Session, Advert
     options.progress.begin(Phase::Asking, 0);
     let (session, mut advertised) =
         Session::open_and_list(url, &options.transport, &options.refs.prefixes())?;
-    advertised.refs.retain(|r| options.refs.wants(&r.name));
+    advertised.keep(|name| options.refs.wants(name));
+    if let Some(broken) = advertised.refs.iter().find(|r| r.oid.is_null()) {
+        let name = String::from_utf8_lossy(&broken.name).into_owned();
+        return Err(Failure::new(
+            FailureClass::Server,
+            format!("the upstream cannot read its ref '{}': nothing is changed here", name.escape_debug()),
+        ));
+    }
     let fingerprint = fingerprint(&advertised, options.lfs);
     let ref_count = advertised.refs.len() as u64;
     let refused = std::mem::take(&mut advertised.refused);

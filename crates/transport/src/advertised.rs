@@ -20,25 +20,42 @@ pub struct AdvertisedRef {
 }
 
 /// The HEAD of an upstream.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Symbolic {
     /// The branch that HEAD names.
     Branch(Vec<u8>),
     /// A commit without a branch.
     Detached(Oid),
     /// Unknown, as for an empty repository of an old server.
+    #[default]
     Unknown,
 }
 
 /// All that an upstream advertises.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Advertised {
     /// Refs, in the upstream's order.
     pub refs: Vec<AdvertisedRef>,
     /// HEAD.
     pub head: Symbolic,
+    /// The commit that HEAD leads to, if the upstream tells it.
+    pub head_oid: Option<Oid>,
     /// The names that were refused, because git would not create them.
     pub refused: Vec<Vec<u8>>,
+}
+
+impl Advertised {
+    /// Keeps the refs that `wants` says. HEAD becomes detached if the branch that it names is not among them,
+    /// as `git clone` has it.
+    pub fn keep(&mut self, wants: impl Fn(&[u8]) -> bool) {
+        let Symbolic::Branch(name) = &self.head else { return self.refs.retain(|r| wants(&r.name)) };
+        let branch = self.refs.iter().find(|r| r.name == *name).map(|r| r.oid);
+        let is_kept = branch.is_some() && wants(name);
+        if let Some(oid) = self.head_oid.or(branch).filter(|_| !is_kept) {
+            self.head = Symbolic::Detached(oid);
+        }
+        self.refs.retain(|r| wants(&r.name));
+    }
 }
 
 /// A list of refs being gathered.
@@ -47,6 +64,7 @@ pub(crate) struct RefListing {
     refs: Vec<AdvertisedRef>,
     refused: Vec<Vec<u8>>,
     head: Symbolic,
+    head_oid: Option<Oid>,
     bytes: u64,
     bytes_max: u64,
 }
@@ -58,6 +76,7 @@ impl RefListing {
             refs: Vec::new(),
             refused: Vec::new(),
             head: Symbolic::Unknown,
+            head_oid: None,
             bytes: 0,
             bytes_max,
         }
@@ -75,9 +94,10 @@ impl RefListing {
         Ok(())
     }
 
+    /// Adds a ref. A null id is kept: git lists a ref so that it cannot read, and refuses to send it.
     pub(crate) fn push(&mut self, name: &[u8], oid: Oid, peeled: Option<Oid>) -> Result<()> {
         self.count(name.len() + REF_BYTES)?;
-        if refname::is_valid(name) && !oid.is_null() {
+        if refname::is_valid(name) {
             self.refs.push(AdvertisedRef { name: name.to_vec(), oid, peeled });
         } else if self.refused.len() < 1000 {
             self.refused.push(name.to_vec());
@@ -99,10 +119,12 @@ impl RefListing {
             }
         }
         if name == b"HEAD" {
+            let oid = Oid::from_hex(self.hash, id);
             self.head = match target.filter(|t| refname::is_valid(t)) {
                 Some(target) => Symbolic::Branch(target),
-                None => Symbolic::Detached(Oid::from_hex(self.hash, id).ok_or_else(bad)?),
+                None => Symbolic::Detached(oid.ok_or_else(bad)?),
             };
+            self.head_oid = oid;
             return Ok(());
         }
         if id == b"unborn" {
@@ -129,7 +151,7 @@ impl RefListing {
     }
 
     pub(crate) fn finish(self) -> Advertised {
-        Advertised { refs: self.refs, head: self.head, refused: self.refused }
+        Advertised { refs: self.refs, head: self.head, head_oid: self.head_oid, refused: self.refused }
     }
 }
 
@@ -168,6 +190,7 @@ impl Early {
         // "capabilities^{}" with a null id stands for no refs at all.
         self.list.refused.retain(|n| n != b"capabilities");
         let symref = symref.filter(|s| refname::is_valid(s));
+        self.list.head_oid = self.head;
         self.list.head = match (symref, self.head) {
             (Some(target), _) => Symbolic::Branch(target),
             (None, Some(oid)) => {

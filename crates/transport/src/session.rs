@@ -244,7 +244,7 @@ impl Session {
         }
         let Some(first) = first else {
             self.lists_early = true;
-            self.early = Some(Advertised { refs: Vec::new(), head: Symbolic::Unknown, refused: Vec::new() });
+            self.early = Some(Advertised::default());
             return Ok(());
         };
         if first == b"version 2" {
