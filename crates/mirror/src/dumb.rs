@@ -112,6 +112,7 @@ impl Download<'_> {
     fn prepare(&self) -> std::io::Result<()> {
         let at = self.folder.path();
         fs::create_dir_all(at.join("objects/pack"))?;
+        fs::create_dir(at.join("refs"))?;
         fs::write(at.join("HEAD"), "ref: refs/heads/main\n")?;
         let config = match self.hash {
             HashKind::Sha1 => "[core]\n\trepositoryformatversion = 0\n\tbare = true\n",

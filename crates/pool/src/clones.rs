@@ -167,7 +167,11 @@ fn check_clone(git_dir: &Path) -> Result<String> {
     }
     let clone = weir_repo::open_directory(git_dir).in_repo("the clone")?;
     if clone.refs().list().is_empty() {
-        return Err(Error::Refused("it has no refs, or not the objects that they name".to_owned()));
+        return Err(Error::Refused("it has no refs".to_owned()));
+    }
+    if let Some(lost) = clone.refs().list().iter().find(|r| !clone.contains(&r.oid)) {
+        let name = String::from_utf8_lossy(&lost.name);
+        return Err(Error::Refused(format!("the object of '{}' is missing", name.escape_debug())));
     }
     if !clone.history().shallow().is_empty() {
         return Err(Error::Refused(

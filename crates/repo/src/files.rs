@@ -5,6 +5,9 @@ use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+/// The most bytes of a file with a few lines.
+pub(crate) const SMALL_BYTES_MAX: u64 = 1 << 20;
+
 /// Reads the whole file at `path`.
 ///
 /// # Errors
@@ -36,4 +39,12 @@ pub fn read_if_there(path: &Path, bytes_max: u64) -> io::Result<Option<Vec<u8>>>
         Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
         Err(e) => Err(e),
     }
+}
+
+/// Returns the content of a file of at most `bytes_max`; empty if there is none.
+///
+/// # Errors
+/// If it cannot be read, or is larger.
+pub(crate) fn read_or_empty(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    Ok(read_if_there(path, bytes_max)?.unwrap_or_default())
 }

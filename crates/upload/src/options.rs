@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use weir_git::Oid;
 use weir_repo::Repo;
 
 use crate::policy::Features;
@@ -33,6 +34,9 @@ pub struct UploadOptions {
     pub limits: UploadLimits,
     /// Features that are offered to clients.
     pub features: Features,
+    /// Whether a client that wants what is lost hears which alternate is not there. For clients on this
+    /// machine: it tells a path.
+    pub tells_lost_folders: bool,
 }
 
 impl Default for UploadOptions {
@@ -41,6 +45,7 @@ impl Default for UploadOptions {
             agent: concat!("weir/", env!("CARGO_PKG_VERSION")).to_owned(),
             limits: UploadLimits::default(),
             features: Features::default(),
+            tells_lost_folders: false,
         }
     }
 }
@@ -49,4 +54,22 @@ impl Default for UploadOptions {
 pub(crate) struct Context {
     pub(crate) repo: Arc<Repo>,
     pub(crate) options: Arc<UploadOptions>,
+}
+
+impl Context {
+    /// Returns why `oid`, which is wanted, cannot be had: in git's words, and what is known beyond them.
+    pub(crate) fn refusal_of(&self, oid: &Oid) -> String {
+        let mut text = format!("upload-pack: not our ref {oid}");
+        let named = self.repo.refs().list().iter().find(|r| r.oid == *oid);
+        if let Some(r) = named.filter(|_| !self.repo.contains(oid)) {
+            let name = String::from_utf8_lossy(&r.name);
+            text += &format!(": the object of '{}' is missing", name.escape_debug());
+            if let [folder, ..] = self.repo.objects().lost_folders()
+                && self.options.tells_lost_folders
+            {
+                text += &format!(", and the alternate '{}' is not there", folder.display());
+            }
+        }
+        text
+    }
 }

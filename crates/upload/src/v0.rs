@@ -157,11 +157,11 @@ fn check_wants(state: &V0, context: &Context) -> Result<(), RequestError> {
     let is_tip =
         |w: &Oid| tips.contains(w) || (features.hidden_tips && context.repo.hidden_tips().contains(w));
     let is_refused = |w: &Oid| match features.early_wants() {
-        WantPolicy::Advertised => !is_tip(w),
-        WantPolicy::Reachable | WantPolicy::Any => !is_tip(w) && !context.repo.contains(w),
+        WantPolicy::Advertised => !is_tip(w) || !context.repo.contains(w),
+        WantPolicy::Reachable | WantPolicy::Any => !context.repo.contains(w),
     };
     match state.asked.wants.iter().find(|w| is_refused(w)) {
-        Some(oid) => refuse(format!("upload-pack: not our ref {oid}")),
+        Some(oid) => refuse(context.refusal_of(oid)),
         None => Ok(()),
     }
 }

@@ -161,7 +161,7 @@ fn argument(state: &mut V2, context: &Context, line: &[u8]) -> Result<(), Reques
                     if let Some(hex) = line.strip_prefix(b"want ") {
                         let oid = oid(hex)?;
                         if !context.repo.contains(&oid) {
-                            return refuse(format!("upload-pack: not our ref {oid}"));
+                            return refuse(context.refusal_of(&oid));
                         }
                         asked.want(oid);
                     } else if let Some(hex) = line.strip_prefix(b"have ") {

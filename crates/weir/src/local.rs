@@ -12,12 +12,23 @@ use weir_serve::serve_blocking;
 use weir_transport::{LocalServer, LocalStream};
 use weir_upload::{UploadOptions, UploadPack, Version};
 
+use crate::output;
+
 /// Serves the repository at a local path.
 pub(crate) struct LocalUpstreams;
 
 impl LocalServer for LocalUpstreams {
     fn connect(&self, path: &Path) -> Result<LocalStream, String> {
-        serve(open(path).map_err(|e| e.to_string())?)
+        let repo = open(path).map_err(|e| e.to_string())?;
+        // An alternate on a disk that is not mounted: its refs are as they were, but nothing can be fetched.
+        if let [folder, ..] = repo.objects().lost_folders()
+            && let Some(lost) = repo.refs().list().iter().find(|r| !repo.contains(&r.oid))
+        {
+            let name = output::printable(&lost.name);
+            let folder = folder.display();
+            return Err(format!("the object of '{name}' is missing: the alternate '{folder}' is not there"));
+        }
+        serve(repo)
     }
 }
 
@@ -58,7 +69,8 @@ fn serve(repo: Repo) -> Result<LocalStream, String> {
     let (ours, theirs) = UnixStream::pair().map_err(fail)?;
     let reader = ours.try_clone().map_err(fail)?;
     spawn("local upstream", move || {
-        let mut machine = UploadPack::new(repo, Version::V2, UploadOptions::default());
+        let options = UploadOptions { tells_lost_folders: true, ..UploadOptions::default() };
+        let mut machine = UploadPack::new(repo, Version::V2, options);
         let (mut input, mut output) = (&theirs, &theirs);
         // If the other end hangs up, that is no error here.
         let _ = serve_blocking(&mut machine, &mut input, &mut output, &AtomicBool::new(false), &|_| {});

@@ -1,8 +1,9 @@
 //! Finds objects by id: which pack or folder holds each.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use weir_git::{HashKind, Oid};
+use weir_git::{HashKind, Oid, plain_sha};
 
 use crate::error::Result;
 use crate::objects::loose::Loose;
@@ -27,17 +28,24 @@ pub struct Objects {
     pub(crate) hash: HashKind,
     pub(crate) packs: Vec<Arc<Pack>>,
     pub(crate) loose: Vec<Loose>,
+    /// Folders that an alternate names and that are not there.
+    pub(crate) lost_folders: Vec<PathBuf>,
 }
 
 impl Objects {
     /// Returns the objects in `packs`, whose ids are of `hash`.
     pub(crate) fn of_packs(hash: HashKind, packs: Vec<Arc<Pack>>) -> Objects {
-        Objects { hash, packs, loose: Vec::new() }
+        Objects { hash, packs, loose: Vec::new(), lost_folders: Vec::new() }
     }
 
     /// Returns the hash that names the objects.
     pub fn hash(&self) -> HashKind {
         self.hash
+    }
+
+    /// Returns the folders that an alternate names and that are not there: why objects may be missing.
+    pub fn lost_folders(&self) -> &[PathBuf] {
+        &self.lost_folders
     }
 
     /// Returns the packs, oldest first; those of a base come before the others.
@@ -112,6 +120,24 @@ impl Objects {
         found.dedup_by_key(|(oid, _)| *oid);
         found.retain(|(oid, _)| self.packs.iter().all(|pack| pack.index().find(oid.as_bytes()).is_none()));
         Ok(found)
+    }
+
+    /// Returns a text that differs once other objects are here: a sum over the packs, and over the ids of loose
+    /// objects.
+    ///
+    /// # Errors
+    /// If a folder cannot be listed.
+    pub fn fingerprint(&self) -> Result<String> {
+        let mut packs: Vec<(&str, usize)> = self.packs.iter().map(|p| (p.name(), p.data().len())).collect();
+        packs.sort_unstable();
+        let mut sum = plain_sha(HashKind::Sha256);
+        for (name, len) in packs {
+            sum.update(format!("{name} {len}\n").as_bytes());
+        }
+        for loose in &self.loose {
+            loose.ids(self.hash)?.iter().for_each(|oid| sum.update(oid.as_bytes()));
+        }
+        Ok(sum.finish().to_hex()[..32].to_owned())
     }
 
     /// Returns the number of objects in all packs, duplicates counted.

@@ -2,32 +2,25 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet};
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use weir_archive::Region;
-use weir_git::{HashKind, refname};
+use weir_git::{HashKind, Oid, refname};
 
 use crate::error::{Error, Result, corrupt};
-use crate::files::{read_at_most, read_if_there};
+use crate::files::{SMALL_BYTES_MAX, read_at_most, read_if_there, read_or_empty};
 use crate::objects::lookup::Objects;
-use crate::objects::loose::Loose;
-use crate::objects::pack::Pack;
 use crate::reach::history::{Derived, History, parse_shallow};
 use crate::refs::config::{FILE_BYTES_MAX as CONFIG_BYTES_MAX, GitConfig};
 use crate::refs::list::{Head, Ref, Refs, is_fully_peeled, parse_head, parse_packed_refs};
 use crate::refs::reftable::{RefValue, read_stack};
+use crate::repo::object_folders::objects_below;
 use crate::repo::repository::Repo;
 
-/// The most levels of alternates that are followed.
-const ALTERNATES_DEPTH_MAX: usize = 5;
 /// The most symbolic refs that are followed in a row, as in git.
 const SYMREF_DEPTH_MAX: usize = 5;
 
-/// The most bytes of a file with a few lines.
-const SMALL_BYTES_MAX: u64 = 1 << 20;
 /// The most bytes of a list of refs or commits.
 const LIST_BYTES_MAX: u64 = 1 << 30;
 
@@ -54,11 +47,9 @@ pub fn open_directory(path: &Path) -> Result<Repo> {
     // Included files cannot change the format of a repository.
     let config = GitConfig::parse(&read_or_empty(&common.join("config"), CONFIG_BYTES_MAX)?)?;
     let hash = config.hash_of_format()?;
-    let mut packs = Vec::new();
-    let mut loose = Vec::new();
-    add_objects(&common.join("objects"), hash, 0, &mut packs, &mut loose)?;
+    let objects = objects_below(&common.join("objects"), hash)?;
     let shallow = parse_shallow(hash, &read_or_empty(&common.join("shallow"), LIST_BYTES_MAX)?)?;
-    let history = History::new(Objects { hash, packs, loose }, shallow, Derived::default(), None);
+    let history = History::new(objects, shallow, Derived::default(), None);
     let mut repo = Repo::new(history, path);
     repo.git_dir = Some(common.clone());
     let found = if config.has_reftable() {
@@ -72,7 +63,9 @@ pub fn open_directory(path: &Path) -> Result<Repo> {
 
 fn find_git_dir(path: &Path) -> Result<PathBuf> {
     for candidate in [path.to_owned(), path.join(".git")] {
-        if candidate.join("objects").is_dir() && candidate.join("HEAD").is_file() {
+        // What git asks for, too: without its folder of refs it would look like an empty repository.
+        let has_folders = ["objects", "refs"].iter().all(|folder| candidate.join(folder).is_dir());
+        if has_folders && candidate.join("HEAD").is_file() {
             return Ok(candidate);
         }
         if let Some(target) = named_by_file(&candidate) {
@@ -88,50 +81,6 @@ pub fn named_by_file(path: &Path) -> Option<PathBuf> {
     let data = read_at_most(path, SMALL_BYTES_MAX).ok()?;
     let target = std::str::from_utf8(&data).ok()?.strip_prefix("gitdir: ")?.trim_end_matches(['\r', '\n']);
     (!target.is_empty()).then(|| path.parent().unwrap_or(Path::new(".")).join(target))
-}
-
-fn read_or_empty(path: &Path, bytes_max: u64) -> Result<Vec<u8>> {
-    Ok(read_if_there(path, bytes_max)?.unwrap_or_default())
-}
-
-fn add_objects(
-    folder: &Path,
-    hash: HashKind,
-    depth: usize,
-    packs: &mut Vec<Arc<Pack>>,
-    loose: &mut Vec<Loose>,
-) -> Result<()> {
-    if let Ok(entries) = fs::read_dir(folder.join("pack")) {
-        let mut names: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
-        names.retain(|p| p.extension().is_some_and(|e| e == "idx") && p.with_extension("pack").is_file());
-        names.sort();
-        for idx in names {
-            let map = |path: &Path| -> Result<Region> {
-                let file = File::open(path)?;
-                let len = file.metadata()?.len();
-                // SAFETY: git writes a pack or index under a temporary name, and later only unlinks it.
-                Ok(unsafe { Region::map(Arc::new(file), len)? })
-            };
-            let stem = idx.with_extension("");
-            packs.push(Arc::new(Pack::open(
-                &stem.display().to_string(),
-                map(&idx.with_extension("pack"))?,
-                map(&idx)?,
-                hash,
-            )?));
-        }
-    }
-    loose.push(Loose { folder: folder.to_owned() });
-    if depth < ALTERNATES_DEPTH_MAX {
-        for line in
-            String::from_utf8_lossy(&read_or_empty(&folder.join("info/alternates"), SMALL_BYTES_MAX)?).lines()
-        {
-            if !line.is_empty() && !line.starts_with('#') {
-                add_objects(&folder.join(line), hash, depth + 1, packs, loose)?;
-            }
-        }
-    }
-    Ok(())
 }
 
 /// The refs as they are stored.
@@ -188,7 +137,8 @@ fn refs_in_reftable(hash: HashKind, git_dir: &Path, common: &Path) -> Result<Sto
     Ok(stored)
 }
 
-/// Follows symbolic refs, peels tags, and leaves out broken refs.
+/// Follows symbolic refs and peels tags. As git's upload-pack does, it lists refs to missing objects, too, and
+/// refs that cannot be read with the null id: what cannot be read is not gone.
 fn resolve_refs(objects: &Objects, stored: StoredRefs) -> Result<Refs> {
     let StoredRefs { mut by_name, symbolic, peeled, head } = stored;
     for name in symbolic.keys() {
@@ -207,13 +157,12 @@ fn resolve_refs(objects: &Objects, stored: StoredRefs) -> Result<Refs> {
     }
     let mut list: Vec<Ref> = by_name.into_values().filter(|r| refname::is_valid(&r.name)).collect();
     for r in &mut list {
-        // `packed-refs` need not be fully peeled, and loose refs never are. A ref to a missing object is
-        // broken and left out.
+        // `packed-refs` need not be fully peeled, and loose refs never are.
         if r.peeled.is_none() && !peeled.contains(&r.name) && objects.contains(&r.oid) {
-            r.peeled = objects.peel(&r.oid)?;
+            // A tag that cannot be peeled is listed as it is: whoever wants it hears why it cannot be read.
+            r.peeled = objects.peel(&r.oid).unwrap_or_default();
         }
     }
-    list.retain(|r| objects.contains(&r.oid));
     let mut refs = Refs::new(list, head);
     refs.symbolic = symbolic.into_iter().filter(|(name, _)| refs.get(name).is_some()).collect();
     Ok(refs)
@@ -244,8 +193,7 @@ fn add_loose_refs(
         match parse_head(hash, &data) {
             Ok(Head::Detached(oid)) => drop(refs.insert(name.clone(), Ref { name, oid, peeled: None })),
             Ok(Head::Symbolic(target)) => drop(symbolic.insert(name, target)),
-            // An empty or broken loose ref hides nothing that could be served.
-            Err(_) => {}
+            Err(_) => drop(refs.insert(name.clone(), Ref { oid: Oid::null(hash), name, peeled: None })),
         }
     }
     Ok(())
