@@ -43,7 +43,14 @@ pub(crate) fn compact_if_due(
     options: &VisitOptions,
 ) -> Option<UpdateReport> {
     let used = archive.used();
-    let reason = options.compacting.reason(&used)?;
+    let has_long_chains = archive.has_long_chains(now).unwrap_or_else(|e| {
+        tracing::warn!(path = %path.display(), "cannot look for long chains of deltas: {e}");
+        false
+    });
+    let reason = match has_long_chains {
+        true => "chains of deltas are longer than git writes them".to_owned(),
+        false => options.compacting.reason(&used)?,
+    };
     if archive.compaction_is_put_off() {
         return None;
     }

@@ -8,7 +8,9 @@ use weir_git::{Kind, Oid, PlainHasher, plain_sha};
 use crate::error::{Error, Result};
 use crate::large::LargeTurn;
 use crate::objects::delta::{delta_of, tree_delta};
-use crate::objects::entry::{Stored, push_ofs_delta_head, push_ref_delta_head, push_whole_head};
+use crate::objects::entry::{
+    DELTA_CHAIN_MAX, Stored, push_ofs_delta_head, push_ref_delta_head, push_whole_head,
+};
 use crate::objects::lookup::Location;
 use crate::objects::lookup::Objects;
 use crate::objects::pack::pack_header;
@@ -23,6 +25,8 @@ const LEVEL: u8 = 1;
 const CHUNK_BYTES: usize = 256 << 10;
 /// Objects larger than this are not written as changes of others.
 const CHANGE_BYTES_MAX: usize = 16 << 20;
+/// The longest chain of deltas that changes make, as in git (pack.depth).
+const CHANGE_DEPTH_MAX: u16 = 50;
 /// How many earlier versions of an object are tried as a base that the client has.
 const PREVIOUS_MAX: usize = 64;
 
@@ -43,6 +47,15 @@ struct EntryPlace {
     offset: u64,
     end: u64,
     rank: u32,
+}
+
+/// What was written of the packed objects of a plan, in their order.
+#[derive(Default)]
+struct Done {
+    /// Where each begins.
+    offsets: Vec<u64>,
+    /// How many deltas each is made of.
+    depths: Vec<u16>,
 }
 
 /// The numbers of objects in a written pack, by their source.
@@ -104,20 +117,22 @@ impl PackPlan {
     pub fn write(&self, history: &History, out: &mut dyn Write) -> Result<WrittenPack> {
         let objects = history.objects();
         let mut writer = PackWriter::new(objects, out, self.count())?;
-        let mut offsets: Vec<u64> = Vec::with_capacity(self.packed.len());
-        while let Some(place) = self.packed.get(offsets.len()) {
-            let (run, deltas) = self.verbatim_run(history, offsets.len())?;
+        let count = self.packed.len();
+        let mut done = Done { offsets: Vec::with_capacity(count), depths: Vec::with_capacity(count) };
+        while let Some(place) = self.packed.get(done.offsets.len()) {
+            let (run, deltas) = self.verbatim_run(history, &mut done.depths)?;
             if let Some(last) = run.last() {
                 let position = writer.position();
-                offsets.extend(run.iter().map(|p| position + (p.offset - place.offset)));
+                done.offsets.extend(run.iter().map(|p| position + (p.offset - place.offset)));
                 (writer.copied, writer.copied_deltas, writer.deltas) =
                     (writer.copied + run.len() as u32, writer.copied_deltas + deltas, writer.deltas + deltas);
                 writer.copy(
                     &objects.packs[place.pack as usize].data()[place.offset as usize..last.end as usize],
                 )?;
             } else {
-                offsets.push(writer.position());
-                self.write_packed(history, &mut writer, &offsets, place)?;
+                done.offsets.push(writer.position());
+                let depth = self.write_packed(history, &mut writer, &done, place)?;
+                done.depths.push(depth);
             }
         }
         for oid in &self.loose {
@@ -139,11 +154,12 @@ impl PackPlan {
         Ok(objects.number(location)?.is_some_and(|n| numbers.get(n)))
     }
 
-    /// Returns the entries from `first` on that lie one after the other and can be copied as they are, heads
-    /// included, in one piece. Also returns how many of them are deltas. Returns none if only the first entry
-    /// can be copied.
-    fn verbatim_run(&self, history: &History, first: usize) -> Result<(&[EntryPlace], u32)> {
+    /// Returns the next entries that lie one after the other and can be copied as they are, heads included, in
+    /// one piece, and adds their depths to `depths`, which has those of all entries before. Also returns how
+    /// many of them are deltas. Returns none if only the first entry can be copied.
+    fn verbatim_run(&self, history: &History, depths: &mut Vec<u16>) -> Result<(&[EntryPlace], u32)> {
         let objects = history.objects();
+        let first = depths.len();
         let rest = &self.packed[first..];
         let start = rest[0];
         let follows = |a: &EntryPlace, b: &EntryPlace| a.pack == b.pack && a.end == b.offset;
@@ -159,28 +175,41 @@ impl PackPlan {
                 break;
             }
             let head = pack.entry(place.offset)?;
+            let mut depth = 0;
             match head.stored {
                 // An entry without an end is corrupt. That is reported when it is written by itself.
                 _ if place.offset + head.len as u64 >= place.end => break,
                 Stored::Whole(kind) if !may_change || !matches!(kind, Kind::Tree | Kind::Blob) => {}
                 // The base is in the run, too, at the same distance.
                 Stored::OfsDelta(distance) if self.ofs_delta && place.offset - distance >= start.offset => {
-                    deltas += 1
+                    let base = place.offset - distance;
+                    let Ok(base) = rest[..len].binary_search_by_key(&base, |p| p.offset) else { break };
+                    depth = depths[first + base] + 1;
+                    if depth > DELTA_CHAIN_MAX {
+                        break;
+                    }
+                    deltas += 1;
                 }
                 _ => break,
             }
+            depths.push(depth);
             len += 1;
         }
-        if len < 2 { Ok((&[], 0)) } else { Ok((&rest[..len], deltas)) }
+        if len < 2 {
+            depths.truncate(first);
+            return Ok((&[], 0));
+        }
+        Ok((&rest[..len], deltas))
     }
 
+    /// Writes the entry `place`, whose offset is the last of `done`. Returns its depth.
     fn write_packed(
         &self,
         history: &History,
         writer: &mut PackWriter<'_, '_>,
-        offsets: &[u64],
+        done: &Done,
         place: &EntryPlace,
-    ) -> Result<()> {
+    ) -> Result<u16> {
         let objects = history.objects();
         let EntryPlace { pack: pack_number, offset, end, rank } = *place;
         let pack = &objects.packs[pack_number as usize];
@@ -197,39 +226,37 @@ impl PackPlan {
                 if self.thin && matches!(kind, Kind::Tree | Kind::Blob) && !self.selection.previous.is_empty()
                 {
                     let oid = pack.index().oid(pack.extent(rank)?.0);
-                    if self.write_as_change(history, writer, offsets, &oid, body.len())? {
-                        return Ok(());
+                    if let Some(depth) = self.write_as_change(history, writer, done, &oid, body.len())? {
+                        return Ok(depth);
                     }
                 }
                 push_whole_head(&mut writer.chunk, kind, head.size);
                 writer.copied += 1;
-                return writer.copy(body);
+                writer.copy(body)?;
+                return Ok(0);
             }
             Stored::OfsDelta(distance) => {
                 let base_offset = offset - distance;
-                let done = &self.packed[..offsets.len() - 1];
-                if let Ok(i) = done.binary_search_by_key(&(pack_number, base_offset), |p| (p.pack, p.offset))
+                let sent = self.place_sent(done, (pack_number, base_offset));
+                if let Some(i) = sent
+                    && done.depths[i] < DELTA_CHAIN_MAX
                 {
                     if self.ofs_delta {
-                        push_ofs_delta_head(
-                            &mut writer.chunk,
-                            offsets[offsets.len() - 1] - offsets[i],
-                            head.size,
-                        );
+                        let distance = done.offsets[done.offsets.len() - 1] - done.offsets[i];
+                        push_ofs_delta_head(&mut writer.chunk, distance, head.size);
                     } else {
-                        push_ref_delta_head(
-                            &mut writer.chunk,
-                            pack.index().raw_id(pack.position_at(base_offset)?),
-                            head.size,
-                        );
+                        let id = pack.index().raw_id(pack.position_at(base_offset)?);
+                        push_ref_delta_head(&mut writer.chunk, id, head.size);
                     }
-                    return writer.copy_delta(body);
+                    writer.copy_delta(body)?;
+                    return Ok(done.depths[i] + 1);
                 }
-                if self.thin {
+                if self.thin && sent.is_none() {
                     let position = pack.position_at(base_offset)?;
                     if self.client_has(history, &pack.index().oid(position))? {
                         push_ref_delta_head(&mut writer.chunk, pack.index().raw_id(position), head.size);
-                        return writer.copy_delta(body);
+                        writer.copy_delta(body)?;
+                        return Ok(1);
                     }
                 }
             }
@@ -240,65 +267,81 @@ impl PackPlan {
                 // The base is in this pack, or the client has it: a reader finds it by id. Only earlier
                 // entries of this pack count: a later base could form a cycle with another delta that is
                 // copied, too.
-                if self.is_sent_before(history, offsets, &base)?
-                    || (self.thin && self.client_has(history, &base)?)
+                if let Some(depth) = self.depth_as_base(history, done, &base, self.thin)?
+                    && depth < DELTA_CHAIN_MAX
                 {
                     push_ref_delta_head(&mut writer.chunk, id, head.size);
-                    return writer.copy_delta(body);
+                    writer.copy_delta(body)?;
+                    return Ok(depth + 1);
                 }
             }
         }
         let oid = pack.index().oid(pack.extent(rank)?.0);
-        if self.thin && self.write_as_change(history, writer, offsets, &oid, usize::MAX)? {
-            return Ok(());
+        if self.thin
+            && let Some(depth) = self.write_as_change(history, writer, done, &oid, usize::MAX)?
+        {
+            return Ok(depth);
         }
-        writer.repack(&oid)
+        writer.repack(&oid)?;
+        Ok(0)
     }
 
     /// Writes `oid` as a change of what was at its path before, if the client has that or has been sent it,
-    /// and the change takes less than `bytes_max`. Returns whether it did.
+    /// and the change takes less than `bytes_max` and makes no long chain. Returns its depth if it did.
     fn write_as_change(
         &self,
         history: &History,
         writer: &mut PackWriter<'_, '_>,
-        offsets: &[u64],
+        done: &Done,
         oid: &Oid,
         bytes_max: usize,
-    ) -> Result<bool> {
+    ) -> Result<Option<u16>> {
         if let Some(change) = history.changes.get(oid)
             && change.entry.len() < bytes_max
             && change.base != *oid
-            && (self.client_has(history, &change.base)?
-                || self.is_sent_before(history, offsets, &change.base)?)
+            && let Some(depth) = self.depth_as_base(history, done, &change.base, true)?
+            && depth < CHANGE_DEPTH_MAX
         {
             writer.deltas += 1;
             writer.copy(&change.entry)?;
-            return Ok(true);
+            return Ok(Some(depth + 1));
         }
         let mut previous = self.selection.previous.get(oid);
         for _ in 0..PREVIOUS_MAX {
-            let Some(base) = previous else { return Ok(false) };
-            if base == oid {
-                return Ok(false);
-            }
-            if self.client_has(history, base)? || self.is_sent_before(history, offsets, base)? {
-                return writer.change(&history.changes, oid, base, bytes_max);
+            let Some(base) = previous.filter(|base| *base != oid) else { return Ok(None) };
+            if let Some(depth) = self.depth_as_base(history, done, base, true)? {
+                let is_written =
+                    depth < CHANGE_DEPTH_MAX && writer.change(&history.changes, oid, base, bytes_max)?;
+                return Ok(is_written.then_some(depth + 1));
             }
             previous = self.selection.previous.get(base);
         }
-        Ok(false)
+        Ok(None)
     }
 
-    /// Returns whether the object `oid` comes before the entry that is being written.
-    fn is_sent_before(&self, history: &History, offsets: &[u64], oid: &Oid) -> Result<bool> {
+    /// Returns the depth of the object `oid`, on which a delta is to build; `None` if the client cannot have
+    /// it. What the client had before the answer counts as whole, if that may be a base: git completes a thin
+    /// pack with whole objects.
+    fn depth_as_base(
+        &self,
+        history: &History,
+        done: &Done,
+        oid: &Oid,
+        may_be_there: bool,
+    ) -> Result<Option<u16>> {
         let objects = history.objects();
-        Ok(match objects.locate(oid) {
-            Some(Location::Packed { pack, position }) => {
-                let place = (pack, objects.packs[pack as usize].offset(position)?);
-                self.packed[..offsets.len() - 1].binary_search_by_key(&place, |p| (p.pack, p.offset)).is_ok()
-            }
-            _ => false,
-        })
+        if let Some(Location::Packed { pack, position }) = objects.locate(oid)
+            && let Some(i) = self.place_sent(done, (pack, objects.packs[pack as usize].offset(position)?))
+        {
+            return Ok(Some(done.depths[i]));
+        }
+        Ok((may_be_there && self.client_has(history, oid)?).then_some(0))
+    }
+
+    /// Returns the number of the entry at `place`, a pack and an offset, if it comes before the entry that is
+    /// being written.
+    fn place_sent(&self, done: &Done, place: (u32, u64)) -> Option<usize> {
+        self.packed[..done.depths.len()].binary_search_by_key(&place, |p| (p.pack, p.offset)).ok()
     }
 }
 

@@ -12,7 +12,7 @@ use super::spool::{PackData, PackSpool, SpillFn};
 use super::stream::{EntryBase, Streamed};
 use super::table::PackTable;
 use crate::error::{Error, Result};
-use crate::objects::entry::{push_ofs_delta_head, push_ref_delta_head, push_whole_head};
+use crate::objects::entry::{DELTA_CHAIN_MAX, push_ofs_delta_head, push_ref_delta_head, push_whole_head};
 use crate::objects::index::IndexEntry;
 use crate::objects::pack::PACK_HEADER_BYTES;
 use crate::objects::zlib::Deflate;
@@ -44,6 +44,7 @@ pub(crate) fn finish(
     if may_repeat && !kept.is_empty() && (0..order.len()).all(is_first) {
         kept.clone_from(&order);
     }
+    let chain_len = chain_len(&streamed, &order);
     drop(order);
     let tags = std::mem::take(&mut streamed.links.tags);
     streamed.named = Named::new(streamed.hash, 0);
@@ -72,8 +73,45 @@ pub(crate) fn finish(
         sent_count,
         unreferenced,
         outside,
+        chain_len,
         tags,
     }))
+}
+
+/// Returns the length of the longest chain of deltas in the pack, whose entries in ascending order of id are
+/// `order`; 0 if the pack is too small for a long one.
+fn chain_len(streamed: &Streamed<'_>, order: &[u32]) -> u32 {
+    /// Stands for an entry that was not looked at yet.
+    const OPEN: u32 = u32::MAX;
+    if streamed.entries.len() <= usize::from(DELTA_CHAIN_MAX) {
+        return 0;
+    }
+    let mut lens = vec![OPEN; streamed.entries.len()];
+    let mut waiting = Vec::new();
+    for n in 0..streamed.entries.len() as u32 {
+        waiting.push(n);
+        // Deltas were resolved, so that none builds on itself.
+        while let Some(&n) = waiting.last() {
+            let base = match streamed.entries[n as usize].base() {
+                EntryBase::Whole(_) => None,
+                EntryBase::Entry(base) => Some(Some(base)),
+                EntryBase::Id(id) => Some(find(&streamed.ids, order, &streamed.base_ids[id as usize])),
+            };
+            let len = match base {
+                None => 0,
+                // A base from outside is appended whole.
+                Some(None) => 1,
+                Some(Some(base)) if lens[base as usize] == OPEN => {
+                    waiting.push(base);
+                    continue;
+                }
+                Some(Some(base)) => lens[base as usize] + 1,
+            };
+            lens[n as usize] = len;
+            waiting.pop();
+        }
+    }
+    lens.into_iter().max().unwrap_or_default()
 }
 
 /// Returns the number of the entry with the id `oid` among those of `order`, which are in ascending order of

@@ -22,6 +22,8 @@ pub struct Ingested {
     pub unreferenced: Vec<Oid>,
     /// The ids outside the pack that its objects name.
     pub outside: Vec<Oid>,
+    /// The longest chain of deltas, or 0 if the pack is too small for a long one.
+    pub chain_len: u32,
     /// The tags that were sent, and what each points at.
     pub tags: Vec<(Oid, Oid)>,
 }

@@ -5,6 +5,10 @@ use weir_git::{HashKind, Kind};
 /// The largest object that is read into memory, in bytes.
 pub(crate) const OBJECT_BYTES_MAX: u64 = 4 << 30;
 
+/// The longest chain of deltas that is written or kept: the longest that git writes (git-pack-objects,
+/// `--depth`). Longer ones are read.
+pub const DELTA_CHAIN_MAX: u16 = 4095;
+
 /// How an entry stores its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {

@@ -14,8 +14,6 @@ use crate::objects::zlib::Inflate;
 /// The most bytes of a size at the start of a delta (gitformat-pack(5), "Deltified representation"): 64 bits,
 /// seven per byte.
 const DELTA_SIZE_BYTES_MAX: usize = 10;
-/// The longest delta chain that is followed; git makes 50, and 4095 at most.
-const CHAIN_LEN_MAX: usize = 10_000;
 const CACHE_BYTES_MAX: usize = 32 << 20;
 /// Larger objects are not held whole to be hashed. They are read in pieces of the size below.
 const STREAMED_BYTES_MIN: u64 = 64 << 20;
@@ -216,7 +214,7 @@ impl<'r> ObjectReader<'r> {
     /// If the object is corrupt, or a delta whose base is missing.
     pub(crate) fn kind(&mut self, oid: &Oid) -> Result<Option<Kind>> {
         let mut at = *oid;
-        for _ in 0..CHAIN_LEN_MAX {
+        for _ in 0..=self.objects.packed_count() {
             let Some(Location::Packed { pack, position }) = self.objects.locate(&at) else {
                 let object = self.read(&at)?;
                 return if at == *oid {
@@ -286,7 +284,8 @@ impl<'r> ObjectReader<'r> {
                     head.size
                 )));
             }
-            if chain.len() > CHAIN_LEN_MAX {
+            // No chain of different objects is longer.
+            if chain.len() as u64 > objects.packed_count() {
                 return corrupt(
                     format!("{}.pack", pack.name()),
                     format!("the delta chain at {offset} does not end"),
@@ -384,7 +383,7 @@ impl<'r> ObjectReader<'r> {
             }
         };
         let mut size = None;
-        for _ in 0..CHAIN_LEN_MAX {
+        for _ in 0..=self.objects.packed_count() {
             let pack = &self.objects.packs[pack_number as usize];
             let head = pack.entry(offset)?;
             if let Stored::Whole(kind) = head.stored {

@@ -16,7 +16,7 @@ use crate::refs::list::Refs;
 use crate::refs::state_kind::StateKind;
 use crate::refs::states::HISTORY_MEMBER;
 use crate::repo::bodies::{ALL_KEY, Body, HEADS_KEY, RefClass, WholeClone, parse_whole};
-use crate::repo::keys::{ALTERNATES, BASE_KEY, EPOCH_KEY, ID_KEY, UNFINISHED_KEY};
+use crate::repo::keys::{ALTERNATES, BASE_KEY, DELTAS_KEY, EPOCH_KEY, ID_KEY, SHORT_DELTAS, UNFINISHED_KEY};
 use crate::repo::lost::LOST_KEY;
 use crate::repo::origin::{FORGE_KEY, Origin, URL_KEY};
 use crate::repo::repository::Repo;
@@ -139,7 +139,10 @@ impl ArchiveRepo {
             syncs_name_later: false,
             repo: None,
             base: None,
-            first: BTreeMap::from([(ID_KEY.to_owned(), new_id())]),
+            first: BTreeMap::from([
+                (ID_KEY.to_owned(), new_id()),
+                (DELTAS_KEY.to_owned(), SHORT_DELTAS.to_owned()),
+            ]),
             origin: None,
             hash,
         })

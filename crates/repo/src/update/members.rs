@@ -8,10 +8,12 @@ use weir_git::{HashKind, Oid};
 
 use crate::error::{Error, Result};
 use crate::ingest::Ingested;
+use crate::objects::entry::DELTA_CHAIN_MAX;
 use crate::objects::index::{write_index, write_reverse_index};
 use crate::refs::list::Refs;
 use crate::refs::state_kind::{PARTIAL_KEY, RESTORED_KEY, StateKind};
 use crate::repo::bodies::{RefClass, WholeClone, body_key, whole_value};
+use crate::repo::keys::{DELTAS_KEY, LONG_DELTAS};
 use crate::repo::origin::Origin;
 
 /// Packs of fewer objects get no `.rev`: readers sort such an index quickly, and small updates stay small.
@@ -131,5 +133,8 @@ pub(crate) fn append_pack<S: Storage>(
         )?;
     }
     group.set(&body_key(&short), what);
+    if pack.chain_len > u32::from(DELTA_CHAIN_MAX) {
+        group.set(DELTAS_KEY, LONG_DELTAS);
+    }
     Ok(())
 }

@@ -15,7 +15,9 @@ use weir_git::{Kind, Oid};
 use crate::answer::pack_writer::PackWriter;
 use crate::error::{Result, corrupt};
 use crate::objects::delta::DeltaSource;
-use crate::objects::entry::{Stored, push_ofs_delta_head, push_ref_delta_head, push_whole_head};
+use crate::objects::entry::{
+    DELTA_CHAIN_MAX, Stored, push_ofs_delta_head, push_ref_delta_head, push_whole_head,
+};
 use crate::objects::lookup::Objects;
 use crate::objects::reader::ObjectReader;
 use crate::objects::resident::Resident;
@@ -33,6 +35,7 @@ const NEW_BYTES_MAX: usize = 512 << 20;
 /// The zlib level of new deltas, which are made once and read often.
 const LEVEL: u8 = 6;
 const SKETCHES: usize = 3;
+const IN_A_CIRCLE: &str = "deltas that build on each other in a circle";
 /// Stands for no number.
 const NONE: u32 = u32::MAX;
 /// With at most this many compressed bytes everything is tried.
@@ -130,6 +133,7 @@ impl Repack {
             (place(item.kind), u32::MAX - here.at_place(item.place).0, item.rank)
         });
         let mut plan = Repack { items, new: Vec::new(), order };
+        plan.break_long_chains()?;
         plan.measure_heights();
         plan.make_deltas(here)?;
         Ok(plan)
@@ -159,6 +163,53 @@ impl Repack {
         let item = &self.items[n as usize];
         let (_, start, end) = here.packs[here.at_place(item.place).0 as usize].extent(item.rank)?;
         Ok(end.saturating_sub(start))
+    }
+
+    /// Stores objects whole where chains of deltas are longer than git writes them.
+    fn break_long_chains(&mut self) -> Result<()> {
+        let depths = self.depths(|_, depth| depth)?;
+        if depths.into_iter().all(|depth| depth <= u32::from(DELTA_CHAIN_MAX)) {
+            return Ok(());
+        }
+        // As git has it, chains that are made anew are short.
+        let depths =
+            self.depths(
+                |item, depth| {
+                    if depth > DEPTH_MAX && matches!(item.how, How::Kept(_)) { 0 } else { depth }
+                },
+            )?;
+        for (item, depth) in self.items.iter_mut().zip(depths) {
+            if depth == 0 && matches!(item.how, How::Kept(_)) {
+                item.how = How::Inflated;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns how many deltas each object is made of, where `choose` gets that number and may give another.
+    fn depths(&self, choose: impl Fn(&Item, u32) -> u32) -> Result<Vec<u32>> {
+        let mut depths = vec![NONE; self.items.len()];
+        let mut chain = Vec::new();
+        for n in 0..self.items.len() as u32 {
+            let mut next = Some(n).filter(|&n| depths[n as usize] == NONE);
+            while let Some(n) = next {
+                if chain.len() > self.items.len() {
+                    return corrupt("a pack", IN_A_CIRCLE);
+                }
+                chain.push(n);
+                next = self.base(n).filter(|&base| depths[base as usize] == NONE);
+            }
+            while let Some(n) = chain.pop() {
+                let item = &self.items[n as usize];
+                let depth = match (self.base(n), item.how) {
+                    (Some(base), _) => depths[base as usize] + 1,
+                    (None, How::Outside) => 1,
+                    (None, _) => 0,
+                };
+                depths[n as usize] = choose(item, depth);
+            }
+        }
+        Ok(depths)
     }
 
     fn measure_heights(&mut self) {
@@ -312,7 +363,7 @@ impl Repack {
                     && offsets[base as usize] == 0
                 {
                     if chain.len() > self.items.len() {
-                        return corrupt("a pack", "deltas that build on each other in a circle");
+                        return corrupt("a pack", IN_A_CIRCLE);
                     }
                     chain.push(base);
                     continue;
