@@ -21,7 +21,7 @@ pub fn run(folder: &str, what: &str, threads: usize) -> Result<(), Error> {
         renames: RenameOptions { counts_last_line: false, ..RenameOptions::default() },
     };
     let sinks: Vec<_> = (0..threads).map(|_| Mutex::new(NoRows)).collect();
-    let tips = Tips { wanted: &tips, known: &[] };
+    let tips = Tips { wanted: &tips, ..Tips::default() };
     let report = mine(&repo, tips, &options, &sinks, &MineProgress::default(), &Stop::default())?;
     println!("{}", serde_json::json!({ "revisions": report.revisions, "changes": report.changes }));
     Ok(())

@@ -41,8 +41,8 @@ pub use mode::Mode;
 pub use progress::MineProgress;
 pub use renames::{Detect, RenameOptions, Status};
 pub use rows::{
-    FaultKind, FaultRow, FileChangeRow, Lines, NoRows, RefChangeRow, ReleaseRow, RevisionRow, RowSink, Side,
-    VisitRow,
+    FaultKind, FaultRow, FileChangeRow, Lines, NoRows, RefChangeRow, ReleaseRow, ReplacedRows, RevisionRow,
+    RowSink, Side, VisitRow,
 };
 pub use similarity::is_binary;
-pub use visits::{MinedState, ToMine, mine_visits};
+pub use visits::{MinedRefs, MinedState, ToMine, mine_visits};

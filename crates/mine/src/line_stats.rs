@@ -50,6 +50,11 @@ impl LineStats {
         self.lines[at]
     }
 
+    /// Returns whether the lines of a pair could not be counted.
+    pub(crate) fn has_unavailable(&self) -> bool {
+        self.lines.contains(&Lines::Unavailable)
+    }
+
     /// Counts the lines of all `pairs`, in any order, of blobs that may be missing.
     pub(crate) fn count(
         ids: &ObjectNumbers<'_, '_>,

@@ -17,7 +17,9 @@ use crate::line_stats::{BlobPair, LineStats};
 use crate::mode::Mode;
 use crate::progress::MineProgress;
 use crate::renames::RenameOptions;
-use crate::rows::{FaultKind, FaultRow, FileChangeRow, Lines, ReleaseRow, RevisionRow, RowSink, Side};
+use crate::rows::{
+    FaultKind, FaultRow, FileChangeRow, Lines, ReleaseRow, ReplacedRows, RevisionRow, RowSink, Side,
+};
 use crate::tree_steps::{TreeItem, TreeSteps};
 
 /// The number of commits that a thread writes at once.
@@ -53,6 +55,8 @@ pub struct MineReport {
     pub changes: u64,
     /// Errors.
     pub faults: u64,
+    /// Whether something could not be read: there are errors, or lines that could not be counted.
+    pub has_unread: bool,
 }
 
 /// Which part of a history is mined.
@@ -62,6 +66,10 @@ pub struct Tips<'t> {
     pub wanted: &'t [Oid],
     /// What was mined before: all that these reach is left out.
     pub known: &'t [Oid],
+    /// Whether rows of what is mined may have been written before.
+    pub replaces: bool,
+    /// Errors that are known already.
+    pub faults: &'t [FaultRow],
 }
 
 /// Mines `repo`. Uses one thread for each of `sinks`; rows of one sink ascend by committer date.
@@ -145,6 +153,15 @@ impl<S: RowSink> Miner<'_, '_, '_, S> {
         });
         faults.sort_by_key(|fault| (fault.object, fault.revision));
         faults.dedup_by(|next, kept| next.object == kept.object);
+        if tips.replaces {
+            let oid = |place: &u32| self.ids.oid(self.table.nodes[*place as usize].object);
+            self.first_sink().replace(ReplacedRows {
+                revisions: self.order.iter().map(oid).collect(),
+                releases: releases.iter().copied().collect(),
+                all_faults: tips.known.is_empty(),
+            })?;
+        }
+        self.write_faults(tips.faults)?;
         self.write_faults(&faults)?;
         Ok(releases)
     }
@@ -186,6 +203,7 @@ impl<S: RowSink> Miner<'_, '_, '_, S> {
 
     fn write_faults(&mut self, faults: &[FaultRow]) -> Result<()> {
         self.report.faults += faults.len() as u64;
+        self.report.has_unread |= !faults.is_empty();
         let mut sink = self.first_sink();
         Ok(faults.iter().try_for_each(|fault| sink.fault(fault))?)
     }
@@ -279,6 +297,7 @@ impl<S: RowSink> Miner<'_, '_, '_, S> {
                     Ok(sum + run.list.len() as u64)
                 })
             })?;
+            self.report.has_unread |= stats.as_ref().is_some_and(LineStats::has_unavailable);
             let faults: Vec<FaultRow> = runs.iter_mut().flat_map(|run| run.faults.drain(..)).collect();
             self.write_faults(&faults)?;
         }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use weir_git::Oid;
+use weir_git::{Oid, OidSet};
 use weir_ground::Timestamp;
 
 use crate::commit::{CommitParts, TagParts};
@@ -134,6 +134,17 @@ pub struct FaultRow {
     pub text: String,
 }
 
+/// Rows that were written before and that new ones take the place of.
+#[derive(Clone, Debug, Default)]
+pub struct ReplacedRows {
+    /// The commits that are mined again.
+    pub revisions: OidSet,
+    /// The annotated tags that are.
+    pub releases: OidSet,
+    /// Whether all errors are found again; otherwise those of these commits and tags.
+    pub all_faults: bool,
+}
+
 /// Takes rows. Each thread of a miner has its own.
 pub trait RowSink: Send {
     /// Takes a commit.
@@ -171,6 +182,12 @@ pub trait RowSink: Send {
     /// # Errors
     /// See [`RowSink::revision`].
     fn fault(&mut self, row: &FaultRow) -> io::Result<()>;
+
+    /// Removes rows that an earlier mining of the repository wrote, before any row of commits and tags comes.
+    ///
+    /// # Errors
+    /// See [`RowSink::revision`].
+    fn replace(&mut self, rows: ReplacedRows) -> io::Result<()>;
 }
 
 /// Takes rows and drops them.
@@ -198,6 +215,10 @@ impl RowSink for NoRows {
     }
 
     fn fault(&mut self, _: &FaultRow) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn replace(&mut self, _: ReplacedRows) -> io::Result<()> {
         Ok(())
     }
 }

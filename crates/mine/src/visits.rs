@@ -2,17 +2,30 @@
 
 use std::io;
 
-use weir_git::Oid;
+use weir_git::{Oid, OidSet};
 use weir_ground::Timestamp;
 use weir_repo::{FollowedRefs, Head, Repo, StateChange};
 
 use crate::error::{Error, Result};
-use crate::rows::{RefChangeRow, RowSink, VisitRow};
+use crate::miner::MineReport;
+use crate::rows::{FaultKind, FaultRow, RefChangeRow, RowSink, VisitRow};
 
 /// What of a repository was mined.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum MinedState {
-    /// Nothing.
+pub struct MinedState {
+    /// Which states of the refs.
+    pub refs: MinedRefs,
+    /// The commits at which history ended; `None` if that is not known.
+    pub shallow: Option<Vec<Oid>>,
+    /// If something could not be read: what was there, as [`weir_repo::Objects::fingerprint`] tells it. Once
+    /// that differs, everything is mined again.
+    pub unread: Option<String>,
+}
+
+/// The states of the refs that were mined.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum MinedRefs {
+    /// None.
     #[default]
     Nothing,
     /// The states of an archive up to the commit with this number.
@@ -26,6 +39,8 @@ pub enum MinedState {
         visits: u64,
         /// Names and ids, ascending by name. The name of a detached HEAD is `HEAD`.
         refs: Vec<(Vec<u8>, Oid)>,
+        /// What refs pointed at before, and do not any more; ascending.
+        past: Vec<Oid>,
     },
 }
 
@@ -34,14 +49,28 @@ pub enum MinedState {
 pub struct ToMine {
     /// What refs point at, or pointed at in a state since the last mining.
     pub wanted: Vec<Oid>,
-    /// What refs pointed at in states that were mined before.
+    /// What refs pointed at in states that were mined before. Empty if everything is mined again.
     pub known: Vec<Oid>,
-    /// What will have been mined.
+    /// Whether rows of the same commits and tags may have been written before. The new ones take their place.
+    pub replaces: bool,
+    /// The refs that cannot be read.
+    pub faults: Vec<FaultRow>,
+    /// What will have been mined, if all of it can be read.
     pub state: MinedState,
+    /// What is there, as [`MinedState::unread`] has it.
+    there: String,
+}
+
+impl ToMine {
+    /// Returns what was mined, with what `report` tells of it.
+    pub fn mined(self, report: &MineReport) -> MinedState {
+        let has_unread = report.has_unread || self.state.unread.is_some();
+        MinedState { unread: has_unread.then_some(self.there), ..self.state }
+    }
 }
 
 /// Writes the states of the refs of `repo` that are new since `before`. `now` is the time of the state of a
-/// git directory. Returns `None` if there are none.
+/// git directory. Returns `None` if nothing is new.
 ///
 /// # Errors
 /// If the archive is damaged or older than `before`, or the sink fails.
@@ -51,15 +80,40 @@ pub fn mine_visits<S: RowSink>(
     now: Timestamp,
     sink: &mut S,
 ) -> Result<Option<ToMine>> {
-    match repo.ref_states()? {
-        Some(_) => of_archive(repo, before, sink),
-        None => of_directory(repo, before, now, sink),
+    let mut shallow = repo.history().shallow().to_vec();
+    shallow.sort_unstable();
+    let mut new = ToMine { there: repo.objects().fingerprint()?, ..ToMine::default() };
+    new.state.shallow = Some(shallow);
+    let is_new = match repo.ref_states()? {
+        Some(_) => of_archive(repo, before, &mut new, sink)?,
+        None => of_directory(repo, before, now, &mut new, sink)?,
+    };
+    // A directory may have been converted: then nothing of what is there was mined.
+    new.known.retain(|tip| tip.kind() == repo.hash());
+    let has_other_ends = before.shallow.is_some() && before.shallow != new.state.shallow;
+    let has_other_objects = match &before.unread {
+        Some(unread) => *unread != new.there,
+        None => !is_new && !new.faults.is_empty(),
+    };
+    if has_other_ends || has_other_objects {
+        // Rows of commits that were mined may not be right any more, and others may lie behind them.
+        new.wanted.extend(new.known.drain(..).filter(|tip| repo.contains(tip)));
+        new.replaces = true;
+    } else if is_new {
+        // What could not be read before still cannot.
+        new.state.unread.clone_from(&before.unread);
+    } else {
+        return Ok(None);
     }
+    // Of what was removed for good, a part may come back: it cannot be told by its tip then.
+    new.replaces |= new.known.iter().any(|tip| !repo.contains(tip));
+    Ok(Some(new))
 }
 
-fn of_archive<S: RowSink>(repo: &Repo, before: &MinedState, sink: &mut S) -> Result<Option<ToMine>> {
-    let mined = match before {
-        MinedState::Archive { seq } => Some(*seq),
+/// Writes the states of an archive that are new, and returns whether there are any.
+fn of_archive<S: RowSink>(repo: &Repo, before: &MinedState, new: &mut ToMine, sink: &mut S) -> Result<bool> {
+    let mined = match before.refs {
+        MinedRefs::Archive { seq } => Some(seq),
         _ => None,
     };
     let end = repo.archive().expect("it is an archive").state().record.seq;
@@ -67,7 +121,7 @@ fn of_archive<S: RowSink>(repo: &Repo, before: &MinedState, sink: &mut S) -> Res
         return Err(Error::Older { mined, found: end });
     }
     let mut states = repo.ref_states()?.expect("it is an archive");
-    let mut new = ToMine { state: MinedState::Archive { seq: end }, ..ToMine::default() };
+    new.state.refs = MinedRefs::Archive { seq: end };
     let mut is_new = false;
     while let Some((refs, change)) = states.next_state()? {
         if mined.is_some_and(|mined| change.seq <= mined) {
@@ -78,47 +132,64 @@ fn of_archive<S: RowSink>(repo: &Repo, before: &MinedState, sink: &mut S) -> Res
         new.wanted.extend(change.tips());
         write_state(repo, refs, change, sink)?;
     }
-    Ok(is_new.then_some(new))
+    Ok(is_new)
 }
 
+/// Writes the refs of a git directory, if they are new, and returns whether they are.
 fn of_directory<S: RowSink>(
     repo: &Repo,
     before: &MinedState,
     now: Timestamp,
+    new: &mut ToMine,
     sink: &mut S,
-) -> Result<Option<ToMine>> {
-    let (visits, old) = match before {
-        MinedState::Directory { visits, refs } => (*visits, refs.clone()),
-        _ => (0, Vec::new()),
+) -> Result<bool> {
+    let (visits, old, past) = match &before.refs {
+        MinedRefs::Directory { visits, refs, past } => (*visits, &refs[..], &past[..]),
+        _ => (0, &[][..], &[][..]),
     };
-    let mut refs: Vec<(Vec<u8>, Oid)> = repo.refs().list().iter().map(|r| (r.name.clone(), r.oid)).collect();
+    let find = |list: &[(Vec<u8>, Oid)], name: &[u8]| {
+        list.binary_search_by(|(other, _)| other.as_slice().cmp(name)).ok().map(|at| list[at].1)
+    };
+    let mut refs: Vec<(Vec<u8>, Oid)> = Vec::with_capacity(repo.refs().list().len());
+    for r in repo.refs().list() {
+        if !r.oid.is_null() {
+            refs.push((r.name.clone(), r.oid));
+            continue;
+        }
+        // What cannot be read is not gone.
+        refs.extend(find(old, &r.name).map(|oid| (r.name.clone(), oid)));
+        let name = String::from_utf8_lossy(&r.name);
+        let text = format!("the ref '{name}' cannot be read");
+        new.there += &format!(" {name}");
+        new.faults.push(FaultRow { object: r.oid, kind: FaultKind::Malformed, revision: None, text });
+    }
     if let Head::Detached(oid) = repo.refs().head {
         refs.push((b"HEAD".to_vec(), oid));
     }
     refs.sort_unstable();
-    if visits > 0 && refs == old {
-        return Ok(None);
-    }
-    let visit = visits + 1;
-    let find = |list: &[(Vec<u8>, Oid)], name: &[u8]| {
-        list.binary_search_by(|(other, _)| other.as_slice().cmp(name)).ok().map(|at| list[at].1)
-    };
-    let snapshot = repo.snapshot_id(repo.refs())?;
-    sink.visit(&VisitRow { visit, date: Some(now), snapshot, is_partial: false })?;
-    for (name, oid) in &old {
-        if find(&refs, name).is_none() {
+    let is_new = visits == 0 || refs != old;
+    let visit = visits + u64::from(is_new);
+    if is_new {
+        let snapshot = repo.snapshot_id(repo.refs())?;
+        sink.visit(&VisitRow { visit, date: Some(now), snapshot, is_partial: false })?;
+        for (name, oid) in old.iter().filter(|(name, _)| find(&refs, name).is_none()) {
             sink.ref_change(&RefChangeRow { visit, name, old: Some(*oid), new: None })?;
         }
-    }
-    for (name, oid) in &refs {
-        let before = find(&old, name);
-        if before != Some(*oid) {
-            sink.ref_change(&RefChangeRow { visit, name, old: before, new: Some(*oid) })?;
+        for (name, oid) in &refs {
+            let before = find(old, name);
+            if before != Some(*oid) {
+                sink.ref_change(&RefChangeRow { visit, name, old: before, new: Some(*oid) })?;
+            }
         }
     }
-    let wanted = refs.iter().map(|(_, oid)| *oid).collect();
-    let known = old.into_iter().map(|(_, oid)| oid).collect();
-    Ok(Some(ToMine { wanted, known, state: MinedState::Directory { visits: visit, refs } }))
+    new.wanted = refs.iter().map(|(_, oid)| *oid).collect();
+    new.known = old.iter().map(|(_, oid)| *oid).chain(past.iter().copied()).collect();
+    new.known.sort_unstable();
+    new.known.dedup();
+    let now_there: OidSet = new.wanted.iter().copied().collect();
+    let past = new.known.iter().filter(|tip| !now_there.contains(tip)).copied().collect();
+    new.state.refs = MinedRefs::Directory { visits: visit, refs, past };
+    Ok(is_new)
 }
 
 fn write_state<S: RowSink>(

@@ -9,8 +9,11 @@
 //!
 //! Rows get into hidden files first. A run counts once its file below `_weir` has its name; then the hidden
 //! files get theirs. What a killed process leaves behind is completed or deleted by the next one.
+//!
+//! Rows that are wrong by now are removed by writing the files that hold them anew: the file of the run names
+//! the old files and those that take their place.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -19,17 +22,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow_array::RecordBatch;
 use serde::{Deserialize, Serialize};
-use weir_mine::MinedState;
+use weir_mine::{MinedState, ReplacedRows};
 
 use crate::error::{Error, Result};
 use crate::lock::OutputLock;
 use crate::part::{FileFormat, PartFile};
+use crate::removal::{Removal, rows_left};
 use crate::schema::TableKind;
 use crate::sink::BatchWriter;
 use crate::state::OriginState;
 
 /// The folder of what is not rows.
 const OWN_FOLDER: &str = "_weir";
+/// If so many bytes can be written, rows can.
+const PROBE_BYTES: usize = 1 << 20;
 /// The version of the layout and of the tables.
 const VERSION: u32 = 1;
 
@@ -46,6 +52,9 @@ struct DatasetFile {
 struct RunFile {
     /// The files of rows, without their end: `TABLE/part-NUMBER`.
     parts: Vec<String>,
+    /// Files of earlier runs, and those that take their place, if rows are left.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    rewritten: Vec<(String, Option<String>)>,
     origins: Vec<OriginRun>,
 }
 
@@ -56,6 +65,13 @@ struct OriginRun {
     state: OriginState,
 }
 
+/// The rows of a run.
+#[derive(Default)]
+struct RunRows {
+    parts: Vec<String>,
+    origins: HashSet<String>,
+}
+
 /// A dataset that this process writes to.
 pub struct Dataset {
     root: PathBuf,
@@ -63,6 +79,8 @@ pub struct Dataset {
     next_run: u64,
     next_part: Arc<AtomicU64>,
     states: HashMap<String, MinedState>,
+    /// The files and the repositories of each run.
+    runs: Vec<RunRows>,
     /// Locked for as long as it is open.
     _lock: OutputLock,
 }
@@ -89,6 +107,7 @@ impl Dataset {
             next_run: 1,
             next_part: Arc::new(AtomicU64::new(1)),
             states: HashMap::new(),
+            runs: Vec::new(),
             _lock: lock,
         };
         for table in TableKind::ALL {
@@ -109,21 +128,26 @@ impl Dataset {
             names.extend(number.and_then(|n| n.parse::<u64>().ok()).map(|number| (number, name.clone())));
         }
         names.sort_unstable();
-        let mut parts = std::collections::HashSet::new();
+        let mut old = HashSet::new();
         for (number, name) in names {
             let path = own.join(name);
             let damaged = |what: String| Error::Damaged { path: path.clone(), what };
             let data = fs::read(&path).map_err(Error::on(&path))?;
             let run: RunFile = serde_json::from_slice(&data).map_err(|e| damaged(e.to_string()))?;
+            let mut rows = RunRows { parts: run.parts, origins: HashSet::new() };
             for origin in run.origins {
                 let state = origin.state.into_state().map_err(|what| damaged(what.to_owned()))?;
+                rows.origins.insert(origin.origin.clone());
                 self.states.insert(origin.origin, state);
             }
-            parts.extend(run.parts);
+            self.took_place(&run.rewritten);
+            old.extend(run.rewritten.into_iter().map(|(old, _)| old));
+            self.runs.push(rows);
             self.next_run = number + 1;
         }
+        let mut parts: HashSet<String> = self.runs.iter().flat_map(|run| run.parts.iter().cloned()).collect();
         for table in TableKind::ALL {
-            self.tidy(table.name(), &mut parts)?;
+            self.tidy(table.name(), &mut parts, &old)?;
         }
         match parts.into_iter().next() {
             None => Ok(()),
@@ -134,9 +158,21 @@ impl Dataset {
         }
     }
 
-    /// Gives hidden files of `table` that belong to the dataset their names, and deletes the others. Takes
-    /// those that are there out of `parts`.
-    fn tidy(&mut self, table: &str, parts: &mut std::collections::HashSet<String>) -> Result<()> {
+    /// Notes which files took the place of others.
+    fn took_place(&mut self, rewritten: &[(String, Option<String>)]) {
+        for (old, new) in rewritten {
+            for run in &mut self.runs {
+                if let Some(at) = run.parts.iter().position(|part| part == old) {
+                    run.parts.swap_remove(at);
+                    run.parts.extend(new.clone());
+                }
+            }
+        }
+    }
+
+    /// Gives hidden files of `table` that belong to the dataset their names, and deletes the others, and those
+    /// in `old`. Takes those that are there out of `parts`.
+    fn tidy(&mut self, table: &str, parts: &mut HashSet<String>, old: &HashSet<String>) -> Result<()> {
         let folder = self.root.join(table);
         let fail = Error::on(&folder);
         for entry in fs::read_dir(&folder).map_err(&fail)? {
@@ -150,10 +186,12 @@ impl Dataset {
             if let Some(number) = stem.strip_prefix("part-").and_then(|n| n.parse::<u64>().ok()) {
                 self.next_part.fetch_max(number + 1, Ordering::Relaxed);
             }
-            match (parts.remove(&format!("{table}/{stem}")), shown == name) {
+            let part = format!("{table}/{stem}");
+            match (parts.remove(&part), shown == name) {
                 (true, true) => {}
                 (true, false) => fs::rename(&path, folder.join(shown)).map_err(Error::on(&path))?,
                 (false, false) => fs::remove_file(&path).map_err(Error::on(&path))?,
+                (false, true) if old.contains(&part) => fs::remove_file(&path).map_err(Error::on(&path))?,
                 // A file that no run names and that is not hidden is somebody else's.
                 (false, true) => {}
             }
@@ -167,8 +205,8 @@ impl Dataset {
     }
 
     /// Returns what of the repository `origin` was mined.
-    pub fn state(&self, origin: &str) -> &MinedState {
-        self.states.get(origin).unwrap_or(&MinedState::Nothing)
+    pub fn state(&self, origin: &str) -> MinedState {
+        self.states.get(origin).cloned().unwrap_or_default()
     }
 
     /// Returns a writer of new files.
@@ -178,6 +216,7 @@ impl Dataset {
             format: self.format,
             next_part: Arc::clone(&self.next_part),
             parts: Vec::new(),
+            removals: Vec::new(),
         }
     }
 
@@ -191,21 +230,57 @@ impl Dataset {
         writers: impl Iterator<Item = &'s mut PartWriter>,
         origins: Vec<(String, MinedState)>,
     ) -> Result<()> {
-        let mut run = RunFile::default();
         let mut hidden = Vec::new();
+        let run = self.write_run(writers, &origins, &mut hidden).inspect_err(|_| {
+            hidden.iter().for_each(|(path, _)| drop(fs::remove_file(path)));
+        })?;
+        let Some(run) = run else { return Ok(()) };
+        self.next_run += 1;
+        for (old, _) in &run.rewritten {
+            let path = self.root.join(format!("{old}.{}", self.format.name()));
+            fs::remove_file(&path).map_err(Error::on(&path))?;
+        }
+        for (from, to) in hidden {
+            fs::rename(&from, &to).map_err(Error::on(&to))?;
+        }
+        self.took_place(&run.rewritten);
+        let names = origins.iter().map(|(origin, _)| origin.clone()).collect();
+        self.runs.push(RunRows { parts: run.parts, origins: names });
+        self.states.extend(origins);
+        Ok(())
+    }
+
+    /// Completes the files of `writers`, and writes the file of the run. Adds each file to `hidden`, with the
+    /// path that it will have. Returns `None` if there is nothing to write.
+    fn write_run<'s>(
+        &self,
+        writers: impl Iterator<Item = &'s mut PartWriter>,
+        origins: &[(String, MinedState)],
+        hidden: &mut Vec<(PathBuf, PathBuf)>,
+    ) -> Result<Option<RunFile>> {
+        let mut run = RunFile::default();
+        let mut removals = Vec::new();
+        let mut finish = |part: HiddenPart| {
+            let path = self.root.join(part.hidden_path(self.format));
+            hidden.push((path.clone(), self.root.join(part.path(self.format))));
+            let name = part.name();
+            part.file.finish().map_err(Error::on(&path))?;
+            Ok(name)
+        };
         for writer in writers {
-            for part in std::mem::take(&mut writer.parts) {
-                let (path, shown) = (part.hidden_path(self.format), part.path(self.format));
-                let path = self.root.join(path);
-                part.file.finish().map_err(Error::on(&path))?;
-                run.parts.push(format!("{}/{}", part.table.name(), part.stem));
-                hidden.push((path, self.root.join(shown)));
+            removals.append(&mut writer.removals);
+            while let Some(part) = writer.parts.pop() {
+                run.parts.push(finish(part)?);
             }
         }
-        if run.parts.is_empty() && origins.is_empty() {
-            return Ok(());
+        let mut rewritten = self.writer();
+        for (old, new) in self.without(&removals, &mut rewritten)? {
+            run.rewritten.push((old, new.map(&mut finish).transpose()?));
         }
-        for (origin, state) in &origins {
+        if run.parts.is_empty() && run.rewritten.is_empty() && origins.is_empty() {
+            return Ok(None);
+        }
+        for (origin, state) in origins {
             let state = OriginState::of(state);
             run.origins.extend(state.map(|state| OriginRun { origin: origin.clone(), state }));
         }
@@ -215,12 +290,43 @@ impl Dataset {
         let own = self.root.join(OWN_FOLDER);
         let data = serde_json::to_vec(&run).expect("maps with texts as keys");
         write_durably(&own, &format!("run-{:08}.json", self.next_run), &data)?;
-        self.next_run += 1;
-        for (from, to) in hidden {
-            fs::rename(&from, &to).map_err(Error::on(&to))?;
+        Ok(Some(run))
+    }
+
+    /// Returns whether files can still be written.
+    pub(crate) fn is_usable(&self) -> bool {
+        let path = self.root.join(OWN_FOLDER).join(".probe");
+        let written = fs::write(&path, vec![0; PROBE_BYTES]);
+        let _ = fs::remove_file(&path);
+        written.is_ok()
+    }
+
+    /// Writes the files that hold rows of `removals` anew, without these. Returns the name of each old file
+    /// with the new one, if rows are left.
+    fn without(
+        &self,
+        removals: &[Removal],
+        writer: &mut PartWriter,
+    ) -> Result<Vec<(String, Option<HiddenPart>)>> {
+        let mut rewritten = Vec::new();
+        for run in &self.runs {
+            let of_run: Vec<&Removal> =
+                removals.iter().filter(|removal| run.origins.contains(&removal.origin)).collect();
+            if of_run.is_empty() {
+                continue;
+            }
+            for part in &run.parts {
+                let path = self.root.join(format!("{part}.{}", self.format.name()));
+                let table = part.split('/').next().unwrap_or_default();
+                let Some(table) = TableKind::ALL.iter().find(|kind| kind.name() == table) else { continue };
+                let mut take = |batch: &RecordBatch| writer.write(*table, batch);
+                let has_removed = rows_left(&path, *table, self.format, &of_run, &mut take);
+                if has_removed.map_err(Error::on(&path))? {
+                    rewritten.push((part.clone(), writer.parts.pop()));
+                }
+            }
         }
-        self.states.extend(origins);
-        Ok(())
+        Ok(rewritten)
     }
 }
 
@@ -274,6 +380,10 @@ impl HiddenPart {
         Path::new(self.table.name()).join(format!("{}.{}", self.stem, format.name()))
     }
 
+    fn name(&self) -> String {
+        format!("{}/{}", self.table.name(), self.stem)
+    }
+
     fn hidden_path(&self, format: FileFormat) -> PathBuf {
         Path::new(self.table.name()).join(format!(".{}.{}.tmp", self.stem, format.name()))
     }
@@ -285,6 +395,7 @@ pub struct PartWriter {
     format: FileFormat,
     next_part: Arc<AtomicU64>,
     parts: Vec<HiddenPart>,
+    removals: Vec<Removal>,
 }
 
 impl BatchWriter for PartWriter {
@@ -300,6 +411,11 @@ impl BatchWriter for PartWriter {
             }
         };
         self.parts[at].file.write(batch)
+    }
+
+    fn remove(&mut self, origin: &str, rows: ReplacedRows) -> io::Result<()> {
+        self.removals.push(Removal { origin: origin.to_owned(), rows });
+        Ok(())
     }
 }
 

@@ -11,6 +11,7 @@ mod error;
 mod lock;
 mod mining;
 mod part;
+mod removal;
 mod schema;
 mod sink;
 mod state;

@@ -1,6 +1,8 @@
 //! Mining of many repositories into tables.
 
+use std::collections::HashSet;
 use std::io::{self, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,7 +10,9 @@ use std::time::{Duration, Instant};
 use arrow_array::RecordBatch;
 use weir_ground::thread::on_threads;
 use weir_ground::{Clock, Stop};
-use weir_mine::{MineOptions, MineProgress, MineReport, MinedState, Tips, mine, mine_visits};
+use weir_mine::{
+    MineOptions, MineProgress, MineReport, MinedRefs, MinedState, ReplacedRows, Tips, mine, mine_visits,
+};
 use weir_repo::{Head, Repo};
 
 use crate::database::{DatabaseStore, DatabaseWriter};
@@ -75,9 +79,9 @@ impl MineOutput {
 
     fn state(&self, origin: &str) -> MinedState {
         match self {
-            MineOutput::Dataset(dataset) => dataset.state(origin).clone(),
-            MineOutput::Database(database) => database.state(origin).clone(),
-            MineOutput::Stream(_) | MineOutput::Function(_) => MinedState::Nothing,
+            MineOutput::Dataset(dataset) => dataset.state(origin),
+            MineOutput::Database(database) => database.state(origin),
+            MineOutput::Stream(_) | MineOutput::Function(_) => MinedState::default(),
         }
     }
 }
@@ -157,19 +161,32 @@ impl BatchWriter for OutputWriter {
             OutputWriter::Function(take) => take(table, batch),
         }
     }
+
+    fn remove(&mut self, origin: &str, removed: ReplacedRows) -> io::Result<()> {
+        match self {
+            OutputWriter::Parts(parts) => parts.remove(origin, removed),
+            OutputWriter::Database(rows) => rows.remove(origin, removed),
+            OutputWriter::Stream(stream) => stream.remove(origin, removed),
+            // Nothing is known of what was given before.
+            OutputWriter::Function(_) => Ok(()),
+        }
+    }
 }
 
 type OutputSink = TableSink<OutputWriter>;
 
-/// Mines `sources` into `output`. What was mined before is left out. A dataset keeps what was completed, also
-/// if a stop is requested.
+/// Mines `sources` into `output`, each name once. What was mined before is left out. A dataset keeps what was
+/// completed, also if a stop is requested. A repository whose rows cannot be written is a failure of its own,
+/// as long as others can be.
 ///
 /// # Errors
-/// If rows cannot be written. Damage of repositories is told or becomes rows.
+/// If no rows can be written. Damage of repositories is told or becomes rows.
 pub fn mine_all(sources: &[MineSource<'_>], output: MineOutput, run: &MineRun<'_>) -> Result<MineTotals> {
     let threads = run.threads.max(1);
     let is_large = |source: &MineSource<'_>| threads > 1 && source.bytes >= LARGE_BYTES;
-    let mut order: Vec<&MineSource<'_>> = sources.iter().collect();
+    let mut origins = HashSet::new();
+    let mut order: Vec<&MineSource<'_>> =
+        sources.iter().filter(|source| origins.insert(source.origin.as_str())).collect();
     order.sort_by_key(|source| std::cmp::Reverse(source.bytes));
     let (large, small) = order.split_at(order.partition_point(|source| is_large(source)));
     let batch = Batch {
@@ -201,7 +218,7 @@ pub fn mine_all(sources: &[MineSource<'_>], output: MineOutput, run: &MineRun<'_
         mined: batch.mined.into_inner(),
         unchanged: batch.unchanged.into_inner(),
         failed: batch.failed.into_inner(),
-        is_stopped: total < sources.len() as u64,
+        is_stopped: total < origins.len() as u64,
     })
 }
 
@@ -250,39 +267,94 @@ impl Batch<'_> {
         while !self.run.stop.is_stopped() && !self.is_failed.load(Ordering::Relaxed) {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let Some(source) = list.get(at) else { break };
-            let mut again = vec![*source];
-            // If a repository fails half way, the rows that are not yet part of the dataset are dropped, and
-            // the other repositories among them are mined again.
-            while let Some(source) = again.pop() {
-                let mined = self.mine_one(source, sinks);
-                self.run.progress.repositories.fetch_add(u64::from(again.is_empty()), Ordering::Relaxed);
-                match mined {
-                    Ok(None) => self.tell(source, &MineEvent::Unchanged),
-                    Ok(Some(done)) => pending.push(done),
-                    Err(MineFailure::Stopped) => {
-                        self.discard(sinks);
-                        again.clear();
-                        pending.clear();
-                    }
-                    Err(MineFailure::Source(text)) => {
-                        self.discard(sinks);
-                        again.extend(pending.drain(..).map(|pending| pending.source));
-                        self.tell(source, &MineEvent::Failed(text));
-                    }
-                    Err(MineFailure::Output(e)) => {
-                        self.is_failed.store(true, Ordering::Relaxed);
-                        return Err(e);
-                    }
+            match self.mine_one(source, sinks) {
+                Ok(None) => self.tell(source, &MineEvent::Unchanged),
+                Ok(Some(done)) => pending.push(done),
+                Err(failure) => {
+                    // The rows that are not yet part of the dataset are dropped, and the other repositories
+                    // among them are mined again.
+                    self.failed(source, failure, sinks)?;
+                    self.mine_alone(sinks, &mut pending)?;
                 }
             }
+            self.run.progress.repositories.fetch_add(1, Ordering::Relaxed);
             let wants_commit =
                 sinks[0].lock().unwrap_or_else(PoisonError::into_inner).writer().wants_commit();
             if wants_commit || committed_at.elapsed() > COMMIT_EVERY {
-                self.commit(sinks, &mut pending)?;
+                self.commit_or_mine_alone(sinks, &mut pending)?;
                 committed_at = Instant::now();
             }
         }
-        self.commit(sinks, &mut pending)
+        self.commit_or_mine_alone(sinks, &mut pending)
+    }
+
+    /// Commits what is pending. If that fails, one of the repositories may be the cause: each is mined again
+    /// and committed alone.
+    fn commit_or_mine_alone(
+        &self,
+        sinks: &[Mutex<OutputSink>],
+        pending: &mut Vec<PendingRows<'_>>,
+    ) -> Result<()> {
+        let Err(e) = self.commit(sinks, pending) else { return Ok(()) };
+        self.discard(sinks);
+        if let [one] = &pending[..] {
+            let source = one.source;
+            pending.clear();
+            return self.failed(source, MineFailure::Output(e), sinks);
+        }
+        self.check_output(e)?;
+        self.mine_alone(sinks, pending)
+    }
+
+    /// Mines what is pending again, whose rows were dropped, and commits each repository alone.
+    fn mine_alone(&self, sinks: &[Mutex<OutputSink>], pending: &mut Vec<PendingRows<'_>>) -> Result<()> {
+        let sources: Vec<&MineSource<'_>> = pending.drain(..).map(|pending| pending.source).collect();
+        for source in sources.into_iter().take_while(|_| !self.run.stop.is_stopped()) {
+            match self.mine_one(source, sinks) {
+                Ok(None) => self.tell(source, &MineEvent::Unchanged),
+                Ok(Some(done)) => self.commit_or_mine_alone(sinks, &mut vec![done])?,
+                Err(failure) => self.failed(source, failure, sinks)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops the rows of `sinks`, and tells that `source` was not mined.
+    ///
+    /// # Errors
+    /// If it is not for a reason of its own: nothing can be written any more.
+    fn failed(
+        &self,
+        source: &MineSource<'_>,
+        failure: MineFailure,
+        sinks: &[Mutex<OutputSink>],
+    ) -> Result<()> {
+        self.discard(sinks);
+        let text = match failure {
+            MineFailure::Stopped => return Ok(()),
+            MineFailure::Source(text) => text,
+            MineFailure::Output(e) => {
+                let text = e.to_string();
+                self.check_output(e)?;
+                text
+            }
+        };
+        self.tell(source, &MineEvent::Failed(text));
+        Ok(())
+    }
+
+    /// Returns the error `e` of writing rows if no others can be written either.
+    fn check_output(&self, e: Error) -> Result<()> {
+        let is_usable = match &*self.output() {
+            MineOutput::Dataset(dataset) => dataset.is_usable(),
+            MineOutput::Database(database) => database.is_usable(),
+            MineOutput::Stream(_) | MineOutput::Function(_) => false,
+        };
+        if is_usable {
+            return Ok(());
+        }
+        self.is_failed.store(true, Ordering::Relaxed);
+        Err(e)
     }
 
     /// Drops rows that are not yet part of the tables.
@@ -340,15 +412,28 @@ impl Batch<'_> {
         (self.run.tell)(source, event);
     }
 
-    /// Mines a repository. Returns `None` if it is unchanged.
+    /// Mines a repository. Returns `None` if it is unchanged. A panic is a failure of this repository only.
     fn mine_one<'s>(
+        &self,
+        source: &'s MineSource<'s>,
+        sinks: &[Mutex<OutputSink>],
+    ) -> std::result::Result<Option<PendingRows<'s>>, MineFailure> {
+        // What a panic leaves half done is in the sinks, whose rows are dropped.
+        catch_unwind(AssertUnwindSafe(|| self.mine_source(source, sinks))).unwrap_or_else(|panic| {
+            let said = panic.downcast_ref::<String>().map(String::as_str);
+            let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+            Err(MineFailure::Source(format!("this is a fault of weir, please report it: {said}")))
+        })
+    }
+
+    fn mine_source<'s>(
         &self,
         source: &'s MineSource<'s>,
         sinks: &[Mutex<OutputSink>],
     ) -> std::result::Result<Option<PendingRows<'s>>, MineFailure> {
         let began = Instant::now();
         let before = self.output().state(&source.origin);
-        if matches!(before, MinedState::Archive { seq } if Some(seq) == source.seq) {
+        if matches!(before.refs, MinedRefs::Archive { seq } if Some(seq) == source.seq) {
             return Ok(None);
         }
         let started_at = self.run.clock.now();
@@ -367,7 +452,8 @@ impl Batch<'_> {
             false => mine_visits(&repo, &before, started_at, &mut weir_mine::NoRows),
         };
         let Some(new) = new.map_err(failure)? else { return Ok(None) };
-        let tips = Tips { wanted: &new.wanted, known: &new.known };
+        let tips =
+            Tips { wanted: &new.wanted, known: &new.known, replaces: new.replaces, faults: &new.faults };
         let MineRun { options, progress, stop, .. } = *self.run;
         let report = mine(&repo, tips, options, sinks, progress, stop).map_err(failure)?;
         let head = match &repo.refs().head {
@@ -383,7 +469,7 @@ impl Batch<'_> {
         };
         first().mining(&row).map_err(|e| MineFailure::Output(written(&self.output(), e)))?;
         let event = MineEvent::Mined { report, took: began.elapsed() };
-        Ok(Some(PendingRows { source, state: new.state, event }))
+        Ok(Some(PendingRows { source, state: new.mined(&report), event }))
     }
 }
 

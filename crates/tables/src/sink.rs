@@ -5,7 +5,8 @@ use std::io;
 use arrow_array::RecordBatch;
 use weir_ground::Timestamp;
 use weir_mine::{
-    FaultRow, FileChangeRow, Ident, Lines, RefChangeRow, ReleaseRow, RevisionRow, RowSink, Side, VisitRow,
+    FaultRow, FileChangeRow, Ident, Lines, RefChangeRow, ReleaseRow, ReplacedRows, RevisionRow, RowSink,
+    Side, VisitRow,
 };
 
 use crate::column::{BytesColumn, LongTextColumn, MinutesColumn, TextColumn, TimeColumn};
@@ -22,6 +23,12 @@ pub trait BatchWriter: Send {
     /// # Errors
     /// If they cannot be written.
     fn write(&mut self, table: TableKind, batch: &RecordBatch) -> io::Result<()>;
+
+    /// Removes rows of the repository `origin` that were committed before.
+    ///
+    /// # Errors
+    /// If that cannot be done.
+    fn remove(&mut self, origin: &str, rows: ReplacedRows) -> io::Result<()>;
 }
 
 /// A mining of a repository, for the table of them.
@@ -304,5 +311,9 @@ impl<W: BatchWriter> RowSink for TableSink<W> {
         rows.kind.0.append_value(row.kind.name());
         rows.text.0.append_value(lossy(row.text.as_bytes()));
         put(&mut self.errors, &mut self.writer, row.text.len())
+    }
+
+    fn replace(&mut self, rows: ReplacedRows) -> io::Result<()> {
+        self.writer.remove(&self.origin, rows)
     }
 }

@@ -2,45 +2,82 @@
 
 use serde::{Deserialize, Serialize};
 use weir_git::Oid;
-use weir_mine::MinedState;
+use weir_mine::{MinedRefs, MinedState};
 
-/// A [`MinedState`]. A ref is its id and its name, in which each byte is a character.
+/// A [`MinedState`]. A ref is its id and its name, in which each byte is a character. What the first version
+/// of weir did not keep may be absent.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct OriginState {
+    #[serde(flatten)]
+    refs: OriginRefs,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    shallow: Option<Vec<String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    unread: Option<String>,
+}
+
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
-pub(crate) enum OriginState {
-    Archive { seq: u64 },
-    Directory { visits: u64, refs: Vec<(String, String)> },
+enum OriginRefs {
+    Archive {
+        seq: u64,
+    },
+    Directory {
+        visits: u64,
+        refs: Vec<(String, String)>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        past: Vec<String>,
+    },
+}
+
+fn texts(ids: &[Oid]) -> Vec<String> {
+    ids.iter().map(Oid::to_hex).collect()
+}
+
+fn ids(texts: Vec<String>) -> std::result::Result<Vec<Oid>, &'static str> {
+    let mut ids = texts
+        .iter()
+        .map(|text| Oid::from_hex_any(text.as_bytes()))
+        .collect::<Option<Vec<_>>>()
+        .ok_or("it names a bad id")?;
+    ids.sort_unstable();
+    Ok(ids)
 }
 
 impl OriginState {
     /// Returns what is kept of `state`.
     pub(crate) fn of(state: &MinedState) -> Option<OriginState> {
-        match state {
-            MinedState::Nothing => None,
-            MinedState::Archive { seq } => Some(OriginState::Archive { seq: *seq }),
-            MinedState::Directory { visits, refs } => {
+        let refs = match &state.refs {
+            MinedRefs::Nothing => return None,
+            MinedRefs::Archive { seq } => OriginRefs::Archive { seq: *seq },
+            MinedRefs::Directory { visits, refs, past } => {
                 let text = |name: &[u8]| name.iter().map(|&byte| char::from(byte)).collect();
                 let refs = refs.iter().map(|(name, oid)| (oid.to_hex(), text(name))).collect();
-                Some(OriginState::Directory { visits: *visits, refs })
+                OriginRefs::Directory { visits: *visits, refs, past: texts(past) }
             }
-        }
+        };
+        let shallow = state.shallow.as_deref().map(texts);
+        Some(OriginState { refs, shallow, unread: state.unread.clone() })
     }
 
     /// Returns the state that is kept.
     ///
     /// # Errors
-    /// If a ref is malformed.
+    /// If a ref or an id is malformed.
     pub(crate) fn into_state(self) -> std::result::Result<MinedState, &'static str> {
-        let (visits, refs) = match self {
-            OriginState::Archive { seq } => return Ok(MinedState::Archive { seq }),
-            OriginState::Directory { visits, refs } => (visits, refs),
+        let refs = match self.refs {
+            OriginRefs::Archive { seq } => MinedRefs::Archive { seq },
+            OriginRefs::Directory { visits, refs, past } => {
+                let read = |(id, name): (String, String)| {
+                    let name = name.chars().map(|c| u8::try_from(c).ok()).collect::<Option<Vec<u8>>>()?;
+                    Some((name, Oid::from_hex_any(id.as_bytes())?))
+                };
+                let refs = refs.into_iter().map(read).collect::<Option<Vec<_>>>();
+                let mut refs = refs.ok_or("it names a bad ref")?;
+                refs.sort_unstable();
+                MinedRefs::Directory { visits, refs, past: ids(past)? }
+            }
         };
-        let read = |(id, name): (String, String)| {
-            let name = name.chars().map(|c| u8::try_from(c).ok()).collect::<Option<Vec<u8>>>()?;
-            Some((name, Oid::from_hex_any(id.as_bytes())?))
-        };
-        let mut refs = refs.into_iter().map(read).collect::<Option<Vec<_>>>().ok_or("it names a bad ref")?;
-        refs.sort_unstable();
-        Ok(MinedState::Directory { visits, refs })
+        Ok(MinedState { refs, shallow: self.shallow.map(ids).transpose()?, unread: self.unread })
     }
 }

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::RecordBatch;
+use weir_mine::ReplacedRows;
 
 use crate::part::write_json_lines;
 use crate::schema::TableKind;
@@ -33,5 +34,10 @@ impl<W: Write + Send> BatchWriter for JsonStream<W> {
         let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
         write_json_lines(table, batch, &mut self.buffer, &mut *out)?;
         out.flush()
+    }
+
+    /// Does nothing: nothing is known of what was printed before.
+    fn remove(&mut self, _: &str, _: ReplacedRows) -> io::Result<()> {
+        Ok(())
     }
 }

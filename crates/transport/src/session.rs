@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use weir_git::pktline::{self, Pkt, PktReader};
 use weir_git::{HashKind, Oid};
 
-use crate::advertised::{Advertised, Early, RefListing, Symbolic};
+use crate::advertised::{Advertised, Early, RefListing};
 use crate::dumb;
 use crate::error::{Error, Result};
 use crate::files::HttpFiles;

@@ -404,10 +404,11 @@ pub(crate) fn load(path: &Path) -> Result<Config> {
 
 /// Parses and checks `text`. Errors name the line.
 pub(crate) fn parse(text: &str, file: &str) -> Result<Config> {
-    let without_empty = |_: &toml::de::Error| toml::from_str(&without_empty_tables(text)?).ok();
-    let mut config: Config = toml::from_str(text)
-        .or_else(|e| without_empty(&e).ok_or(e))
-        .map_err(|e| Error::Config(format!("{file}{}", toml_error(text, &e))))?;
+    let is_wrong = toml::from_str::<Config>(text).is_err();
+    let changed = is_wrong.then(|| without_empty_tables(text)).flatten();
+    let text = changed.as_deref().unwrap_or(text);
+    let mut config: Config =
+        toml::from_str(text).map_err(|e| Error::Config(format!("{file}{}", toml_error(text, &e))))?;
     config.check().map_err(|Wrong { key, table, why }| {
         let line = line_of(text, key, table).map_or(String::new(), |n| format!(":{n}"));
         Error::Config(format!("{file}{line}: {key} {why}"))

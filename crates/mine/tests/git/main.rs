@@ -12,7 +12,8 @@ use history::Generator;
 use weir_ground::Stop;
 use weir_mine::{
     Detect, FaultKind, FaultRow, FileChangeRow, Lines, MergeMode, MineOptions, MineProgress, MineReport,
-    RefChangeRow, ReleaseRow, RenameOptions, RevisionRow, RowSink, Status, Tips, VisitRow, mine,
+    RefChangeRow, ReleaseRow, RenameOptions, ReplacedRows, RevisionRow, RowSink, Status, Tips, VisitRow,
+    mine,
 };
 use weir_repo::open_directory;
 use weir_testing::run_git;
@@ -128,6 +129,10 @@ impl RowSink for Printed {
         self.faults.push((row.object.to_string(), row.kind));
         Ok(())
     }
+
+    fn replace(&mut self, _: ReplacedRows) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 fn options(merges: MergeMode, detect: Detect) -> MineOptions {
@@ -145,7 +150,7 @@ fn mined(
     let repo = open_directory(dir).unwrap();
     let tips: Vec<_> = repo.refs().tips().collect();
     let sinks: Vec<Mutex<Printed>> = (0..threads).map(|_| Mutex::default()).collect();
-    let tips = Tips { wanted: &tips, known };
+    let tips = Tips { wanted: &tips, known, ..Tips::default() };
     let progress = MineProgress::default();
     let report = mine(&repo, tips, options, &sinks, &progress, &Stop::default()).unwrap();
     let count = |n: &AtomicU64| n.load(Ordering::Relaxed);

@@ -21,6 +21,14 @@ pub(super) trait SqlConnection: Send {
     /// Appends rows to a table.
     fn insert(&mut self, table: TableKind, batch: &RecordBatch) -> Result<(), String>;
 
+    /// Deletes rows of `origin`: those with one of the values in a column, or all.
+    fn delete(
+        &mut self,
+        table: TableKind,
+        origin: &str,
+        of: Option<(&str, &[Vec<u8>])>,
+    ) -> Result<(), String>;
+
     /// Makes the indexes that are not there yet, and has the database look at what its tables hold.
     fn end_load(&mut self) -> Result<(), String>;
 }

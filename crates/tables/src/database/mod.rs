@@ -15,10 +15,12 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use arrow_array::RecordBatch;
-use weir_mine::MinedState;
+use weir_git::OidSet;
+use weir_mine::{MinedState, ReplacedRows};
 
 use self::connection::SqlConnection;
 use crate::error::{Error, Result};
+use crate::removal::{Removal, RemovedBy};
 use crate::schema::TableKind;
 use crate::sink::BatchWriter;
 use crate::state::OriginState;
@@ -118,14 +120,19 @@ impl DatabaseStore {
     }
 
     /// Returns what of the repository `origin` was mined.
-    pub(crate) fn state(&self, origin: &str) -> &MinedState {
-        self.states.get(origin).unwrap_or(&MinedState::Nothing)
+    pub(crate) fn state(&self, origin: &str) -> MinedState {
+        self.states.get(origin).cloned().unwrap_or_default()
     }
 
     /// Returns a writer whose rows are committed together with those of its clones.
     pub(crate) fn writer(&mut self) -> DatabaseWriter {
         self.next_group += 1;
         DatabaseWriter { shared: Arc::clone(&self.shared), group: self.next_group, waiting: Arc::default() }
+    }
+
+    /// Returns whether the database still answers.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.shared.connection().connection.execute("SELECT 1").is_ok()
     }
 
     /// Notes what was mined of repositories whose rows were committed.
@@ -175,11 +182,16 @@ impl Shared {
     }
 }
 
-/// Rows that wait for the connection.
+/// Rows that wait for the connection, and those that they take the place of, in order.
 #[derive(Default)]
 struct WaitingRows {
-    batches: Vec<(TableKind, RecordBatch)>,
+    steps: Vec<WriteStep>,
     bytes: usize,
+}
+
+enum WriteStep {
+    Insert(TableKind, RecordBatch),
+    Remove(Removal),
 }
 
 /// Writes rows of a group. Clones belong to the same group.
@@ -191,16 +203,19 @@ pub(crate) struct DatabaseWriter {
 }
 
 impl DatabaseWriter {
-    fn take(&self) -> Vec<(TableKind, RecordBatch)> {
+    fn take(&self) -> Vec<WriteStep> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.bytes = 0;
-        std::mem::take(&mut waiting.batches)
+        std::mem::take(&mut waiting.steps)
     }
 
-    fn insert(&self, open: &mut OpenConnection, batches: &[(TableKind, RecordBatch)]) -> Result<()> {
-        batches.iter().try_for_each(|(table, batch)| {
-            open.connection.insert(*table, batch).map_err(|what| self.shared.error(what))
-        })
+    fn write_all(&self, open: &mut OpenConnection, steps: &[WriteStep]) -> Result<()> {
+        let connection = &mut open.connection;
+        let mut write = |step: &WriteStep| match step {
+            WriteStep::Insert(table, batch) => connection.insert(*table, batch),
+            WriteStep::Remove(removal) => remove(&mut **connection, removal),
+        };
+        steps.iter().try_for_each(|step| write(step).map_err(|what| self.shared.error(what)))
     }
 
     /// Adds all rows of the group to the tables, in one step and durably, with what they hold of
@@ -209,14 +224,14 @@ impl DatabaseWriter {
     /// # Errors
     /// If the database fails. The tables are then as they were before.
     pub(crate) fn commit(&self, origins: &[(String, MinedState)]) -> Result<()> {
-        let batches = self.take();
+        let steps = self.take();
         let is_owner = self.shared.connection().owner == Some(self.group);
-        if batches.is_empty() && origins.is_empty() && !is_owner {
+        if steps.is_empty() && origins.is_empty() && !is_owner {
             return Ok(());
         }
         let mut open = self.shared.owned_by(self.group)?;
         let write = |open: &mut OpenConnection| {
-            self.insert(open, &batches)?;
+            self.write_all(open, &steps)?;
             origins.iter().filter_map(|(origin, state)| Some((origin, OriginState::of(state)?))).try_for_each(
                 |(origin, state)| {
                     let state = serde_json::to_string(&state).expect("maps with texts as keys");
@@ -255,13 +270,40 @@ impl BatchWriter for DatabaseWriter {
         {
             let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
             waiting.bytes += batch.get_array_memory_size();
-            waiting.batches.push((table, batch.clone()));
+            waiting.steps.push(WriteStep::Insert(table, batch.clone()));
             if waiting.bytes <= WAITING_BYTES_MAX {
                 return Ok(());
             }
         }
-        let batches = self.take();
+        let steps = self.take();
         let mut open = self.shared.owned_by(self.group).map_err(io::Error::other)?;
-        self.insert(&mut open, &batches).map_err(io::Error::other)
+        self.write_all(&mut open, &steps).map_err(io::Error::other)
     }
+
+    fn remove(&mut self, origin: &str, rows: ReplacedRows) -> io::Result<()> {
+        let removal = Removal { origin: origin.to_owned(), rows };
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).steps.push(WriteStep::Remove(removal));
+        Ok(())
+    }
+}
+
+/// Removes rows from all tables.
+fn remove(connection: &mut dyn SqlConnection, removal: &Removal) -> std::result::Result<(), String> {
+    let Removal { origin, rows } = removal;
+    let ids = |set: &OidSet| set.iter().map(|oid| oid.as_bytes().to_vec()).collect::<Vec<_>>();
+    let (revisions, releases) = (ids(&rows.revisions), ids(&rows.releases));
+    for &table in TableKind::ALL {
+        match table.removed_by() {
+            RemovedBy::Nothing => {}
+            RemovedBy::Revision(column) => connection.delete(table, origin, Some((column, &revisions)))?,
+            RemovedBy::Release(column) => connection.delete(table, origin, Some((column, &releases)))?,
+            RemovedBy::Fault if rows.all_faults => connection.delete(table, origin, None)?,
+            RemovedBy::Fault => {
+                connection.delete(table, origin, Some(("revision", &revisions)))?;
+                connection.delete(table, origin, Some(("object", &revisions)))?;
+                connection.delete(table, origin, Some(("object", &releases)))?;
+            }
+        }
+    }
+    Ok(())
 }

@@ -21,6 +21,9 @@ const LOCK: &str =
 /// The server notices after a moment that the process with the lock was killed.
 const LOCK_WAIT: Duration = Duration::from_secs(5);
 
+/// The ids that a statement deletes by.
+const DELETED_AT_ONCE: usize = 10_000;
+
 /// The start of a COPY in binary: signature, flags, and the length of more headers (COPY, "Binary Format").
 const COPY_HEAD: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 /// Microseconds from 1970 to 2000, where PostgreSQL's times start.
@@ -77,6 +80,22 @@ impl SqlConnection for Client {
         let mut out = self.copy_in(&sql).map_err(of)?;
         out.write_all(&rows).map_err(|e| e.to_string())?;
         out.finish().map_err(of).map(|_| ())
+    }
+
+    fn delete(
+        &mut self,
+        table: TableKind,
+        origin: &str,
+        of: Option<(&str, &[Vec<u8>])>,
+    ) -> Result<(), String> {
+        let table = table.name();
+        let Some((column, ids)) = of else {
+            let sql = format!("DELETE FROM {table} WHERE origin = $1");
+            return Client::execute(self, &sql, &[&origin]).map_err(self::of).map(|_| ());
+        };
+        let sql = format!("DELETE FROM {table} WHERE origin = $1 AND {} = ANY ($2)", quoted(column));
+        ids.chunks(DELETED_AT_ONCE)
+            .try_for_each(|ids| Client::execute(self, &sql, &[&origin, &ids]).map_err(self::of).map(|_| ()))
     }
 
     fn end_load(&mut self) -> Result<(), String> {

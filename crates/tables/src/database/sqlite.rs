@@ -86,6 +86,32 @@ impl SqlConnection for SqliteFile {
         Ok(())
     }
 
+    fn delete(
+        &mut self,
+        table: TableKind,
+        origin: &str,
+        of: Option<(&str, &[Vec<u8>])>,
+    ) -> std::result::Result<(), String> {
+        let table = table.name();
+        let Some((column, ids)) = of else {
+            let sql = format!("DELETE FROM {table} WHERE origin = ?1");
+            return self.connection.execute(&sql, [origin]).map_err(self::of).map(|_| ());
+        };
+        // One statement for each id would read the whole table each time where there is no index yet.
+        let ids_table = "CREATE TEMP TABLE IF NOT EXISTS weir_ids (id BLOB PRIMARY KEY) WITHOUT ROWID";
+        self.connection.execute_batch(&format!("{ids_table}; DELETE FROM weir_ids")).map_err(self::of)?;
+        {
+            let mut insert =
+                self.connection.prepare_cached("INSERT INTO weir_ids (id) VALUES (?1)").map_err(self::of)?;
+            ids.iter().try_for_each(|id| insert.execute([id]).map(|_| ())).map_err(self::of)?;
+        }
+        let sql = format!(
+            "DELETE FROM {table} WHERE origin = ?1 AND {} IN (SELECT id FROM weir_ids)",
+            quoted(column)
+        );
+        self.connection.execute(&sql, [origin]).map_err(self::of).map(|_| ())
+    }
+
     fn end_load(&mut self) -> std::result::Result<(), String> {
         create_indexes().try_for_each(|sql| self.connection.execute_batch(&sql).map_err(of))?;
         self.connection.execute_batch("PRAGMA optimize").map_err(of)
