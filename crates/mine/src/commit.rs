@@ -20,24 +20,52 @@ pub struct Ident<'a> {
     pub offset: &'a [u8],
 }
 
+/// Returns whether git takes `c` for a space (ctype.c); a form feed is none.
+fn is_space(c: u8) -> bool {
+    matches!(c, b' ' | b'\t' | b'\n' | b'\r')
+}
+
+fn trim_start(text: &[u8]) -> &[u8] {
+    &text[text.iter().take_while(|&&c| is_space(c)).count()..]
+}
+
+fn trim_end(text: &[u8]) -> &[u8] {
+    &text[..text.len() - text.iter().rev().take_while(|&&c| is_space(c)).count()]
+}
+
+/// Returns the time of the committer of the commit `data` in seconds since 1970, as [`CommitParts::parse`]
+/// reads it.
+pub(crate) fn committer_time(data: &[u8]) -> Option<i64> {
+    let mut line = None;
+    each_line(split_header(data).0, |key, value| {
+        if key == b"committer" {
+            line = Some(value);
+        }
+    });
+    Ident::parse(line?).seconds
+}
+
 impl<'a> Ident<'a> {
     /// Parses the line `line`, without its keyword.
     pub fn parse(line: &'a [u8]) -> Ident<'a> {
         let malformed = Ident { line, ..Ident::default() };
+        let whole = line;
+        // For git the line ends with the first NUL.
+        let line = &line[..memchr(0, line).unwrap_or(line.len())];
         let Some(open) = memchr(b'<', line) else { return malformed };
         let Some(close) = memchr(b'>', &line[open..]) else { return malformed };
         let mut ident = Ident {
-            line,
-            name: line[..open].trim_ascii_end(),
+            line: whole,
+            name: trim_end(&line[..open]),
             email: &line[open + 1..open + close],
             ..Ident::default()
         };
         // An address may have a `>` in it, a time has none.
         let last = line.iter().rposition(|&c| c == b'>').expect("one was found");
-        let date = line[last + 1..].trim_ascii_start();
+        let date = trim_start(&line[last + 1..]);
         let digits = |text: &[u8]| text.iter().take_while(|c| c.is_ascii_digit()).count();
         let (seconds, rest) = date.split_at(digits(date));
-        let rest = rest.trim_ascii_start();
+        let rest = trim_start(rest);
         let zone = match rest.first() {
             Some(b'+' | b'-') => 1 + digits(&rest[1..]),
             _ => 0,
@@ -52,14 +80,14 @@ impl<'a> Ident<'a> {
         ident
     }
 
-    /// Returns the offset from UTC in minutes, `None` if it is not four digits of which the last two are
-    /// minutes.
+    /// Returns the offset from UTC in minutes, `None` if it is not four digits. The last two are minutes,
+    /// even if they are more than 59, as git has it.
     pub fn offset_minutes(&self) -> Option<i16> {
         let [sign, digits @ ..] = self.offset else { return None };
         let [h1, h2, m1, m2] = <[u8; 4]>::try_from(digits).ok()?.map(|c| i16::from(c - b'0'));
         let (hours, minutes) = (h1 * 10 + h2, m1 * 10 + m2);
         let total = hours * 60 + minutes;
-        (minutes < 60).then_some(if *sign == b'-' { -total } else { total })
+        Some(if *sign == b'-' { -total } else { total })
     }
 }
 
@@ -74,6 +102,8 @@ pub struct CommitParts<'a> {
     pub committer: Ident<'a>,
     /// The name of the encoding of the text; empty if the commit names none.
     pub encoding: &'a [u8],
+    /// All of it.
+    pub data: &'a [u8],
     /// The header from its first line on, without the empty line that ends it.
     pub header: &'a [u8],
     /// The message.
@@ -157,30 +187,39 @@ impl<'a> CommitParts<'a> {
     /// # Errors
     /// If it has no tree, or a malformed parent. Everything else may be malformed.
     pub fn parse(hash: HashKind, data: &'a [u8]) -> Result<CommitParts<'a>, ObjectError> {
-        let links = commit_links(hash, data)?;
+        Ok(CommitParts::parse_text(&commit_links(hash, data)?, data))
+    }
+
+    /// Parses a commit whose tree and parents are known, in any encoding.
+    pub fn parse_text(links: &CommitLinks, data: &'a [u8]) -> CommitParts<'a> {
         let (header, message) = split_header(data);
         let mut commit = CommitParts {
-            links,
+            links: links.clone(),
             author: Ident::default(),
             committer: Ident::default(),
             encoding: b"",
+            data,
             header,
             message,
             signature: None,
         };
+        let nul = memchr(0, header).unwrap_or(header.len());
+        let is_behind_nul = |value: &[u8]| value.as_ptr() as usize - header.as_ptr() as usize > nul;
         each_line(header, |key, value| match key {
             b"author" => commit.author = Ident::parse(value),
             b"committer" => commit.committer = Ident::parse(value),
-            b"encoding" => commit.encoding = value,
+            // git takes the last line of those above, but the first of these, if no NUL comes before.
+            b"encoding" if commit.encoding.is_empty() && !is_behind_nul(value) => commit.encoding = value,
             b"gpgsig" | b"gpgsig-sha256" => commit.signature = Some(SignatureKind::of(value)),
             _ => {}
         });
-        Ok(commit)
+        commit
     }
 
-    /// Calls `each` with the keyword and the value of each header line that is neither tree, parent, author,
-    /// committer nor encoding. The value of a line that continues has no spaces at the starts of its lines.
-    pub fn each_extra_header(&self, mut each: impl FnMut(&'a [u8], Vec<u8>)) {
+    /// Returns the keyword and the value of each header line that is neither tree, parent, author, committer
+    /// nor encoding. The value of a line that continues has no spaces at the starts of its lines.
+    pub fn extra_headers(&self) -> Vec<(&'a [u8], Vec<u8>)> {
+        let mut headers = Vec::new();
         each_line(self.header, |key, value| {
             if !matches!(key, b"tree" | b"parent" | b"author" | b"committer" | b"encoding") {
                 let mut joined = Vec::with_capacity(value.len());
@@ -190,9 +229,10 @@ impl<'a> CommitParts<'a> {
                     }
                     joined.extend_from_slice(if n > 0 { part.get(1..).unwrap_or(b"") } else { part });
                 }
-                each(key, joined);
+                headers.push((key, joined));
             }
         });
+        headers
     }
 }
 
@@ -254,11 +294,10 @@ mod tests {
         let commit = CommitParts::parse(HashKind::Sha1, data.as_bytes()).unwrap();
         assert_eq!((commit.encoding, commit.signature), (&b"latin1"[..], Some(SignatureKind::Ssh)));
         assert_eq!(commit.message, b"subject\n\nbody");
-        let mut extra = Vec::new();
-        commit.each_extra_header(|key, value| extra.push((key.to_vec(), value)));
+        let extra = commit.extra_headers();
         assert_eq!(extra[0].0, b"gpgsig");
         assert_eq!(extra[0].1, b"-----BEGIN SSH SIGNATURE-----\nabc\n\ndef");
-        assert_eq!(extra[1], (b"HG:extra".to_vec(), b"x".to_vec()));
+        assert_eq!(extra[1], (&b"HG:extra"[..], b"x".to_vec()));
         let bare = format!("tree {tree}\n");
         let commit = CommitParts::parse(HashKind::Sha1, bare.as_bytes()).unwrap();
         assert_eq!((commit.message, commit.author), (&b""[..], Ident::default()));

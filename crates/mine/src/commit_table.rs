@@ -8,6 +8,7 @@ use weir_ground::Stop;
 use weir_ground::thread::on_threads;
 use weir_repo::{DeltaBase, Error, ForestReader, ForestVisit, NO_OBJECT, ObjectReader};
 
+use crate::commit::committer_time;
 use crate::ids::ObjectNumbers;
 use crate::rows::{FaultKind, FaultRow};
 
@@ -22,14 +23,24 @@ const NO_CHUNK: u32 = u32::MAX;
 /// The number of delta trees that a thread takes at once.
 const ROOTS_AT_ONCE: usize = 256;
 
+/// The most replacements of replacements that are followed, as in git.
+const REPLACED_DEPTH_MAX: usize = 5;
+
+/// Stands for no time.
+const NO_TIME: i64 = i64::MIN;
+
 /// A commit, with the numbers of what it names.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CommitNode {
     pub(crate) object: u32,
+    /// The object whose content it has: another one if it is replaced (git-replace(1)).
+    content: u32,
     /// `NO_OBJECT` if trees are not needed.
     pub(crate) tree: u32,
-    /// The time of the committer in seconds since 1970.
+    /// The time of the committer in seconds since 1970, by which commits are sorted.
     pub(crate) date: i64,
+    /// The same as the rows have it; `NO_TIME` if the commit has none.
+    committer_time: i64,
     parents_at: usize,
     parent_count: u32,
     chunk: u32,
@@ -44,6 +55,24 @@ pub(crate) struct CommitNeeds {
     pub(crate) trees: bool,
     /// All of their content.
     pub(crate) content: bool,
+}
+
+impl CommitNode {
+    /// Returns the time of the committer in seconds since 1970, as the rows of the commit have it.
+    pub(crate) fn committer_time(&self) -> Option<i64> {
+        (self.committer_time != NO_TIME).then_some(self.committer_time)
+    }
+}
+
+/// Where a history ends or goes on, other than its commits say.
+#[derive(Default)]
+pub(crate) struct HistoryJoins<'h> {
+    /// Commits whose parents are not here.
+    pub(crate) shallow: &'h [Oid],
+    /// Commits with other parents.
+    pub(crate) grafts: &'h [(Oid, Vec<Oid>)],
+    /// Commits that others take the place of, ascending.
+    pub(crate) replaced: Vec<(Oid, Oid)>,
 }
 
 /// The commits of a repository.
@@ -131,8 +160,13 @@ impl ForestVisit for CommitVisit<'_, '_, '_> {
         }
         self.part.nodes.push(CommitNode {
             object: number,
+            content: number,
             tree: NO_OBJECT,
             date: i64::try_from(commit_time(data)).unwrap_or(i64::MAX),
+            committer_time: match self.needs.trees {
+                true => committer_time(data).unwrap_or(NO_TIME),
+                false => NO_TIME,
+            },
             parents_at,
             parent_count: links.parents.len() as u32,
             chunk,
@@ -147,10 +181,10 @@ impl ForestVisit for CommitVisit<'_, '_, '_> {
 }
 
 impl CommitTable {
-    /// Decodes all commits of `ids`. Those of `shallow` count as commits without parents.
+    /// Decodes all commits of `ids`. What `joins` says of commits counts, not what they say themselves.
     pub(crate) fn new(
         ids: &ObjectNumbers<'_, '_>,
-        shallow: &[Oid],
+        joins: &HistoryJoins<'_>,
         needs: CommitNeeds,
         threads: usize,
         stop: &Stop,
@@ -200,13 +234,41 @@ impl CommitTable {
         for (at, node) in (0u32..).zip(&all.nodes) {
             all.by_object[node.object as usize] = at;
         }
-        for number in shallow.iter().filter_map(|oid| forest.find(oid.as_bytes())) {
-            if let Some(place) = all.place(number) {
-                all.nodes[place].parent_count = 0;
-            }
-        }
+        all.join(ids, joins);
         all.faults.sort_unstable_by_key(|(number, _)| *number);
         all
+    }
+
+    /// Gives commits the content and the parents that `joins` says.
+    fn join(&mut self, ids: &ObjectNumbers<'_, '_>, joins: &HistoryJoins<'_>) {
+        let forest = ids.forest();
+        let place = |table: &CommitTable, oid: &Oid| table.place(forest.find(oid.as_bytes())?);
+        let own = self.nodes.clone();
+        for (replaced, by) in &joins.replaced {
+            // A replacement may be replaced itself.
+            let mut by = *by;
+            for _ in 0..REPLACED_DEPTH_MAX {
+                match joins.replaced.binary_search_by(|(other, _)| other.cmp(&by)) {
+                    Ok(at) => by = joins.replaced[at].1,
+                    Err(_) => break,
+                }
+            }
+            if let (Some(at), Some(by)) = (place(self, replaced), place(self, &by)) {
+                self.nodes[at] = CommitNode { object: own[at].object, ..own[by] };
+            }
+        }
+        for (commit, parents) in joins.grafts {
+            if let Some(at) = place(self, commit) {
+                self.nodes[at].parents_at = self.parents.len();
+                self.nodes[at].parent_count = parents.len() as u32;
+                self.parents.extend(parents.iter().map(|oid| ids.number(oid.as_bytes())));
+            }
+        }
+        for commit in joins.shallow {
+            if let Some(at) = place(self, commit) {
+                self.nodes[at].parent_count = 0;
+            }
+        }
     }
 
     /// Returns the numbers of the parents of `node`.
@@ -226,13 +288,13 @@ impl CommitTable {
     pub(crate) fn with_data<T>(
         &self,
         node: &CommitNode,
-        oid: &Oid,
+        ids: &ObjectNumbers<'_, '_>,
         reader: &mut ObjectReader<'_>,
         each: impl FnOnce(&[u8]) -> T,
     ) -> weir_repo::Result<T> {
         match self.chunks.get(node.chunk as usize) {
             Some(chunk) => Ok(each(&chunk[node.start as usize..][..node.len as usize])),
-            None => Ok(each(&reader.require(oid)?.data)),
+            None => Ok(each(&reader.require(&ids.oid(node.content))?.data)),
         }
     }
 

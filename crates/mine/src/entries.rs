@@ -34,9 +34,28 @@ pub(crate) fn compare_entries<'a>(
     hash: HashKind,
     old: &'a [u8],
     new: &'a [u8],
+    differs: impl FnMut(Option<TreeEntry<'a>>, Option<TreeEntry<'a>>) -> bool,
+) -> bool {
+    compare(Ordered::new(hash, old), Ordered::new(hash, new), differs)
+}
+
+/// Does what [`compare_entries`] does for entries in any order, as git does: it walks through both lists, and
+/// the lesser of two names is on one side only (tree-diff.c, `diff_tree_paths`).
+pub(crate) fn compare_entries_in_any_order<'a>(
+    hash: HashKind,
+    old: &'a [u8],
+    new: &'a [u8],
+    differs: impl FnMut(Option<TreeEntry<'a>>, Option<TreeEntry<'a>>) -> bool,
+) -> bool {
+    let any = |data| Ordered { takes_any: true, ..Ordered::new(hash, data) };
+    compare(any(old), any(new), differs)
+}
+
+fn compare<'a>(
+    mut olds: Ordered<'a>,
+    mut news: Ordered<'a>,
     mut differs: impl FnMut(Option<TreeEntry<'a>>, Option<TreeEntry<'a>>) -> bool,
 ) -> bool {
-    let (mut olds, mut news) = (Ordered::new(hash, old), Ordered::new(hash, new));
     let (mut a, mut b) = (olds.next(), news.next());
     loop {
         let order = match (&a, &b) {
@@ -76,12 +95,14 @@ struct Ordered<'a> {
     hash: HashKind,
     iter: TreeIter<'a>,
     last: Option<TreeEntry<'a>>,
+    /// Whether they may be in any order.
+    takes_any: bool,
     is_odd: bool,
 }
 
 impl<'a> Ordered<'a> {
     fn new(hash: HashKind, data: &'a [u8]) -> Ordered<'a> {
-        Ordered { hash, iter: TreeIter::new(hash, data), last: None, is_odd: false }
+        Ordered { hash, iter: TreeIter::new(hash, data), last: None, takes_any: false, is_odd: false }
     }
 
     /// Passes the entries with which what is left of both starts. Their bytes are equal, so that it is enough
@@ -100,7 +121,10 @@ impl<'a> Ordered<'a> {
 
     fn next(&mut self) -> Option<TreeEntry<'a>> {
         match self.iter.next()? {
-            Ok(entry) if self.last.is_none_or(|last| entry_order(&last, &entry) == Ordering::Less) => {
+            Ok(entry)
+                if self.takes_any
+                    || self.last.is_none_or(|last| entry_order(&last, &entry) == Ordering::Less) =>
+            {
                 self.last = Some(entry);
                 Some(entry)
             }

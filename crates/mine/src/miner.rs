@@ -10,7 +10,7 @@ use weir_repo::{Forest, Repo};
 
 use crate::changes::{ChangeRecord, ChangeRun, Comparison, MergeMode};
 use crate::commit::{CommitParts, TagParts};
-use crate::commit_table::{CommitNeeds, CommitTable};
+use crate::commit_table::{CommitNeeds, CommitTable, HistoryJoins};
 use crate::error::{Error, Result};
 use crate::ids::ObjectNumbers;
 use crate::line_stats::{BlobPair, LineStats};
@@ -89,7 +89,12 @@ pub fn mine<S: RowSink>(
     let forest = Forest::new(repo.objects(), sinks.len())?;
     let ids = ObjectNumbers::new(&forest);
     let needs = CommitNeeds { trees: options.has_changes, content: options.has_revisions };
-    let table = CommitTable::new(&ids, repo.history().shallow(), needs, sinks.len(), stop);
+    let joins = HistoryJoins {
+        shallow: repo.history().shallow(),
+        grafts: &repo.extras().grafts,
+        replaced: repo.replaced(),
+    };
+    let table = CommitTable::new(&ids, &joins, needs, sinks.len(), stop);
     let mut miner = Miner {
         ids: &ids,
         table,
@@ -250,8 +255,10 @@ impl<S: RowSink> Miner<'_, '_, '_, S> {
             for &place in part {
                 let node = &self.table.nodes[place as usize];
                 let id = self.ids.oid(node.object);
-                let written = self.table.with_data(node, &id, &mut reader, |data| {
-                    let commit = CommitParts::parse(hash, data).expect("it was parsed before");
+                let written = self.table.with_data(node, self.ids, &mut reader, |data| {
+                    let mut commit = CommitParts::parse(hash, data).expect("it was parsed before");
+                    let parents = self.table.parents(node).iter();
+                    commit.links.parents = parents.map(|&parent| self.ids.oid(parent)).collect();
                     sink.revision(&RevisionRow { id, commit: &commit })
                 });
                 match written {
@@ -313,7 +320,7 @@ impl<S: RowSink> Miner<'_, '_, '_, S> {
             };
             sink.file_change(&FileChangeRow {
                 revision: self.ids.oid(node.object),
-                committer_date: node.date,
+                committer_date: node.committer_time(),
                 parent_rank: change.parent_rank,
                 status: change.status,
                 similarity: (change.similarity > 0).then_some(change.similarity),
@@ -345,15 +352,17 @@ fn blob_pairs(change: &ChangeRecord) -> Vec<BlobPair> {
 fn lines_of(change: &ChangeRecord, stats: &LineStats) -> Lines {
     let of_gitlink = |item: &TreeItem| u64::from(item.mode == Mode::Gitlink);
     let is_gitlink = of_gitlink(&change.old) + of_gitlink(&change.new) > 0;
-    let is_same = change.old.mode == change.new.mode && change.old.object == change.new.object;
+    let is_same = change.old.object == change.new.object
+        && !change.old.mode.is_absent()
+        && !change.new.mode.is_absent();
+    if is_gitlink && is_same {
+        return Lines::Text { insertions: 0, deletions: 0 };
+    }
     let mut lines = match blob_pairs(change).first() {
         Some(&pair) => stats.of(pair),
         None => Lines::Text { insertions: 0, deletions: 0 },
     };
-    if is_gitlink
-        && !is_same
-        && let Lines::Text { insertions, deletions } = &mut lines
-    {
+    if is_gitlink && let Lines::Text { insertions, deletions } = &mut lines {
         *insertions += of_gitlink(&change.new);
         *deletions += of_gitlink(&change.old);
     }

@@ -70,8 +70,8 @@ pub struct Side<'a> {
 pub struct FileChangeRow<'a> {
     /// The commit.
     pub revision: Oid,
-    /// The time of the commit in seconds since 1970.
-    pub committer_date: i64,
+    /// The time of the committer in seconds since 1970; `None` if the commit has none.
+    pub committer_date: Option<i64>,
     /// The number of the parent that the commit is compared with, from 0. A root is compared with nothing.
     pub parent_rank: u32,
     /// The sort of the change.

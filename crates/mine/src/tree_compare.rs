@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use weir_git::{Kind, TreeIter};
+use weir_git::{Kind, TreeEntry, TreeIter};
 use weir_repo::{ObjectReader, Result as RepoResult};
 
-use crate::entries::{compare_entries, is_tree, name_order};
+use crate::entries::{compare_entries, compare_entries_in_any_order, is_tree, name_order};
 use crate::ids::ObjectNumbers;
 use crate::mode::Mode;
 use crate::names::ThreadNames;
@@ -106,6 +106,18 @@ impl StepJoin {
             joined.push(step);
         }
     }
+}
+
+/// Returns the step between two entries, whose objects have no numbers yet.
+fn step(
+    names: &mut ThreadNames<'_>,
+    pending: &mut PendingIds,
+    old: Option<TreeEntry<'_>>,
+    new: Option<TreeEntry<'_>>,
+) -> EntryStep {
+    let some = new.or(old).expect("one of them");
+    let (name, is_tree) = (names.number(some.name), is_tree(&some));
+    EntryStep { name, is_tree, old: pending.item(old), new: pending.item(new) }
 }
 
 /// Compares trees. Has caches of its own, for one thread.
@@ -209,7 +221,7 @@ impl<'c, 'f, 'o> TreeComparer<'c, 'f, 'o> {
         differ: &mut Vec<EntryStep>,
     ) -> Result<(), TreeFault> {
         if old.mode.is_absent() || new.mode.is_absent() {
-            return self.compare_whole(old, new, differ);
+            return self.compare_whole(old, new, differ).map(|_| ());
         }
         let (steps, forest) = (self.steps, self.ids.forest());
         let (mut a, mut b) = (old.object, new.object);
@@ -229,7 +241,7 @@ impl<'c, 'f, 'o> TreeComparer<'c, 'f, 'o> {
                 b = steps.base(forest, b);
             }
             if self.old_path.len() + self.new_path.len() > PATH_STEPS_MAX {
-                return self.compare_whole(old, new, differ);
+                return self.compare_whole(old, new, differ).map(|_| ());
             }
         }
         self.join.begin();
@@ -237,7 +249,11 @@ impl<'c, 'f, 'o> TreeComparer<'c, 'f, 'o> {
             steps.of(tree).iter().for_each(|step| self.join.add(step.reversed(), differ));
         }
         if a != b {
-            self.roots_compared(a, b)?.iter().for_each(|step| self.join.add(*step, differ));
+            let Some(between) = self.roots_compared(a, b)? else {
+                differ.clear();
+                return self.compare_whole(old, new, differ).map(|_| ());
+            };
+            between.iter().for_each(|step| self.join.add(*step, differ));
         }
         for &tree in self.new_path.iter().rev() {
             steps.of(tree).iter().for_each(|step| self.join.add(*step, differ));
@@ -249,14 +265,17 @@ impl<'c, 'f, 'o> TreeComparer<'c, 'f, 'o> {
         Ok(())
     }
 
-    /// Returns the steps between two trees that no path joins.
-    fn roots_compared(&mut self, old: u32, new: u32) -> Result<Rc<[EntryStep]>, TreeFault> {
+    /// Returns the steps between two trees that no path joins; `None` if their entries are out of order, so
+    /// that other steps cannot be joined.
+    fn roots_compared(&mut self, old: u32, new: u32) -> Result<Option<Rc<[EntryStep]>>, TreeFault> {
         if let Some(steps) = self.compared.get(&(old, new)) {
-            return Ok(Rc::clone(steps));
+            return Ok(Some(Rc::clone(steps)));
         }
         let mut steps = Vec::new();
         let item = |object| TreeItem { mode: Mode::Tree, object };
-        self.compare_whole(item(old), item(new), &mut steps)?;
+        if !self.compare_whole(item(old), item(new), &mut steps)? {
+            return Ok(None);
+        }
         if self.compared_steps + steps.len() > REMEMBERED_STEPS_MAX {
             self.compared.clear();
             self.compared_steps = 0;
@@ -264,31 +283,40 @@ impl<'c, 'f, 'o> TreeComparer<'c, 'f, 'o> {
         self.compared_steps += steps.len() + 1;
         let steps: Rc<[EntryStep]> = steps.into();
         self.compared.insert((old, new), Rc::clone(&steps));
-        Ok(steps)
+        Ok(Some(steps))
     }
 
+    /// Fills `differ` with the entries that differ between all of two trees. Returns whether they are in
+    /// order.
     fn compare_whole(
         &mut self,
         old: TreeItem,
         new: TreeItem,
         differ: &mut Vec<EntryStep>,
-    ) -> Result<(), TreeFault> {
+    ) -> Result<bool, TreeFault> {
         let (old_data, new_data) = (self.read(old)?, self.read(new)?);
         let hash = self.ids.forest().objects().hash();
         let (names, pending) = (&mut self.names, &mut self.pending);
-        let is_compared = compare_entries(hash, &old_data, &new_data, |old, new| {
-            let some = new.or(old).expect("one of them");
-            let (name, is_tree) = (names.number(some.name), is_tree(&some));
-            differ.push(EntryStep { name, is_tree, old: pending.item(old), new: pending.item(new) });
+        let is_in_order = compare_entries(hash, &old_data, &new_data, |old, new| {
+            differ.push(step(names, pending, old, new));
             true
         });
+        let mut is_compared = is_in_order;
+        if !is_in_order {
+            differ.clear();
+            pending.clear();
+            is_compared = compare_entries_in_any_order(hash, &old_data, &new_data, |old, new| {
+                differ.push(step(names, pending, old, new));
+                true
+            });
+        }
         pending.look_up(self.ids, differ);
         if is_compared {
-            return Ok(());
+            return Ok(is_in_order);
         }
         let is_odd = |data: &[u8]| TreeIter::new(hash, data).any(|entry| entry.is_err());
         let object = if is_odd(&new_data) || old.mode.is_absent() { new.object } else { old.object };
-        Err(TreeFault { object, what: "malformed tree, or entries out of order".to_owned() })
+        Err(TreeFault { object, what: "malformed tree".to_owned() })
     }
 
     fn read(&mut self, item: TreeItem) -> Result<Rc<Vec<u8>>, TreeFault> {

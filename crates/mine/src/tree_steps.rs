@@ -75,6 +75,11 @@ impl PendingIds {
         TreeItem { mode: Mode::of(entry.mode), object: 0 }
     }
 
+    /// Forgets all ids.
+    pub(crate) fn clear(&mut self) {
+        self.ids.clear();
+    }
+
     /// Looks up the numbers of `steps`, whose items all came from [`PendingIds::item`].
     pub(crate) fn look_up(&mut self, ids: &ObjectNumbers<'_, '_>, steps: &mut [EntryStep]) {
         ids.numbers(&self.ids, &mut self.numbers);

@@ -15,8 +15,9 @@ use crate::rows::{FaultKind, FaultRow, RefChangeRow, RowSink, VisitRow};
 pub struct MinedState {
     /// Which states of the refs.
     pub refs: MinedRefs,
-    /// The commits at which history ended; `None` if that is not known.
-    pub shallow: Option<Vec<Oid>>,
+    /// The commits at which history ended, and those that were grafted or replaced with what they were given;
+    /// ascending. `None` if that is not known.
+    pub joins: Option<Vec<Oid>>,
     /// If something could not be read: what was there, as [`weir_repo::Objects::fingerprint`] tells it. Once
     /// that differs, everything is mined again.
     pub unread: Option<String>,
@@ -80,22 +81,26 @@ pub fn mine_visits<S: RowSink>(
     now: Timestamp,
     sink: &mut S,
 ) -> Result<Option<ToMine>> {
-    let mut shallow = repo.history().shallow().to_vec();
-    shallow.sort_unstable();
+    // Grafts and replacements join histories as shallow commits end them.
+    let mut joins = repo.history().shallow().to_vec();
+    joins
+        .extend(repo.extras().grafts.iter().flat_map(|(commit, parents)| [&[*commit][..], parents].concat()));
+    joins.extend(repo.replaced().into_iter().flat_map(|(replaced, by)| [replaced, by]));
+    joins.sort_unstable();
     let mut new = ToMine { there: repo.objects().fingerprint()?, ..ToMine::default() };
-    new.state.shallow = Some(shallow);
+    new.state.joins = Some(joins);
     let is_new = match repo.ref_states()? {
         Some(_) => of_archive(repo, before, &mut new, sink)?,
         None => of_directory(repo, before, now, &mut new, sink)?,
     };
     // A directory may have been converted: then nothing of what is there was mined.
     new.known.retain(|tip| tip.kind() == repo.hash());
-    let has_other_ends = before.shallow.is_some() && before.shallow != new.state.shallow;
+    let has_other_joins = before.joins.is_some() && before.joins != new.state.joins;
     let has_other_objects = match &before.unread {
         Some(unread) => *unread != new.there,
         None => !is_new && !new.faults.is_empty(),
     };
-    if has_other_ends || has_other_objects {
+    if has_other_joins || has_other_objects {
         // Rows of commits that were mined may not be right any more, and others may lie behind them.
         new.wanted.extend(new.known.drain(..).filter(|tip| repo.contains(tip)));
         new.replaces = true;
@@ -166,6 +171,7 @@ fn of_directory<S: RowSink>(
     if let Head::Detached(oid) = repo.refs().head {
         refs.push((b"HEAD".to_vec(), oid));
     }
+    refs.extend(repo.extras().heads.iter().cloned());
     refs.sort_unstable();
     let is_new = visits == 0 || refs != old;
     let visit = visits + u64::from(is_new);

@@ -49,7 +49,7 @@ pub use repo::bodies::{Bodies, Body, BodyBundle, RefClass, WholeClone};
 pub use repo::directory::{folders_of, named_by_file, open_directory};
 pub use repo::origin::Origin;
 pub use repo::reached::{are_reachable, reachable_among};
-pub use repo::repository::Repo;
+pub use repo::repository::{DirectoryExtras, Repo};
 pub use repo::revision::{TreeListing, resolve_path, resolve_revision};
 pub use repo::snapshot::SNAPSHOT_SWHID;
 pub use select::by_walk::select;

@@ -170,8 +170,8 @@ impl Dataset {
         }
     }
 
-    /// Gives hidden files of `table` that belong to the dataset their names, and deletes the others, and those
-    /// in `old`. Takes those that are there out of `parts`.
+    /// Gives hidden files of `table` that belong to the dataset their names, and deletes the others, and
+    /// those in `old`. Takes those that are there out of `parts`.
     fn tidy(&mut self, table: &str, parts: &mut HashSet<String>, old: &HashSet<String>) -> Result<()> {
         let folder = self.root.join(table);
         let fail = Error::on(&folder);

@@ -8,6 +8,7 @@ mod column;
 mod database;
 mod dataset;
 mod error;
+mod iconv;
 mod lock;
 mod mining;
 mod part;

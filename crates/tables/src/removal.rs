@@ -82,9 +82,9 @@ pub(crate) fn rows_left(
     Ok(has_removed)
 }
 
-type Batches = Box<dyn Iterator<Item = io::Result<RecordBatch>>>;
+type BatchesOfFile = Box<dyn Iterator<Item = io::Result<RecordBatch>>>;
 
-fn batches(path: &Path, table: TableKind, format: FileFormat) -> io::Result<Batches> {
+fn batches(path: &Path, table: TableKind, format: FileFormat) -> io::Result<BatchesOfFile> {
     let file = File::open(path)?;
     Ok(match format {
         FileFormat::Parquet => {

@@ -5,8 +5,8 @@ use std::io;
 use arrow_array::RecordBatch;
 use weir_ground::Timestamp;
 use weir_mine::{
-    FaultRow, FileChangeRow, Ident, Lines, RefChangeRow, ReleaseRow, ReplacedRows, RevisionRow, RowSink,
-    Side, VisitRow,
+    CommitParts, FaultRow, FileChangeRow, Ident, Lines, RefChangeRow, ReleaseRow, ReplacedRows, RevisionRow,
+    RowSink, Side, VisitRow,
 };
 
 use crate::column::{BytesColumn, LongTextColumn, MinutesColumn, TextColumn, TimeColumn};
@@ -14,7 +14,7 @@ use crate::schema::{
     Buffered, FileChangeRows, MiningErrorRows, MiningRows, OriginVisitRows, RefChangeRows, ReleaseRows,
     RevisionExtraHeaderRows, RevisionHistoryRows, RevisionRows, TableKind, TableRows,
 };
-use crate::text::{Decoder, lossy};
+use crate::text::{CommitDecoder, lossy};
 
 /// Takes batches of rows.
 pub trait BatchWriter: Send {
@@ -50,6 +50,7 @@ pub struct MiningRow<'a> {
 pub struct TableSink<W> {
     writer: W,
     origin: String,
+    decoder: CommitDecoder,
     minings: Buffered<MiningRows>,
     visits: Buffered<OriginVisitRows>,
     ref_changes: Buffered<RefChangeRows>,
@@ -71,6 +72,7 @@ impl<W: BatchWriter> TableSink<W> {
         TableSink {
             writer,
             origin: String::new(),
+            decoder: CommitDecoder::default(),
             minings: Buffered::default(),
             visits: Buffered::default(),
             ref_changes: Buffered::default(),
@@ -132,37 +134,48 @@ impl<W: BatchWriter> TableSink<W> {
     }
 }
 
-/// Appends `bytes` as text, and as they are where they differ.
-fn push_text(text: &mut TextColumn, raw: &mut BytesColumn, bytes: &[u8], decoder: Decoder) {
-    let (decoded, differs) = decoder.decode(bytes);
-    text.0.append_value(decoded);
-    raw.0.append_option(differs.then_some(bytes));
+/// Appends `bytes` as text, and `raw` where they differ. Returns the bytes that were appended.
+fn push_text((text, raw): (&mut TextColumn, &mut BytesColumn), bytes: &[u8], as_they_are: &[u8]) -> usize {
+    let decoded = lossy(bytes);
+    text.0.append_value(&decoded);
+    let differing = (decoded.as_bytes() != as_they_are).then_some(as_they_are);
+    raw.0.append_option(differing);
+    decoded.len() + differing.map_or(0, <[u8]>::len)
 }
 
-fn push_long_text(text: &mut LongTextColumn, raw: &mut BytesColumn, bytes: &[u8], decoder: Decoder) {
-    let (decoded, differs) = decoder.decode(bytes);
-    text.0.append_value(decoded);
-    raw.0.append_option(differs.then_some(bytes));
+fn push_long_text(
+    (text, raw): (&mut LongTextColumn, &mut BytesColumn),
+    bytes: &[u8],
+    as_they_are: &[u8],
+) -> usize {
+    let decoded = lossy(bytes);
+    text.0.append_value(&decoded);
+    let differing = (decoded.as_bytes() != as_they_are).then_some(as_they_are);
+    raw.0.append_option(differing);
+    decoded.len() + differing.map_or(0, <[u8]>::len)
 }
 
-/// Appends a person and a time. `raw` gets the whole line if a part of it is not as it was.
+/// Appends a person and a time. `raw` gets the whole line, as it is in `as_it_is`, if a part of it is not as
+/// it was. Returns the bytes that were appended.
 fn push_ident(
     (name, email): (&mut TextColumn, &mut TextColumn),
     (date, offset): (&mut TimeColumn, &mut MinutesColumn),
     raw: &mut BytesColumn,
     ident: &Ident<'_>,
-    decoder: Decoder,
-) {
-    let (name_text, name_differs) = decoder.decode(ident.name);
-    let (email_text, email_differs) = decoder.decode(ident.email);
-    name.0.append_value(name_text);
-    email.0.append_value(email_text);
+    as_it_is: &Ident<'_>,
+) -> usize {
+    let (name_text, email_text) = (lossy(ident.name), lossy(ident.email));
+    name.0.append_value(&name_text);
+    email.0.append_value(&email_text);
+    let differs = name_text.as_bytes() != as_it_is.name || email_text.as_bytes() != as_it_is.email;
     let is_date_whole = date.push(ident.seconds);
     let minutes = ident.offset_minutes();
     offset.0.append_option(minutes);
     // -0000 stands for an unknown zone, and is no other number of minutes than +0000.
     let is_whole = is_date_whole && ident.seconds.is_some() && minutes.is_some() && ident.offset != b"-0000";
-    raw.0.append_option((name_differs || email_differs || !is_whole).then_some(ident.line));
+    let line = (differs || !is_whole).then_some(as_it_is.line);
+    raw.0.append_option(line);
+    name_text.len() + email_text.len() + line.map_or(0, <[u8]>::len)
 }
 
 impl<W: BatchWriter> RowSink for TableSink<W> {
@@ -180,40 +193,45 @@ impl<W: BatchWriter> RowSink for TableSink<W> {
         let rows = &mut self.ref_changes.rows;
         rows.origin.0.append_value(&self.origin);
         rows.visit.push(Some(row.visit));
-        push_text(&mut rows.name, &mut rows.name_raw, row.name, Decoder::new(b""));
+        let bytes = push_text((&mut rows.name, &mut rows.name_raw), row.name, row.name);
         rows.old_target.push(row.old);
         rows.target.push(row.new);
-        put(&mut self.ref_changes, &mut self.writer, row.name.len())
+        put(&mut self.ref_changes, &mut self.writer, bytes)
     }
 
     fn revision(&mut self, row: &RevisionRow<'_>) -> io::Result<()> {
-        let commit = row.commit;
-        let decoder = Decoder::new(commit.encoding);
+        let raw = row.commit;
+        let decoded = self.decoder.decode(raw.encoding, raw.data);
+        let parsed = decoded.as_deref().map(|data| CommitParts::parse_text(&raw.links, data));
+        let commit = parsed.as_ref().unwrap_or(raw);
         let rows = &mut self.revisions.rows;
         rows.origin.0.append_value(&self.origin);
         rows.id.push(Some(row.id));
-        rows.directory.push(Some(commit.links.tree));
-        rows.parent_count.0.append_value(commit.links.parents.len() as i32);
-        push_ident(
+        rows.directory.push(Some(raw.links.tree));
+        rows.parent_count.0.append_value(raw.links.parents.len() as i32);
+        let mut bytes = push_ident(
             (&mut rows.author_name, &mut rows.author_email),
             (&mut rows.author_date, &mut rows.author_date_offset),
             &mut rows.author_raw,
             &commit.author,
-            decoder,
+            &raw.author,
         );
-        push_ident(
+        bytes += push_ident(
             (&mut rows.committer_name, &mut rows.committer_email),
             (&mut rows.committer_date, &mut rows.committer_date_offset),
             &mut rows.committer_raw,
             &commit.committer,
-            decoder,
+            &raw.committer,
         );
-        push_long_text(&mut rows.message, &mut rows.message_raw, commit.message, decoder);
-        let encoding = (!commit.encoding.is_empty()).then(|| lossy(commit.encoding));
+        // `git log` prints a message up to its first NUL.
+        let message = commit.message.split(|&c| c == 0).next().unwrap_or_default();
+        bytes += push_long_text((&mut rows.message, &mut rows.message_raw), message, raw.message);
+        let encoding = (!raw.encoding.is_empty()).then(|| lossy(raw.encoding));
+        bytes += encoding.as_ref().map_or(0, |encoding| encoding.len());
         rows.encoding.0.append_option(encoding);
-        rows.signature.0.append_option(commit.signature.map(|kind| kind.name()));
-        put(&mut self.revisions, &mut self.writer, commit.message.len())?;
-        for (rank, parent) in (0..).zip(&commit.links.parents) {
+        rows.signature.0.append_option(raw.signature.map(|kind| kind.name()));
+        put(&mut self.revisions, &mut self.writer, bytes)?;
+        for (rank, parent) in (0..).zip(&raw.links.parents) {
             let rows = &mut self.parents.rows;
             rows.origin.0.append_value(&self.origin);
             rows.id.push(Some(row.id));
@@ -221,39 +239,40 @@ impl<W: BatchWriter> RowSink for TableSink<W> {
             rows.parent_rank.0.append_value(rank);
             put(&mut self.parents, &mut self.writer, 0)?;
         }
-        let mut rank = 0;
-        let mut result = Ok(());
-        commit.each_extra_header(|key, value| {
+        let headers = raw.extra_headers();
+        let texts = if decoded.is_some() { commit.extra_headers() } else { Vec::new() };
+        for (rank, (key, value)) in headers.iter().enumerate() {
+            let text = texts.get(rank).map_or(value, |(_, text)| text);
             let rows = &mut self.headers.rows;
             rows.origin.0.append_value(&self.origin);
             rows.id.push(Some(row.id));
-            rows.rank.0.append_value(rank);
-            rows.key.0.append_value(lossy(key));
-            push_long_text(&mut rows.value, &mut rows.value_raw, &value, decoder);
-            rank += 1;
-            if result.is_ok() {
-                result = put(&mut self.headers, &mut self.writer, value.len());
-            }
-        });
-        result
+            rows.rank.0.append_value(rank as i32);
+            let key = lossy(key);
+            rows.key.0.append_value(&key);
+            let bytes = key.len() + push_long_text((&mut rows.value, &mut rows.value_raw), text, value);
+            put(&mut self.headers, &mut self.writer, bytes)?;
+        }
+        Ok(())
     }
 
     fn release(&mut self, row: &ReleaseRow<'_>) -> io::Result<()> {
-        let decoder = Decoder::new(b"");
         let rows = &mut self.releases.rows;
+        let tag = row.tag;
         rows.origin.0.append_value(&self.origin);
         rows.id.push(Some(row.id));
-        push_text(&mut rows.name, &mut rows.name_raw, row.tag.name, decoder);
+        let mut bytes = push_text((&mut rows.name, &mut rows.name_raw), tag.name, tag.name);
         rows.target.push(row.target.map(|(target, _)| target));
         rows.target_type.0.append_option(row.target.map(|(_, kind)| kind.name()));
-        match &row.tag.tagger {
-            Some(tagger) => push_ident(
-                (&mut rows.author_name, &mut rows.author_email),
-                (&mut rows.date, &mut rows.date_offset),
-                &mut rows.author_raw,
-                tagger,
-                decoder,
-            ),
+        match &tag.tagger {
+            Some(tagger) => {
+                bytes += push_ident(
+                    (&mut rows.author_name, &mut rows.author_email),
+                    (&mut rows.date, &mut rows.date_offset),
+                    &mut rows.author_raw,
+                    tagger,
+                    tagger,
+                );
+            }
             None => {
                 rows.author_name.0.append_null();
                 rows.author_email.0.append_null();
@@ -262,23 +281,22 @@ impl<W: BatchWriter> RowSink for TableSink<W> {
                 rows.author_raw.0.append_null();
             }
         }
-        push_long_text(&mut rows.message, &mut rows.message_raw, row.tag.message, decoder);
-        put(&mut self.releases, &mut self.writer, row.tag.message.len())
+        bytes += push_long_text((&mut rows.message, &mut rows.message_raw), tag.message, tag.message);
+        put(&mut self.releases, &mut self.writer, bytes)
     }
 
     fn file_change(&mut self, row: &FileChangeRow<'_>) -> io::Result<()> {
-        let decoder = Decoder::new(b"");
         let rows = &mut self.changes.rows;
         rows.origin.0.append_value(&self.origin);
         rows.revision.push(Some(row.revision));
-        rows.committer_date.push(Some(row.committer_date));
+        rows.committer_date.push(row.committer_date);
         rows.parent_rank.0.append_value(row.parent_rank as i32);
         rows.status.0.append_value(row.status.letter().encode_utf8(&mut [0; 4]));
         rows.similarity.0.append_option(row.similarity.map(i32::from));
         let path = row.new.or(row.old).map_or(&b""[..], |side| side.path);
-        push_text(&mut rows.path, &mut rows.path_raw, path, decoder);
+        let mut bytes = push_text((&mut rows.path, &mut rows.path_raw), path, path);
         match row.old.map(|side| side.path).filter(|old| *old != path) {
-            Some(old) => push_text(&mut rows.old_path, &mut rows.old_path_raw, old, decoder),
+            Some(old) => bytes += push_text((&mut rows.old_path, &mut rows.old_path_raw), old, old),
             None => {
                 rows.old_path.0.append_null();
                 rows.old_path_raw.0.append_null();
@@ -300,7 +318,7 @@ impl<W: BatchWriter> RowSink for TableSink<W> {
             lines => Some(lines == Lines::Binary),
         }));
         rows.is_unavailable.0.append_option(row.lines.map(|lines| lines == Lines::Unavailable));
-        put(&mut self.changes, &mut self.writer, path.len())
+        put(&mut self.changes, &mut self.writer, bytes)
     }
 
     fn fault(&mut self, row: &FaultRow) -> io::Result<()> {
@@ -309,8 +327,9 @@ impl<W: BatchWriter> RowSink for TableSink<W> {
         rows.object.push(Some(row.object));
         rows.revision.push(row.revision);
         rows.kind.0.append_value(row.kind.name());
-        rows.text.0.append_value(lossy(row.text.as_bytes()));
-        put(&mut self.errors, &mut self.writer, row.text.len())
+        let text = lossy(row.text.as_bytes());
+        rows.text.0.append_value(&text);
+        put(&mut self.errors, &mut self.writer, text.len())
     }
 
     fn replace(&mut self, rows: ReplacedRows) -> io::Result<()> {

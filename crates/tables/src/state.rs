@@ -11,7 +11,7 @@ pub(crate) struct OriginState {
     #[serde(flatten)]
     refs: OriginRefs,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    shallow: Option<Vec<String>>,
+    joins: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     unread: Option<String>,
 }
@@ -56,8 +56,8 @@ impl OriginState {
                 OriginRefs::Directory { visits: *visits, refs, past: texts(past) }
             }
         };
-        let shallow = state.shallow.as_deref().map(texts);
-        Some(OriginState { refs, shallow, unread: state.unread.clone() })
+        let joins = state.joins.as_deref().map(texts);
+        Some(OriginState { refs, joins, unread: state.unread.clone() })
     }
 
     /// Returns the state that is kept.
@@ -78,6 +78,6 @@ impl OriginState {
                 MinedRefs::Directory { visits, refs, past: ids(past)? }
             }
         };
-        Ok(MinedState { refs, shallow: self.shallow.map(ids).transpose()?, unread: self.unread })
+        Ok(MinedState { refs, joins: self.joins.map(ids).transpose()?, unread: self.unread })
     }
 }

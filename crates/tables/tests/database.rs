@@ -146,9 +146,14 @@ fn databases_hold_the_rows_of_datasets() {
         assert_eq!(place.mined(&sources).mined, 2);
         assert_same(place, &folder, TableKind::ALL);
         let odd: Vec<Row> = place.rows(TableKind::Revision);
-        let odd: Vec<&Row> = odd.iter().filter(|row| row["message"] == "\u{fffd}a\nb\u{fffd}\\x").collect();
+        let odd: Vec<&Row> = odd
+            .iter()
+            .filter(|row| row.get("message_raw").is_some_and(|raw| raw == "00610a62005c78"))
+            .collect();
         assert_eq!(odd.len(), 2);
-        assert_eq!(odd[0]["message_raw"], "00610a62005c78");
+        assert_eq!((odd[0]["message"].as_str(), odd[0]["author_name"].as_str()), ("", ""));
+        let headers = place.rows(TableKind::RevisionExtraHeader);
+        assert!(headers.iter().any(|row| row["key"] == "odd\u{fffd}key" && row["value"] == "v\u{fffd}"));
         assert_eq!((odd[0].get("author_date"), odd[0].get("committer_date")), (None, None));
         assert!(odd[0]["committer_raw"].starts_with("43203c"));
     });

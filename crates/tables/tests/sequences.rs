@@ -105,8 +105,8 @@ impl Changing {
         };
         let (time, file) = (1_700_000_000 + n, self.random.below(4));
         let mut stream = format!(
-            "commit refs/heads/b{branch}\ncommitter C <c@x> {time} +0000\ndata 2\n{n:02}\n{from}{merged}M 644 \
-            inline d/f{file}\ndata 3\n{n:02}\n\n"
+            "commit refs/heads/b{branch}\ncommitter C <c@x> {time} +0000\ndata 2\n{n:02}\n{from}{merged}\
+            M 644 inline d/f{file}\ndata 3\n{n:02}\n\n"
         );
         if self.random.below(4) == 0 {
             stream +=

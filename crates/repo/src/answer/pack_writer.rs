@@ -51,7 +51,7 @@ struct EntryPlace {
 
 /// What was written of the packed objects of a plan, in their order.
 #[derive(Default)]
-struct Done {
+struct WrittenEntries {
     /// Where each begins.
     offsets: Vec<u64>,
     /// How many deltas each is made of.
@@ -118,7 +118,8 @@ impl PackPlan {
         let objects = history.objects();
         let mut writer = PackWriter::new(objects, out, self.count())?;
         let count = self.packed.len();
-        let mut done = Done { offsets: Vec::with_capacity(count), depths: Vec::with_capacity(count) };
+        let mut done =
+            WrittenEntries { offsets: Vec::with_capacity(count), depths: Vec::with_capacity(count) };
         while let Some(place) = self.packed.get(done.offsets.len()) {
             let (run, deltas) = self.verbatim_run(history, &mut done.depths)?;
             if let Some(last) = run.last() {
@@ -154,9 +155,9 @@ impl PackPlan {
         Ok(objects.number(location)?.is_some_and(|n| numbers.get(n)))
     }
 
-    /// Returns the next entries that lie one after the other and can be copied as they are, heads included, in
-    /// one piece, and adds their depths to `depths`, which has those of all entries before. Also returns how
-    /// many of them are deltas. Returns none if only the first entry can be copied.
+    /// Returns the next entries that lie one after the other and can be copied as they are, heads included,
+    /// in one piece, and adds their depths to `depths`, which has those of all entries before. Also returns
+    /// how many of them are deltas. Returns none if only the first entry can be copied.
     fn verbatim_run(&self, history: &History, depths: &mut Vec<u16>) -> Result<(&[EntryPlace], u32)> {
         let objects = history.objects();
         let first = depths.len();
@@ -207,7 +208,7 @@ impl PackPlan {
         &self,
         history: &History,
         writer: &mut PackWriter<'_, '_>,
-        done: &Done,
+        done: &WrittenEntries,
         place: &EntryPlace,
     ) -> Result<u16> {
         let objects = history.objects();
@@ -292,7 +293,7 @@ impl PackPlan {
         &self,
         history: &History,
         writer: &mut PackWriter<'_, '_>,
-        done: &Done,
+        done: &WrittenEntries,
         oid: &Oid,
         bytes_max: usize,
     ) -> Result<Option<u16>> {
@@ -325,7 +326,7 @@ impl PackPlan {
     fn depth_as_base(
         &self,
         history: &History,
-        done: &Done,
+        done: &WrittenEntries,
         oid: &Oid,
         may_be_there: bool,
     ) -> Result<Option<u16>> {
@@ -340,7 +341,7 @@ impl PackPlan {
 
     /// Returns the number of the entry at `place`, a pack and an offset, if it comes before the entry that is
     /// being written.
-    fn place_sent(&self, done: &Done, place: (u32, u64)) -> Option<usize> {
+    fn place_sent(&self, done: &WrittenEntries, place: (u32, u64)) -> Option<usize> {
         self.packed[..done.depths.len()].binary_search_by_key(&place, |p| (p.pack, p.offset)).ok()
     }
 }

@@ -1,4 +1,7 @@
-//! Pack indices, version 2 (gitformat-pack), and reverse indices, version 1.
+//! Pack indices, versions 1 and 2 (gitformat-pack), and reverse indices, version 1.
+
+use std::io::Write;
+use std::sync::Arc;
 
 use weir_archive::Region;
 use weir_git::{HashKind, Oid, plain_sha};
@@ -15,17 +18,51 @@ pub struct Index {
     count: u32,
 }
 
+const MAGIC: &[u8] = b"\xfftOc";
+
+/// Returns an index of version 1 as one of version 2, in a temporary file.
+fn from_version_1(name: &str, data: &[u8], hash: HashKind) -> Result<Region> {
+    let (fan_out, entry) = (256 * 4, 4 + hash.len());
+    let entries = data.get(fan_out..data.len().saturating_sub(2 * hash.len())).unwrap_or_default();
+    if entries.len() % entry != 0 || data.len() < fan_out + 2 * hash.len() {
+        return corrupt(name, "not a pack index");
+    }
+    let count = entries.len() / entry;
+    if be32(data, fan_out - 4) as usize != count {
+        return corrupt(name, "not a pack index");
+    }
+    let list: Vec<IndexEntry> = entries
+        .chunks_exact(entry)
+        .map(|entry| IndexEntry {
+            oid: Oid::from_bytes(hash, &entry[4..]).expect("of its length"),
+            offset: u64::from(be32(entry, 0)),
+            crc32: 0,
+        })
+        .collect();
+    if !list.is_sorted_by(|a, b| a.oid < b.oid) {
+        return corrupt(name, "its ids are out of order");
+    }
+    let end = data.len() - 2 * hash.len();
+    let checksum = Oid::from_bytes(hash, &data[end..end + hash.len()]).expect("of its length");
+    let written = write_index(hash, list.into_iter(), &checksum);
+    let mut file = tempfile::tempfile()?;
+    file.write_all(&written)?;
+    // SAFETY: no other process can open the file, and this one writes no more to it.
+    Ok(unsafe { Region::map(Arc::new(file), written.len() as u64)? })
+}
+
 fn be32(data: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(data[at..at + 4].try_into().expect("four bytes"))
 }
 
 impl Index {
     /// Opens an index and checks its shape: header, fan-out and length. Ids and offsets are checked where
-    /// they are used.
+    /// they are used. An index of version 1 is written anew as one of version 2, without checksums.
     ///
     /// # Errors
     /// [`crate::Error::Corrupt`] with `name` in it, if the shape is wrong.
     pub fn open(name: &str, data: Region, hash: HashKind) -> Result<Index> {
+        let data = if data.starts_with(MAGIC) { data } else { from_version_1(name, &data, hash)? };
         if data.len() < HEADER_BYTES + 2 * hash.len() || data[..8] != *b"\xfftOc\0\0\0\x02" {
             return corrupt(name, "not a version 2 pack index");
         }

@@ -122,8 +122,8 @@ impl Objects {
         Ok(found)
     }
 
-    /// Returns a text that differs once other objects are here: a sum over the packs, and over the ids of loose
-    /// objects.
+    /// Returns a text that differs once other objects are here: a sum over the packs, and over the ids of
+    /// loose objects.
     ///
     /// # Errors
     /// If a folder cannot be listed.

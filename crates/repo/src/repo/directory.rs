@@ -16,10 +16,13 @@ use crate::refs::config::{FILE_BYTES_MAX as CONFIG_BYTES_MAX, GitConfig};
 use crate::refs::list::{Head, Ref, Refs, is_fully_peeled, parse_head, parse_packed_refs};
 use crate::refs::reftable::{RefValue, read_stack};
 use crate::repo::object_folders::objects_below;
-use crate::repo::repository::Repo;
+use crate::repo::repository::{DirectoryExtras, Repo};
 
 /// The most symbolic refs that are followed in a row, as in git.
 const SYMREF_DEPTH_MAX: usize = 5;
+
+/// The refs that each work tree has for itself.
+const OWN_REFS: [&str; 3] = ["refs/bisect/", "refs/worktree/", "refs/rewritten/"];
 
 /// The most bytes of a list of refs or commits.
 const LIST_BYTES_MAX: u64 = 1 << 30;
@@ -52,6 +55,10 @@ pub fn open_directory(path: &Path) -> Result<Repo> {
     let history = History::new(objects, shallow, Derived::default(), None);
     let mut repo = Repo::new(history, path);
     repo.git_dir = Some(common.clone());
+    repo.extras = DirectoryExtras {
+        heads: heads_of_others(hash, &git_dir, &common)?,
+        grafts: parse_grafts(hash, &read_or_empty(&common.join("info/grafts"), LIST_BYTES_MAX)?)?,
+    };
     let found = if config.has_reftable() {
         refs_in_reftable(hash, &git_dir, &common)?
     } else {
@@ -65,7 +72,8 @@ fn find_git_dir(path: &Path) -> Result<PathBuf> {
     for candidate in [path.to_owned(), path.join(".git")] {
         // What git asks for, too: without its folder of refs it would look like an empty repository.
         let has_folders = ["objects", "refs"].iter().all(|folder| candidate.join(folder).is_dir());
-        if has_folders && candidate.join("HEAD").is_file() {
+        let is_of_worktree = candidate.join("commondir").is_file();
+        if (has_folders || is_of_worktree) && candidate.join("HEAD").is_file() {
             return Ok(candidate);
         }
         if let Some(target) = named_by_file(&candidate) {
@@ -93,12 +101,65 @@ struct StoredRefs {
     head: Head,
 }
 
+/// Returns the detached HEADs of the work trees that share `common`, besides that of `git_dir`. One that
+/// cannot be read is left out, as by git.
+fn heads_of_others(hash: HashKind, git_dir: &Path, common: &Path) -> Result<Vec<(Vec<u8>, Oid)>> {
+    let mut folders = vec![(b"main-worktree".to_vec(), common.to_owned())];
+    match fs::read_dir(common.join("worktrees")) {
+        Ok(entries) => {
+            for entry in entries {
+                let entry = entry?;
+                let name = [b"worktrees/", entry.file_name().as_encoded_bytes()].concat();
+                folders.push((name, entry.path()));
+            }
+        }
+        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
+        Err(e) => return Err(e.into()),
+    }
+    let is_here = |folder: &Path| folder.canonicalize().ok() == git_dir.canonicalize().ok();
+    let mut heads = Vec::new();
+    for (name, folder) in folders.into_iter().filter(|(_, folder)| !is_here(folder)) {
+        let text = read_or_empty(&folder.join("HEAD"), SMALL_BYTES_MAX)?;
+        if let Ok(Head::Detached(oid)) = parse_head(hash, &text) {
+            heads.push(([&name[..], b"/HEAD"].concat(), oid));
+        }
+    }
+    heads.sort_unstable();
+    Ok(heads)
+}
+
+/// Parses `info/grafts`: a commit and its parents a line (gitrepository-layout(5)).
+fn parse_grafts(hash: HashKind, data: &[u8]) -> Result<Vec<(Oid, Vec<Oid>)>> {
+    let mut grafts = Vec::new();
+    for line in data.split(|&c| c == b'\n').map(<[u8]>::trim_ascii_end) {
+        if line.is_empty() || line.starts_with(b"#") {
+            continue;
+        }
+        let ids = line.split(|&c| c == b' ').map(|id| Oid::from_hex(hash, id));
+        match ids.collect::<Option<Vec<Oid>>>() {
+            Some(ids) => grafts.push((ids[0], ids[1..].to_vec())),
+            None => return corrupt("info/grafts", format!("bad line '{}'", String::from_utf8_lossy(line))),
+        }
+    }
+    Ok(grafts)
+}
+
 fn refs_in_files(hash: HashKind, git_dir: &Path, common: &Path) -> Result<StoredRefs> {
     let text = read_or_empty(&common.join("packed-refs"), LIST_BYTES_MAX)?;
     let is_peeled = is_fully_peeled(&text);
     let packed = parse_packed_refs(hash, &text)?;
     let (mut by_name, mut symbolic) = (BTreeMap::new(), BTreeMap::new());
     add_loose_refs(&common.join("refs"), b"refs", hash, &mut by_name, &mut symbolic)?;
+    if git_dir != common {
+        // A worktree has refs of its own, and not those of the main one (gitrepository-layout(5), "refs").
+        let is_own = |name: &[u8]| OWN_REFS.iter().any(|own| name.starts_with(own.as_bytes()));
+        by_name.retain(|name, _| !is_own(name));
+        symbolic.retain(|name, _| !is_own(name));
+        for own in OWN_REFS {
+            let own = own.trim_end_matches('/');
+            add_loose_refs(&git_dir.join(own), own.as_bytes(), hash, &mut by_name, &mut symbolic)?;
+        }
+    }
     let mut peeled = HashSet::new();
     for r in packed {
         if let Entry::Vacant(vacant) = by_name.entry(r.name.clone()) {
@@ -137,8 +198,8 @@ fn refs_in_reftable(hash: HashKind, git_dir: &Path, common: &Path) -> Result<Sto
     Ok(stored)
 }
 
-/// Follows symbolic refs and peels tags. As git's upload-pack does, it lists refs to missing objects, too, and
-/// refs that cannot be read with the null id: what cannot be read is not gone.
+/// Follows symbolic refs and peels tags. As git's upload-pack does, it lists refs to missing objects, too,
+/// and refs that cannot be read with the null id: what cannot be read is not gone.
 fn resolve_refs(objects: &Objects, stored: StoredRefs) -> Result<Refs> {
     let StoredRefs { mut by_name, symbolic, peeled, head } = stored;
     for name in symbolic.keys() {

@@ -8,8 +8,8 @@ pub(crate) const BASE_KEY: &str = "base";
 /// The attribute with the id of an archive, which it keeps through updates and compactions. A new clone has
 /// another.
 pub(crate) const ID_KEY: &str = "id";
-/// The attribute that says whether all chains of deltas are as short as git writes them. Archives of the first
-/// version of weir lack it.
+/// The attribute that says whether all chains of deltas are as short as git writes them. Archives of the
+/// first version of weir lack it.
 pub(crate) const DELTAS_KEY: &str = "deltas";
 /// A value of it.
 pub(crate) const SHORT_DELTAS: &str = "short";

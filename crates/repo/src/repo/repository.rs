@@ -12,7 +12,7 @@ use crate::objects::lookup::Objects;
 use crate::objects::pack::Pack;
 use crate::objects::reader::ObjectReader;
 use crate::reach::history::{Derived, History};
-use crate::refs::list::Refs;
+use crate::refs::list::{Ref, Refs};
 use crate::repo::bodies::{Bodies, Body};
 use crate::repo::caches::Caches;
 
@@ -30,7 +30,18 @@ pub struct Repo {
     hidden_tips: Vec<Oid>,
     /// The git directory with the configuration, unless the repository is an archive.
     pub(crate) git_dir: Option<PathBuf>,
+    /// What else a git directory has that `git log` heeds.
+    pub(crate) extras: DirectoryExtras,
     path: PathBuf,
+}
+
+/// What a git directory has besides objects and refs.
+#[derive(Clone, Debug, Default)]
+pub struct DirectoryExtras {
+    /// The detached HEADs of other work trees, by the names that git gives them.
+    pub heads: Vec<(Vec<u8>, Oid)>,
+    /// Commits with the parents that `info/grafts` gives them.
+    pub grafts: Vec<(Oid, Vec<Oid>)>,
 }
 
 /// A number that no other repository opened by this process has.
@@ -57,6 +68,7 @@ impl Repo {
             base: None,
             hidden_tips: Vec::new(),
             git_dir: None,
+            extras: DirectoryExtras::default(),
             path: path.to_owned(),
         }
     }
@@ -170,6 +182,17 @@ impl Repo {
     /// Returns the archive, unless the repository is a directory.
     pub fn archive(&self) -> Option<&Archive> {
         self.archive.as_ref()
+    }
+
+    /// Returns what a git directory has besides objects and refs; nothing of an archive.
+    pub fn extras(&self) -> &DirectoryExtras {
+        &self.extras
+    }
+
+    /// Returns the objects that others take the place of, each with that one (git-replace(1)).
+    pub fn replaced(&self) -> Vec<(Oid, Oid)> {
+        let below = |r: &Ref| Oid::from_hex(self.hash(), r.name.strip_prefix(b"refs/replace/")?);
+        self.refs.list().iter().filter_map(|r| Some((below(r)?, r.oid))).collect()
     }
 
     /// Returns the path of the git directory, or of the archive.
