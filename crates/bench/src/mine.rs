@@ -19,6 +19,7 @@ pub fn run(folder: &str, what: &str, threads: usize) -> Result<(), Error> {
         has_lines: what == "numstat",
         merges: MergeMode::Off,
         renames: RenameOptions { counts_last_line: false, ..RenameOptions::default() },
+        ..MineOptions::default()
     };
     let sinks: Vec<_> = (0..threads).map(|_| Mutex::new(NoRows)).collect();
     let tips = Tips { wanted: &tips, ..Tips::default() };

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Asks all holders of a copy to stop: they finish what is under way and start nothing new.
 #[derive(Clone, Debug, Default)]
@@ -14,6 +14,8 @@ struct StopFlag {
     is_stopped: AtomicBool,
     lock: Mutex<()>,
     changed: Condvar,
+    /// Whose stop counts, too, and when this one comes by itself.
+    until: Option<(Stop, Instant)>,
 }
 
 impl Stop {
@@ -24,9 +26,16 @@ impl Stop {
         self.0.changed.notify_all();
     }
 
+    /// Returns a stop that comes with this one, and by itself after `time`. Nobody sleeps on it.
+    pub fn within(&self, time: Duration) -> Stop {
+        let until = Instant::now().checked_add(time).map(|until| (self.clone(), until));
+        Stop(Arc::new(StopFlag { until, ..StopFlag::default() }))
+    }
+
     /// Returns whether a stop was requested.
     pub fn is_stopped(&self) -> bool {
-        self.0.is_stopped.load(Ordering::Relaxed)
+        let has_come = |(stop, until): &(Stop, Instant)| stop.is_stopped() || Instant::now() >= *until;
+        self.0.is_stopped.load(Ordering::Relaxed) || self.0.until.as_ref().is_some_and(has_come)
     }
 
     /// Sleeps for `time`, or until a stop is requested; returns whether none was.
@@ -46,7 +55,16 @@ impl Stop {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Instant;
+
+    #[test]
+    fn who_has_little_time_stops_alone() {
+        let stop = Stop::default();
+        assert!(stop.within(Duration::ZERO).is_stopped() && !stop.is_stopped());
+        let later = stop.within(Duration::from_secs(3600));
+        assert!(!later.is_stopped());
+        stop.stop();
+        assert!(later.is_stopped());
+    }
 
     #[test]
     fn who_sleeps_is_woken() {

@@ -54,6 +54,8 @@ impl ChangeRecord {
 /// The changes of a run of commits.
 #[derive(Default)]
 pub(crate) struct ChangeRun {
+    /// The number of commits.
+    commits: usize,
     pub(crate) list: Vec<ChangeRecord>,
     paths: Vec<u8>,
     pub(crate) faults: Vec<FaultRow>,
@@ -105,7 +107,14 @@ pub(crate) struct Comparison<'c, 'f, 'o> {
     pub(crate) steps: &'c TreeSteps,
     pub(crate) merges: MergeMode,
     pub(crate) renames: &'c RenameOptions,
+    /// The most files that may differ.
+    pub(crate) count_max: usize,
     pub(crate) stop: &'c Stop,
+}
+
+/// Returns the text of the error that more than `count_max` files differ.
+pub(crate) fn over_limit(count_max: usize) -> String {
+    format!("left out: more than {count_max} changed files are to be mined; raise --max-changes")
 }
 
 impl Comparison<'_, '_, '_> {
@@ -122,9 +131,9 @@ impl Comparison<'_, '_, '_> {
         let parts = on_threads("weir-changes", threads, || {
             let mut worker = Worker {
                 comparison: self,
-                trees: TreeComparer::new(self.ids, self.steps),
+                trees: TreeComparer::new(self.ids, self.steps, self.stop),
                 similarity: Similarity::new(self.ids, self.renames.counts_last_line),
-                files: FileChanges::default(),
+                files: FileChanges::at_most(self.count_max),
                 pairs: Vec::new(),
             };
             let mut runs = Vec::new();
@@ -133,17 +142,30 @@ impl Comparison<'_, '_, '_> {
                 let end = commits.len().min(at + COMMITS_AT_ONCE);
                 let Some(some) = commits.get(at..end).filter(|some| !some.is_empty()) else { break };
                 let mut changes = ChangeRun::default();
-                some.iter().for_each(|&commit| worker.compare(commit, &mut changes));
+                for &commit in some {
+                    worker.compare(commit, &mut changes);
+                    changes.commits += 1;
+                    if self.stop.is_stopped() || changes.bytes() > bytes_max {
+                        break;
+                    }
+                }
                 bytes.fetch_add(changes.bytes(), Ordering::Relaxed);
                 runs.push((at, changes));
-                done(some.len() as u64);
             }
             runs
         });
         let mut runs: Vec<(usize, ChangeRun)> = parts.into_iter().flatten().collect();
         runs.sort_unstable_by_key(|(at, _)| *at);
-        let done = (runs.len() * COMMITS_AT_ONCE).min(commits.len());
-        (runs.into_iter().map(|(_, changes)| changes).collect(), done)
+        // A run may have ended early. What was compared behind it is compared again.
+        let mut end = 0;
+        let runs = runs.into_iter().map_while(|(at, changes)| {
+            let is_next = at == end;
+            end = if is_next { at + changes.commits } else { end };
+            is_next.then_some(changes)
+        });
+        let runs: Vec<ChangeRun> = runs.collect();
+        done(end as u64);
+        (runs, end)
     }
 }
 
@@ -189,13 +211,19 @@ impl Worker<'_, '_, '_, '_> {
         };
         self.files.clear();
         let compared = self.trees.compare(parent_tree, Some(node.tree), &mut self.files);
-        if let Err(TreeFault { object, what }) = compared {
-            let kind = if ids.is_here(object) { FaultKind::Malformed } else { FaultKind::Missing };
-            let revision = Some(ids.oid(node.object));
-            out.faults.push(FaultRow { object: ids.oid(object), kind, revision, text: what });
+        if let Err(fault) = compared {
+            let revision = ids.oid(node.object);
+            let (object, kind, text) = match fault {
+                TreeFault::Object { object, what } if ids.is_here(object) => {
+                    (ids.oid(object), FaultKind::Malformed, what)
+                }
+                TreeFault::Object { object, what } => (ids.oid(object), FaultKind::Missing, what),
+                TreeFault::TooMany => (revision, FaultKind::Limit, over_limit(self.comparison.count_max)),
+            };
+            out.faults.push(FaultRow { object, kind, revision: Some(revision), text });
             return;
         }
-        pairs(&self.files, renames, &mut self.similarity, &mut self.pairs);
+        pairs(&self.files, renames, &mut self.similarity, self.comparison.stop, &mut self.pairs);
         out.push(commit, rank, &self.files, &self.pairs);
     }
 }

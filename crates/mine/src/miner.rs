@@ -8,7 +8,7 @@ use weir_ground::Stop;
 use weir_ground::thread::on_threads;
 use weir_repo::{Forest, Repo};
 
-use crate::changes::{ChangeRecord, ChangeRun, Comparison, MergeMode};
+use crate::changes::{ChangeRecord, ChangeRun, Comparison, MergeMode, over_limit};
 use crate::commit::{CommitParts, TagParts};
 use crate::commit_table::{CommitNeeds, CommitTable, HistoryJoins};
 use crate::error::{Error, Result};
@@ -26,6 +26,10 @@ use crate::tree_steps::{TreeItem, TreeSteps};
 const ROWS_AT_ONCE: usize = 4096;
 /// The bytes of changes that are held at a time.
 const CHANGES_BYTES_MAX: usize = 160 << 20;
+/// By default a repository has at most this many changed files, and so many more for each of its objects. A
+/// small pack of nested trees may stand for any number.
+const CHANGES_MAX: u64 = 2_000_000;
+const CHANGES_PER_OBJECT: u64 = 20;
 /// If fewer than one commit in this many is compared, trees are read one by one.
 const FEW_COMMITS_SHARE: usize = 32;
 
@@ -42,6 +46,9 @@ pub struct MineOptions {
     pub merges: MergeMode,
     /// How renames are detected.
     pub renames: RenameOptions,
+    /// The most changed files of a repository that are written in one mining; by default some millions, and
+    /// more in large repositories.
+    pub changes_max: Option<u64>,
 }
 
 /// What was mined.
@@ -208,7 +215,8 @@ impl<S: RowSink> Miner<'_, '_, '_, S> {
 
     fn write_faults(&mut self, faults: &[FaultRow]) -> Result<()> {
         self.report.faults += faults.len() as u64;
-        self.report.has_unread |= !faults.is_empty();
+        // What is over a limit is not there the next time either.
+        self.report.has_unread |= faults.iter().any(|fault| fault.kind != FaultKind::Limit);
         let mut sink = self.first_sink();
         Ok(faults.iter().try_for_each(|fault| sink.fault(fault))?)
     }
@@ -277,14 +285,32 @@ impl<S: RowSink> Miner<'_, '_, '_, S> {
         let is_few = self.order.len() < self.table.nodes.len() / FEW_COMMITS_SHARE;
         let steps = if is_few { TreeSteps::none() } else { TreeSteps::new(self.ids, threads, self.stop) };
         let order = std::mem::take(&mut self.order);
+        let by_objects = || CHANGES_MAX + CHANGES_PER_OBJECT * u64::from(self.ids.forest().count());
+        let changes_max = self.options.changes_max.unwrap_or_else(by_objects);
         let mut rest = &order[..];
-        while !rest.is_empty() && !self.stop.is_stopped() {
+        while let Some(&first) = rest.first()
+            && !self.stop.is_stopped()
+        {
+            let left =
+                usize::try_from(changes_max - self.report.changes.min(changes_max)).unwrap_or(usize::MAX);
+            if left == 0 {
+                let object = self.ids.oid(self.table.nodes[first as usize].object);
+                let text = format!("{}; those of later commits, too", over_limit(changes_max as usize));
+                self.write_faults(&[FaultRow {
+                    object,
+                    kind: FaultKind::Limit,
+                    revision: Some(object),
+                    text,
+                }])?;
+                return Ok(());
+            }
             let comparison = Comparison {
                 ids: self.ids,
                 table: &self.table,
                 steps: &steps,
                 merges: self.options.merges,
                 renames: &self.options.renames,
+                count_max: left,
                 stop: self.stop,
             };
             let compared = |count| {

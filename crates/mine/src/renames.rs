@@ -1,9 +1,12 @@
 //! Renames and copies among the files that differ, found as git finds them (diffcore-rename.c).
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
 
+use weir_ground::Stop;
+
+use crate::mode::Mode;
 use crate::similarity::{SCORE_MAX, Similarity};
 use crate::tree_compare::{FileChange, FileChanges};
 use crate::tree_steps::TreeItem;
@@ -114,22 +117,42 @@ impl Candidate {
     }
 }
 
+/// Adds a candidate to the best few.
+fn keep_best(of_target: &mut Vec<Candidate>, candidate: Candidate) {
+    if of_target.len() < CANDIDATES {
+        of_target.push(candidate);
+        return;
+    }
+    // The first of the worst gives way.
+    let mut worst = 0;
+    for n in 1..of_target.len() {
+        if of_target[n].rank() > of_target[worst].rank() {
+            worst = n;
+        }
+    }
+    if of_target[worst].rank() > candidate.rank() {
+        of_target[worst] = candidate;
+    }
+}
+
 fn basename(path: &[u8]) -> &[u8] {
     path.iter().rposition(|&c| c == b'/').map_or(path, |slash| &path[slash + 1..])
 }
 
-/// Returns `changes` with renames and copies among them, in git's order.
+/// Returns `changes` with renames and copies among them, in git's order. Once `stop` is requested, not all
+/// are found.
 pub(crate) fn pairs(
     changes: &FileChanges,
     options: &RenameOptions,
     similarity: &mut Similarity<'_, '_, '_>,
+    stop: &Stop,
     out: &mut Vec<Pair>,
 ) {
     out.clear();
     let has = |of: fn(&FileChange) -> TreeItem| changes.list.iter().any(|change| of(change).mode.is_absent());
     let copies = options.detect == Detect::Copies;
     let is_searched = options.detect != Detect::Nothing && has(|c| c.old) && (copies || has(|c| c.new));
-    let mut search = RenameSearch { changes, copies, sources: Vec::new(), targets: Vec::new() };
+    let mut search = RenameSearch { changes, copies, stop, sources: Vec::new(), targets: Vec::new() };
     if is_searched {
         search.gather();
         search.find(options, similarity);
@@ -170,6 +193,7 @@ pub(crate) fn pairs(
 struct RenameSearch<'c> {
     changes: &'c FileChanges,
     copies: bool,
+    stop: &'c Stop,
     sources: Vec<RenameSource>,
     targets: Vec<RenameTarget>,
 }
@@ -227,30 +251,36 @@ impl RenameSearch<'_> {
     }
 
     fn find_identical(&mut self) {
-        let mut by_object: HashMap<u32, Vec<usize>> = HashMap::new();
+        // Only files go together with files of another mode.
+        let mode = |item: &TreeItem| if item.mode.is_file() { Mode::File } else { item.mode };
+        let key = |item: &TreeItem| (item.object, mode(item).bits());
+        let mut by_object: HashMap<(u32, u32), VecDeque<usize>> = HashMap::new();
         for (n, source) in self.sources.iter().enumerate() {
-            by_object.entry(source.item.object).or_default().push(n);
+            by_object.entry(key(&source.item)).or_default().push_back(n);
         }
         for t in 0..self.targets.len() {
+            if self.stop.is_stopped() {
+                return;
+            }
             let target = &self.targets[t];
-            let Some(same) = by_object.get(&target.item.object) else { continue };
+            let Some(same) = by_object.get_mut(&key(&target.item)) else { continue };
             let (mut best, mut best_score) = (None, -1);
-            let fits = |source: &RenameSource| {
-                (source.used == 0 || self.copies)
-                    && ((source.item.mode.is_file() && target.item.mode.is_file())
-                        || source.item.mode == target.item.mode)
-            };
-            for &s in same.iter().filter(|&&s| fits(&self.sources[s])).take(IDENTICAL_MAX) {
+            for (at, &s) in same.iter().enumerate().take(IDENTICAL_MAX) {
                 let source = &self.sources[s];
                 let score = i32::from(source.used == 0) + i32::from(self.is_name_same(source, target));
                 if score > best_score {
-                    (best, best_score) = (Some(s), score);
+                    (best, best_score) = (Some((at, s)), score);
                 }
                 if score == 2 {
                     break;
                 }
             }
-            if let Some(source) = best {
+            if let Some((at, source)) = best {
+                // Without copies each source has one target, so that it need not be looked at again. It is
+                // near the start.
+                if !self.copies {
+                    same.remove(at);
+                }
                 self.record(source, t, SCORE_MAX);
             }
         }
@@ -274,6 +304,9 @@ impl RenameSearch<'_> {
             note(&mut targets, basename(path(target.at)), n);
         }
         for s in 0..self.sources.len() {
+            if self.stop.is_stopped() {
+                return;
+            }
             let source = &self.sources[s];
             let name = basename(path(source.at));
             let (Some(Some(only)), Some(&Some(t))) = (sources.get(name), targets.get(name)) else { continue };
@@ -287,7 +320,8 @@ impl RenameSearch<'_> {
         }
     }
 
-    /// Returns the best few sources of each target.
+    /// Returns the best few sources of each target. Sources are read in groups that are remembered together,
+    /// so that each target is read once for each group.
     fn candidates(
         &self,
         sources: &[usize],
@@ -295,31 +329,25 @@ impl RenameSearch<'_> {
         minimum: u64,
         similarity: &mut Similarity<'_, '_, '_>,
     ) -> Vec<Candidate> {
-        let mut all = Vec::with_capacity(targets.len() * CANDIDATES);
-        for &target in targets {
-            let start = all.len();
-            for &source in sources {
-                let (from, to) = (&self.sources[source], &self.targets[target]);
-                let score = similarity.score(from.item, to.item, minimum);
-                let candidate = Candidate { source, target, score, has_name: self.is_name_same(from, to) };
-                let of_target = &mut all[start..];
-                if of_target.len() < CANDIDATES {
-                    all.push(candidate);
-                } else {
-                    // The first of the worst gives way.
-                    let mut worst = 0;
-                    for n in 1..of_target.len() {
-                        if of_target[n].rank() > of_target[worst].rank() {
-                            worst = n;
-                        }
+        let mut of_targets: Vec<Vec<Candidate>> = vec![Vec::with_capacity(CANDIDATES); targets.len()];
+        let mut rest = sources;
+        while !rest.is_empty() {
+            let count = similarity.remembered_together(rest.iter().map(|&s| self.sources[s].item)).max(1);
+            let (group, others) = rest.split_at(count);
+            rest = others;
+            for (&target, of_target) in targets.iter().zip(&mut of_targets) {
+                for &source in group {
+                    if self.stop.is_stopped() {
+                        return Vec::new();
                     }
-                    if of_target[worst].rank() > candidate.rank() {
-                        of_target[worst] = candidate;
-                    }
+                    let (from, to) = (&self.sources[source], &self.targets[target]);
+                    let score = similarity.score(from.item, to.item, minimum);
+                    let has_name = self.is_name_same(from, to);
+                    keep_best(of_target, Candidate { source, target, score, has_name });
                 }
             }
         }
-        all
+        of_targets.concat()
     }
 
     fn take(&mut self, best: &[Candidate], takes_used: bool) {

@@ -109,6 +109,8 @@ pub enum FaultKind {
     Missing,
     /// The object cannot be decoded, or is malformed.
     Malformed,
+    /// More rows than are wanted.
+    Limit,
 }
 
 impl FaultKind {
@@ -117,6 +119,7 @@ impl FaultKind {
         match self {
             FaultKind::Missing => "missing",
             FaultKind::Malformed => "malformed",
+            FaultKind::Limit => "limit",
         }
     }
 }

@@ -21,8 +21,10 @@ const BINARY_PROBE_BYTES: usize = 8000;
 const PIECE_BYTES_MAX: u32 = 64;
 /// The number of hashes.
 const HASH_COUNT: u32 = 107_927;
-/// The most bytes of piece counts that are remembered.
-const REMEMBERED_BYTES_MAX: usize = 32 << 20;
+/// The most bytes of piece counts that are remembered, and how many of them files that are compared with many
+/// others may take.
+const REMEMBERED_BYTES_MAX: usize = 96 << 20;
+const GROUP_BYTES_MAX: usize = 64 << 20;
 
 /// Returns whether git takes `data` for binary, if no attribute says otherwise.
 pub fn is_binary(data: &[u8]) -> bool {
@@ -72,6 +74,19 @@ impl<'c, 'f, 'o> Similarity<'c, 'f, 'o> {
         }
         let (Some(a), Some(b)) = (self.pieces(old.object), self.pieces(new.object)) else { return 0 };
         common_bytes(&a, &b) * SCORE_MAX / most
+    }
+
+    /// Returns how many of `files`, from the first one on, can be remembered at once, beside a few others.
+    pub(crate) fn remembered_together(&mut self, files: impl Iterator<Item = TreeItem>) -> usize {
+        let mut bytes = 0;
+        files
+            .take_while(|file| {
+                // A piece of a text is a line, mostly of more than eight bytes.
+                bytes += 64
+                    + self.size(file.object).map_or(0, |size| (size as usize).min(HASH_COUNT as usize * 8));
+                bytes <= GROUP_BYTES_MAX
+            })
+            .count()
     }
 
     fn size(&mut self, object: u32) -> Option<u64> {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use weir_git::{Kind, TreeEntry, TreeIter};
+use weir_ground::Stop;
 use weir_repo::{ObjectReader, Result as RepoResult};
 
 use crate::entries::{compare_entries, compare_entries_in_any_order, is_tree, name_order};
@@ -35,13 +36,18 @@ pub(crate) struct FileChange {
 }
 
 /// Files that differ, in the order in which git lists them.
-#[derive(Default)]
 pub(crate) struct FileChanges {
     pub(crate) list: Vec<FileChange>,
     paths: Vec<u8>,
+    /// The most files.
+    count_max: usize,
 }
 
 impl FileChanges {
+    pub(crate) fn at_most(count_max: usize) -> FileChanges {
+        FileChanges { list: Vec::new(), paths: Vec::new(), count_max }
+    }
+
     pub(crate) fn path(&self, change: &FileChange) -> &[u8] {
         &self.paths[change.path_at as usize..][..change.path_len as usize]
     }
@@ -53,7 +59,8 @@ impl FileChanges {
 
     /// Appends a change. Returns whether it could be: the table is bounded.
     fn push(&mut self, folder: &[u8], name: &[u8], old: TreeItem, new: TreeItem) -> bool {
-        if self.paths.len() + folder.len() + name.len() > PATHS_BYTES_MAX {
+        let bytes = self.paths.len() + folder.len() + name.len();
+        if bytes > PATHS_BYTES_MAX || self.list.len() >= self.count_max {
             return false;
         }
         let path_at = self.paths.len() as u32;
@@ -67,9 +74,11 @@ impl FileChanges {
 
 /// Why two trees cannot be compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TreeFault {
-    pub(crate) object: u32,
-    pub(crate) what: String,
+pub(crate) enum TreeFault {
+    /// This object cannot be read.
+    Object { object: u32, what: String },
+    /// More files differ than are wanted.
+    TooMany,
 }
 
 /// Joins steps that follow each other: of each name the first old item and the last new one remain.
@@ -124,6 +133,7 @@ fn step(
 pub(crate) struct TreeComparer<'c, 'f, 'o> {
     ids: &'c ObjectNumbers<'f, 'o>,
     steps: &'c TreeSteps,
+    stop: &'c Stop,
     reader: ObjectReader<'o>,
     /// Trees that were read.
     read: HashMap<u32, Rc<Vec<u8>>>,
@@ -143,10 +153,11 @@ pub(crate) struct TreeComparer<'c, 'f, 'o> {
 }
 
 impl<'c, 'f, 'o> TreeComparer<'c, 'f, 'o> {
-    pub(crate) fn new(ids: &'c ObjectNumbers<'f, 'o>, steps: &'c TreeSteps) -> Self {
+    pub(crate) fn new(ids: &'c ObjectNumbers<'f, 'o>, steps: &'c TreeSteps, stop: &'c Stop) -> Self {
         TreeComparer {
             ids,
             steps,
+            stop,
             reader: ids.forest().objects().reader(),
             read: HashMap::new(),
             read_bytes: 0,
@@ -189,9 +200,13 @@ impl<'c, 'f, 'o> TreeComparer<'c, 'f, 'o> {
         depth: usize,
         out: &mut FileChanges,
     ) -> Result<(), TreeFault> {
+        // What was compared until a stop is not used.
+        if self.stop.is_stopped() {
+            return Err(TreeFault::TooMany);
+        }
         if depth > TREE_DEPTH_MAX {
             let what = format!("trees nested deeper than {TREE_DEPTH_MAX}");
-            return Err(TreeFault { object: new.object, what });
+            return Err(TreeFault::Object { object: new.object, what });
         }
         let mut differ = self.spare.pop().unwrap_or_default();
         differ.clear();
@@ -205,8 +220,7 @@ impl<'c, 'f, 'o> TreeComparer<'c, 'f, 'o> {
                 self.compare_trees(step.old, step.new, depth + 1, out)?;
                 self.folder.truncate(folder_len);
             } else if !out.push(&self.folder, name, step.old, step.new) {
-                let what = format!("the names of the changed files take more than {PATHS_BYTES_MAX} bytes");
-                return Err(TreeFault { object: new.object, what });
+                return Err(TreeFault::TooMany);
             }
         }
         self.spare.push(differ);
@@ -316,7 +330,7 @@ impl<'c, 'f, 'o> TreeComparer<'c, 'f, 'o> {
         }
         let is_odd = |data: &[u8]| TreeIter::new(hash, data).any(|entry| entry.is_err());
         let object = if is_odd(&new_data) || old.mode.is_absent() { new.object } else { old.object };
-        Err(TreeFault { object, what: "malformed tree".to_owned() })
+        Err(TreeFault::Object { object, what: "malformed tree".to_owned() })
     }
 
     fn read(&mut self, item: TreeItem) -> Result<Rc<Vec<u8>>, TreeFault> {
@@ -338,11 +352,11 @@ impl<'c, 'f, 'o> TreeComparer<'c, 'f, 'o> {
                 self.read.insert(item.object, Rc::clone(&object.data));
                 Ok(object.data)
             }
-            Ok(object) => Err(TreeFault {
+            Ok(object) => Err(TreeFault::Object {
                 object: item.object,
                 what: format!("a {} in place of a tree", object.kind.name()),
             }),
-            Err(e) => Err(TreeFault { object: item.object, what: e.to_string() }),
+            Err(e) => Err(TreeFault::Object { object: item.object, what: e.to_string() }),
         }
     }
 }

@@ -129,6 +129,8 @@ pub struct MineRun<'r> {
     pub progress: &'r MineProgress,
     /// Is told what became of each repository.
     pub tell: &'r (dyn Fn(&MineSource<'_>, &MineEvent) + Sync),
+    /// The time after which a repository is given up.
+    pub time_max: Option<Duration>,
     /// Requests an end.
     pub stop: &'r Stop,
 }
@@ -438,8 +440,16 @@ impl Batch<'_> {
         }
         let started_at = self.run.clock.now();
         let repo = (source.open)().map_err(MineFailure::Source)?;
+        let stop = match self.run.time_max {
+            Some(time) => self.run.stop.within(time),
+            None => self.run.stop.clone(),
+        };
         let failure = |e| match e {
             weir_mine::Error::Output(e) => MineFailure::Output(written(&self.output(), e)),
+            weir_mine::Error::Stopped if !self.run.stop.is_stopped() => {
+                let seconds = self.run.time_max.unwrap_or_default().as_secs();
+                MineFailure::Source(format!("it took longer than --timeout ({seconds} s)"))
+            }
             weir_mine::Error::Stopped => MineFailure::Stopped,
             other => MineFailure::Source(other.to_string()),
         };
@@ -454,8 +464,8 @@ impl Batch<'_> {
         let Some(new) = new.map_err(failure)? else { return Ok(None) };
         let tips =
             Tips { wanted: &new.wanted, known: &new.known, replaces: new.replaces, faults: &new.faults };
-        let MineRun { options, progress, stop, .. } = *self.run;
-        let report = mine(&repo, tips, options, sinks, progress, stop).map_err(failure)?;
+        let MineRun { options, progress, .. } = *self.run;
+        let report = mine(&repo, tips, options, sinks, progress, &stop).map_err(failure)?;
         let head = match &repo.refs().head {
             Head::Symbolic(name) => Some(name.as_slice()),
             Head::Detached(_) => None,

@@ -137,7 +137,14 @@ impl RowSink for Printed {
 
 fn options(merges: MergeMode, detect: Detect) -> MineOptions {
     let renames = RenameOptions { detect, counts_last_line: counts_last_line(), ..RenameOptions::default() };
-    MineOptions { has_revisions: true, has_changes: true, has_lines: true, merges, renames }
+    MineOptions {
+        has_revisions: true,
+        has_changes: true,
+        has_lines: true,
+        merges,
+        renames,
+        changes_max: None,
+    }
 }
 
 /// Mines the repository in `dir`, all refs, without what `known` reaches.

@@ -46,7 +46,7 @@ pub(crate) fn create_table(table: TableKind, dialect: Dialect) -> String {
 
 /// Returns the statements that make the indexes of all tables, if they are not there. A first load is several
 /// times as fast without them.
-pub(crate) fn create_indexes() -> impl Iterator<Item = String> {
+pub(crate) fn create_indexes(dialect: Dialect) -> impl Iterator<Item = String> {
     let indexes: [(TableKind, &[&str]); 11] = [
         (TableKind::Revision, &["id"]),
         (TableKind::Revision, &["origin", "committer_date"]),
@@ -55,16 +55,21 @@ pub(crate) fn create_indexes() -> impl Iterator<Item = String> {
         (TableKind::RevisionExtraHeader, &["id"]),
         (TableKind::Release, &["id"]),
         (TableKind::FileChange, &["revision"]),
-        (TableKind::FileChange, &["origin", "path"]),
+        (TableKind::FileChange, &["path"]),
         (TableKind::FileChange, &["blob"]),
         (TableKind::RefChange, &["origin", "visit"]),
         (TableKind::OriginVisit, &["origin", "visit"]),
     ];
-    indexes.into_iter().map(|(table, columns)| {
+    indexes.into_iter().map(move |(table, columns)| {
         let name = format!("{}_{}", table.name(), columns.join("_"));
-        format!("CREATE INDEX IF NOT EXISTS {name} ON {} ({})", table.name(), columns.join(", "))
+        // PostgreSQL refuses a row whose path is longer than a third of a page in a btree. A hash takes any.
+        let how = if dialect == Dialect::Postgres && columns == ["path"] { "USING hash " } else { "" };
+        format!("CREATE INDEX IF NOT EXISTS {name} ON {} {how}({})", table.name(), columns.join(", "))
     })
 }
+
+/// The statement that drops the index that the first version of weir made in place of one of paths.
+pub(crate) const DROP_OLD_INDEX: &str = "DROP INDEX IF EXISTS file_change_origin_path";
 
 /// Returns a name that may be a keyword, quoted as SQL has it.
 pub(crate) fn quoted(name: &str) -> String {

@@ -10,7 +10,7 @@ use arrow_schema::DataType;
 use postgres::Client;
 
 use super::connection::{OwnRows, SqlConnection};
-use super::ddl::{create_indexes, quoted};
+use super::ddl::{DROP_OLD_INDEX, Dialect, create_indexes, quoted};
 use crate::schema::TableKind;
 
 /// Compresses long texts in half the time. Servers older than 14, and those built without LZ4, refuse it.
@@ -37,10 +37,21 @@ fn of(error: postgres::Error) -> String {
 /// Makes `client` ready to load, and takes the lock of minings of the current schema until it is closed.
 /// Returns whether the lock is free.
 pub(super) fn prepare(client: &mut Client) -> Result<bool, String> {
+    let encoding: String =
+        client.query_one("SHOW server_encoding", &[]).and_then(|row| row.try_get(0)).map_err(of)?;
+    if !matches!(encoding.as_str(), "UTF8" | "SQL_ASCII") {
+        return Err(format!(
+            "its encoding is {encoding}, which has not all characters; make a database with ENCODING 'UTF8' \
+            TEMPLATE template0"
+        ));
+    }
     let _ = client.batch_execute(FAST_COMPRESSION);
     let until = Instant::now() + LOCK_WAIT;
     loop {
         let is_locked = client.query_one(LOCK, &[]).and_then(|row| row.try_get(0)).map_err(of)?;
+        if is_locked {
+            client.batch_execute(DROP_OLD_INDEX).map_err(of)?;
+        }
         if is_locked || Instant::now() > until {
             return Ok(is_locked);
         }
@@ -99,7 +110,7 @@ impl SqlConnection for Client {
     }
 
     fn end_load(&mut self) -> Result<(), String> {
-        create_indexes().try_for_each(|sql| self.batch_execute(&sql).map_err(of))?;
+        create_indexes(Dialect::Postgres).try_for_each(|sql| self.batch_execute(&sql).map_err(of))?;
         TableKind::ALL
             .iter()
             .try_for_each(|table| self.batch_execute(&format!("ANALYZE {}", table.name())).map_err(of))

@@ -75,6 +75,7 @@ pub fn mined_into(output: MineOutput, sources: &[MineSource<'_>]) -> Told {
         clock: &Clock::set_to(Timestamp(1_750_000_000)),
         progress: &MineProgress::default(),
         tell: &|_, event| told.lock().unwrap().push(event.clone()),
+        time_max: None,
         stop: &Stop::default(),
     };
     let totals = mine_all(sources, output, &run);

@@ -1,6 +1,7 @@
 //! Flags of `weir mine`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum, ValueHint};
 
@@ -93,6 +94,13 @@ pub(crate) struct MineArgs {
     /// Measure similarity as git did before version 2.44, without the bytes behind the last line break
     #[arg(long)]
     pub(crate) old_similarity: bool,
+    /// Leave out changed files of a repository beyond this number [default: two million, and 20 for each of
+    /// its objects]
+    #[arg(long, value_name = "N")]
+    pub(crate) max_changes: Option<u64>,
+    /// Give a repository up after this time, such as 30m or 2h
+    #[arg(long, value_name = "TIME", value_parser = crate::config::span_argument)]
+    pub(crate) timeout: Option<Duration>,
     /// Number of threads [default: one a core]
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) jobs: Option<u16>,

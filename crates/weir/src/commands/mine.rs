@@ -58,6 +58,7 @@ pub(crate) fn mine(global: &Global, args: &MineArgs) -> Result<ExitCode> {
         clock: &clock,
         progress: &screen.progress,
         tell: &|source, event| screen.tell(source, event),
+        time_max: args.timeout,
         stop: &stop,
     };
     let totals = std::thread::scope(|scope| {
@@ -95,6 +96,7 @@ fn options(args: &MineArgs) -> MineOptions {
             limit: args.rename_limit,
             counts_last_line: !args.old_similarity,
         },
+        changes_max: args.max_changes,
     }
 }
 
@@ -120,6 +122,9 @@ fn settings(args: &MineArgs) -> String {
         MergeMode::Separate => "separate",
     };
     text += &format!(" --diff-merges {merges}");
+    if let Some(max) = options.changes_max {
+        text += &format!(" --max-changes {max}");
+    }
     match options.renames.detect {
         Detect::Nothing => return text + " --no-renames",
         Detect::Renames => {}
