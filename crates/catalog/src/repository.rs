@@ -7,6 +7,23 @@ use crate::database::{Database, Row, values};
 use crate::settings::Settings;
 use crate::{Error, Result};
 
+/// Returns the path of the archive of a repository called `name`. No part of the path starts with a dot:
+/// files that do belong to the store.
+pub fn path_for(name: &str) -> String {
+    let parts: Vec<String> = name
+        .split('/')
+        .map(|part| part.strip_prefix('.').map_or(part.to_owned(), |p| format!("%2E{p}")))
+        .collect();
+    format!("{}.tar", parts.join("/"))
+}
+
+/// Returns the name of the repository whose archive has the path `path`, as [`path_for`] gives it.
+pub fn name_for(path: &str) -> String {
+    let path = path.strip_suffix(".tar").unwrap_or(path);
+    let part = |part: &str| part.strip_prefix("%2E").map_or(part.to_owned(), |rest| format!(".{rest}"));
+    path.split('/').map(part).collect::<Vec<_>>().join("/")
+}
+
 /// A repository that is to be added.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewRepository {
@@ -21,7 +38,7 @@ pub struct NewRepository {
 impl NewRepository {
     /// Returns a repository whose archive has its name.
     pub fn new(name: &str, url: &str) -> NewRepository {
-        NewRepository { name: name.to_owned(), url: url.to_owned(), path: format!("{name}.tar") }
+        NewRepository { name: name.to_owned(), url: url.to_owned(), path: path_for(name) }
     }
 }
 

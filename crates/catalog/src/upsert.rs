@@ -10,6 +10,7 @@ use crate::Result;
 use crate::database::{Database, Row, Rows, Type, Value, values};
 use crate::due::hinted;
 use crate::listed::{Account, Listed};
+use crate::repository::path_for;
 
 /// The result of taking a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -125,15 +126,6 @@ const INSERTED: [Type; 8] = {
     use Type::{Integer, Text};
     [Text, Text, Text, Integer, Text, Text, Integer, Integer]
 };
-
-/// Returns the path of the archive of a repository called `name`. No part of the path starts with a dot.
-pub(crate) fn path_for(name: &str) -> String {
-    let parts: Vec<String> = name
-        .split('/')
-        .map(|part| part.strip_prefix('.').map_or(part.to_owned(), |p| format!("%2E{p}")))
-        .collect();
-    format!("{}.tar", parts.join("/"))
-}
 
 /// The maximum length of a key of an index, in bytes. PostgreSQL's indexes hold 2,700 bytes of a row.
 const KEY_BYTES_MAX: usize = 512;

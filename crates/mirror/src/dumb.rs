@@ -49,6 +49,8 @@ struct Download<'a> {
     packs: Vec<ListedPack>,
     /// The names of packs that were listed.
     named: HashSet<String>,
+    /// What was sent in place of the object that was asked for last, if it was none.
+    no_object: Option<(Oid, String)>,
     /// The number of `files` whose lists of packs and alternates have been read.
     listed: usize,
     bytes_left: u64,
@@ -77,6 +79,7 @@ pub(crate) fn fetch(
         packs: Vec::new(),
         named: HashSet::new(),
         listed: 0,
+        no_object: None,
         bytes_left,
         options,
     };
@@ -202,6 +205,9 @@ impl Download<'_> {
                 }
             }
             if self.listed == self.files.len() {
+                if let Some((_, error)) = self.no_object.take_if(|(of, _)| of == oid) {
+                    return Err(Failure::new(FailureClass::BadPack, error));
+                }
                 let error = format!(
                     "the upstream has no file with object {oid}; there, run 'git fsck' and 'git \
                     update-server-info'"
@@ -229,19 +235,19 @@ impl Download<'_> {
         .into_iter()
         .min()
         .expect("two");
-        let (kind, data) =
-            read_loose(&self.folder.path().join("objects"), oid, limit).map_err(|e| match e {
-                weir_repo::Error::TooLarge { size, .. } => weir_repo::Error::Limit {
-                    what: format!("the object {oid} of {size} bytes"),
-                    limit,
-                    option,
-                }
-                .into(),
-                e => Failure::new(
-                    FailureClass::BadPack,
-                    format!("the loose object {oid} of the upstream: {e}"),
-                ),
-            })?;
+        let (kind, data) = match read_loose(&self.folder.path().join("objects"), oid, limit) {
+            Ok(object) => object,
+            Err(weir_repo::Error::TooLarge { size, .. }) => {
+                let what = format!("the object {oid} of {size} bytes");
+                return Err(weir_repo::Error::Limit { what, limit, option }.into());
+            }
+            // Some servers have a page for every path. Like git, look for the object elsewhere then.
+            Err(e) => {
+                fs::remove_file(&path).map_err(weir_repo::Error::from)?;
+                self.no_object = Some((*oid, format!("the loose object {oid} of the upstream: {e}")));
+                return Ok(false);
+            }
+        };
         if !ObjectHasher::hash(self.hash, kind, &data).is_ok_and(|is| is == *oid) {
             return Err(Failure::new(
                 FailureClass::BadPack,

@@ -23,6 +23,8 @@ pub struct LfsReport {
     pub bytes: u64,
     /// The objects that the upstream does not have or sent with wrong content, and those that exceed a limit.
     pub absent: u64,
+    /// The objects that exceed a limit. They are not asked for.
+    pub over_limits: u64,
     /// The objects that are not in the archive, for any reason.
     pub missing: u64,
     /// Some objects may be available later: the next visit must try again.
@@ -106,12 +108,14 @@ impl LfsFetch<'_> {
             tracing::warn!(%path, "LFS object {oid} is left out: {why}");
         }
         self.report.absent += too_large.len() as u64;
+        self.report.over_limits += too_large.len() as u64;
         let kept = self.archive.repo()?.map_or(0, |repo| repo.lfs_count().0 as usize);
         let room = OBJECTS_MAX.saturating_sub(kept);
         if missing.len() > room {
             let left_out = missing.len() - room;
             tracing::warn!(%path, "more than {OBJECTS_MAX} LFS objects: {left_out} are left out");
             self.report.absent += left_out as u64;
+            self.report.over_limits += left_out as u64;
             missing.truncate(room);
         }
         if !missing.is_empty() {

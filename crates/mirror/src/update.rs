@@ -241,8 +241,9 @@ pub(crate) fn take_in_lfs(
         let report = fetch_lfs(archive, url, path, now, options)?;
         visited.archive = archive.committed();
         visited.lfs = Some(report);
-        // This fingerprint matches no upstream, so that the next visit tries again.
-        if report.is_incomplete {
+        // This fingerprint matches no upstream, so that the next visit tries again. What the server has not
+        // may be there by then, too.
+        if report.is_incomplete || report.absent > report.over_limits {
             visited.fingerprint.clear();
         }
     }

@@ -10,7 +10,7 @@ use weir_ground::FileError;
 use weir_repo::{Origin, Repo, StateKind};
 
 use crate::error::Result;
-use crate::files::{SUFFIX, is_archive, walk};
+use crate::files::{is_archive, walk};
 use crate::find::get;
 use crate::names::check_name;
 use crate::store::Store;
@@ -86,7 +86,7 @@ fn read_archive(path: &Path, below: &str) -> std::result::Result<Adopted, String
     if below.contains(char::REPLACEMENT_CHARACTER) && path.to_str().is_none() {
         return Err("its name is not UTF-8: rename the file".to_owned());
     }
-    let name = below.strip_suffix(SUFFIX).unwrap_or(below).to_owned();
+    let name = weir_catalog::name_for(below);
     check_name(&name).map_err(|e| format!("{e}: rename the file"))?;
     let repo = Repo::open_archive(path).map_err(|e| e.to_string())?;
     let archive = repo.archive().ok_or("it is no archive")?;

@@ -7,6 +7,9 @@ const NAME_BYTES_MAX: usize = 1000;
 /// The longest part of a name between slashes, in bytes: archives are files of that name.
 const PART_BYTES_MAX: usize = 200;
 
+/// How the names of files begin that a store keeps beside archives.
+const OWN_FILES: &str = ".weir-";
+
 /// Checks a repository's name: it becomes a path below the store and part of URLs.
 ///
 /// # Errors
@@ -16,8 +19,8 @@ pub fn check_name(name: &str) -> Result<()> {
         return Ok(());
     }
     Err(Error::Refused(format!(
-        "'{name}' is not a valid name: parts between slashes must not be empty, start with a dot, end in \
-        .tar, or contain spaces or any of \\*?@:"
+        "'{name}' is not a valid name: parts between slashes must not be empty, '.' or '..', begin or end \
+        with a blank, end in .tar, or contain any of \\*?@:, and the first must not begin with a dot"
     )))
 }
 
@@ -26,10 +29,7 @@ pub fn check_name(name: &str) -> Result<()> {
 /// # Errors
 /// If it cannot. The error says so.
 pub fn check_pattern(pattern: &str) -> std::result::Result<(), String> {
-    // Parts of names from forges may start with a dot.
-    let trimmed = pattern.trim_matches('/');
-    let sample: Vec<&str> = trimmed.split('/').map(|part| part.strip_prefix('.').unwrap_or(part)).collect();
-    if is_name(&sample.join("/").replace(['*', '?'], "x")) {
+    if is_name(&pattern.trim_matches('/').replace(['*', '?'], "x")) {
         return Ok(());
     }
     Err(format!("the pattern '{pattern}' matches no valid repository name"))
@@ -37,11 +37,18 @@ pub fn check_pattern(pattern: &str) -> std::result::Result<(), String> {
 
 fn is_name(name: &str) -> bool {
     let is_part = |part: &str| {
-        !part.is_empty() && !part.starts_with('.') && part.len() <= PART_BYTES_MAX && !part.ends_with(".tar")
+        !matches!(part, "" | "." | "..")
+            && part.trim() == part
+            && part.len() <= PART_BYTES_MAX
+            && !part.ends_with(".tar")
+            && !part.starts_with(OWN_FILES)
     };
-    let is_allowed =
-        |c: char| !c.is_control() && !c.is_whitespace() && !matches!(c, '\\' | '*' | '?' | '@' | ':');
-    name.len() <= NAME_BYTES_MAX && name.chars().all(is_allowed) && name.split('/').all(is_part)
+    let is_allowed = |c: char| {
+        !c.is_control() && (c == ' ' || !c.is_whitespace()) && !matches!(c, '\\' | '*' | '?' | '@' | ':')
+    };
+    // Files of the store itself begin with a dot.
+    let is_whole = name.len() <= NAME_BYTES_MAX && !name.starts_with('.');
+    is_whole && name.chars().all(is_allowed) && name.split('/').all(is_part)
 }
 
 #[cfg(test)]
@@ -50,10 +57,10 @@ mod tests {
 
     #[test]
     fn names() {
-        for good in ["github.com/git/git", "a", "a-b/c_d.e"] {
+        for good in ["github.com/git/git", "a", "a-b/c_d.e", "a/.hidden", "a b/c  d", "a/~b", "\u{fc}/x"] {
             assert!(check_name(good).is_ok(), "{good}");
         }
-        for bad in ["", "/a", "a//b", "../x", "a/.hidden", "a b", "a@1", "x.tar", "a\n"] {
+        for bad in ["", "/a", "a//b", "../x", ".a/b", " a", "a /b", "a@1", "x.tar", "a\n"] {
             assert!(check_name(bad).is_err(), "{bad:?}");
         }
     }
@@ -63,7 +70,7 @@ mod tests {
         for good in ["*", "a/*", "/a/", "*/b?", "a/**/c", "a/.github", "a*b/*.git"] {
             assert!(check_pattern(good).is_ok(), "{good}");
         }
-        for bad in ["", "/", "a b", "a//b", "../x", "*.tar", "https://h/x", "a\tb", "!a b"] {
+        for bad in ["", "/", "a//b", "../x", "*.tar", "https://h/x", "a\tb"] {
             assert!(check_pattern(bad).is_err(), "{bad:?}");
         }
     }

@@ -6,13 +6,12 @@ use std::path::Path;
 
 use weir_archive::{Archive, Replacement};
 use weir_catalog::clock::now;
-use weir_catalog::{Catalog, NewRepository, Repository};
+use weir_catalog::{Catalog, NewRepository, Repository, path_for};
 use weir_git::Oid;
 use weir_ground::{Epoch, printable};
 use weir_repo::{ArchiveRepo, NewState, Refs, Repo, Sharing, StateKind, Takes, UpdateReport, write_anew};
 
 use crate::error::{Error, InRepo, Result};
-use crate::files::SUFFIX;
 use crate::names::check_name;
 use crate::store::{Store, end_of};
 
@@ -50,7 +49,7 @@ pub fn restore(
         None => source.clone(),
         Some(name) => {
             check_name(name)?;
-            let target = store.path.join(format!("{name}{SUFFIX}"));
+            let target = store.path.join(path_for(name));
             if target.exists() || catalog.get(name)?.is_some() {
                 return Err(Error::Refused(format!("a repository named '{name}' already exists")));
             }
@@ -74,8 +73,7 @@ pub fn restore(
     })?;
     let shown = name.unwrap_or(&r.name);
     if shown != r.name {
-        let copy =
-            NewRepository { name: shown.to_owned(), url: r.url.clone(), path: format!("{shown}{SUFFIX}") };
+        let copy = NewRepository { name: shown.to_owned(), url: r.url.clone(), path: path_for(shown) };
         catalog.add_copy(&copy, r.id, now())?;
     }
     let epoch = weir_repo::epoch_of(&target).in_repo(&r.name)?;

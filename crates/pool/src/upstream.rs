@@ -27,7 +27,7 @@ pub fn check_url(text: &str) -> Result<()> {
             path.extension().is_some_and(|e| e == "tar") && weir_archive::Archive::open(path).is_ok()
         };
         let is_repository = |path: &Path| match path.is_file() {
-            true => is_archive(path),
+            true => is_archive(path) || weir_repo::is_bundle(path),
             false => path.join("HEAD").exists() || path.join(".git").exists(),
         };
         if is_repository(&path) || is_repository(Path::new(&with_suffix)) {

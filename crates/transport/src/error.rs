@@ -114,7 +114,9 @@ impl Error {
             Error::Remote(text) => class_of_words(text).unwrap_or(FailureClass::Server),
             Error::Ssh(text) => class_of_words(text).unwrap_or(FailureClass::Network),
             Error::Http { status, .. } => match status {
-                401 | 403 | 407 => FailureClass::Forbidden,
+                401 | 403 => FailureClass::Forbidden,
+                // Our proxy wants other credentials of ours: that is none of the upstream's business.
+                407 => FailureClass::Network,
                 404 | 410 | 451 => FailureClass::Gone,
                 408 | 429 => FailureClass::Network,
                 500..=599 => FailureClass::Server,

@@ -2,17 +2,20 @@
 
 use std::collections::HashMap;
 use std::io::{self, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant, SystemTime};
 
 use base64::Engine;
 use ureq::http::{Response, StatusCode, header};
 use ureq::tls::TlsConfig;
-use ureq::{Agent, Body, ResponseExt, Timeout};
+use ureq::{Agent, Body, RequestBuilder, ResponseExt, Timeout};
 use weir_ground::thread::spawn;
 
 use crate::credentials::Credentials;
 use crate::error::{Error, Result};
+use crate::extra_headers::headers_of;
 use crate::options::TransportOptions;
 use crate::pace::Pace;
 use crate::proxy::{ProxyConnector, place_of};
@@ -56,6 +59,10 @@ pub(crate) struct Http {
     credentials: Option<Credentials>,
     /// The host and port of the proxy, if there is one.
     proxy: Option<String>,
+    /// The headers of git's configuration. They are for the host of `url` only.
+    extra: Vec<(header::HeaderName, header::HeaderValue)>,
+    /// Whether the server has answered before, so that a connection may be used again.
+    has_answered: Arc<AtomicBool>,
 }
 
 /// Returns whether a header that a server asks us to send may be sent.
@@ -64,6 +71,9 @@ fn may_be_said(name: &str) -> bool {
     !OWN_HEADERS.contains(&name.as_str())
         && !OWN_HEADER_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
+
+/// What became of a request.
+type Answered = std::result::Result<Response<Body>, ureq::Error>;
 
 /// The answer to the first request.
 pub(crate) enum Greeting {
@@ -97,12 +107,16 @@ impl Http {
             options: options.clone(),
             credentials: Credentials::from_url(url),
             proxy: proxy.map(|proxy| place_of(&proxy)),
+            extra: headers_of(&options.extra_headers, url),
+            has_answered: Arc::default(),
         })
     }
 
     /// Sends the first request, `info/refs`, and returns the answer.
     pub(crate) fn advertisement(&mut self) -> Result<Greeting> {
-        let path = format!("info/refs?service={SERVICE}");
+        // As git does with a URL that has a query itself.
+        let mark = if self.base.contains('?') { '&' } else { '?' };
+        let path = format!("info/refs{mark}service={SERVICE}");
         let version = (self.options.version_max > 0).then(|| format!("version={}", self.options.version_max));
         let headers: Vec<_> = version.into_iter().map(|version| (GIT_PROTOCOL, version)).collect();
         let mut response = self.get_with(&path, &headers)?;
@@ -110,7 +124,7 @@ impl Http {
         // Only the first request may be redirected; the others follow it (git's
         // http.followRedirects=initial).
         let landed = response.get_uri().to_string();
-        let suffix = format!("/info/refs?service={SERVICE}");
+        let suffix = format!("/info/refs{mark}service={SERVICE}");
         match landed.strip_suffix(&suffix) {
             Some(base) => {
                 // A password is sent only to the host it was meant for.
@@ -150,6 +164,7 @@ impl Http {
             netrc: None,
             credential_source: None,
             credential_helper: None,
+            extra_headers: Vec::new(),
             ..self.options.clone()
         };
         let http = Http::new(url, &self.url, &options)?;
@@ -181,19 +196,20 @@ impl Http {
         let mut headers: Vec<(&String, &String)> = headers.iter().collect();
         for _ in 0..REDIRECTS_MAX {
             let is_said = headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
-            let post = |http: &Http| {
+            let send = |http: &Http| {
                 let mut request =
                     http.agent.post(format!("{}/{path}", http.base)).header(header::ACCEPT, media_type);
                 for (name, value) in headers.iter().filter(|(name, _)| may_be_said(name)) {
                     request = request.header(*name, *value);
                 }
-                if let Some(c) = http.credentials.as_ref().filter(|_| !is_said) {
-                    request = request.header(header::AUTHORIZATION, basic(c));
+                if !is_said {
+                    request = http.with_own(request, &http.base);
                 }
                 let request = request.header(header::CONTENT_TYPE, media_type).config().max_redirects(0);
                 let request = request.timeout_recv_response(Some(http.options.first_byte_timeout)).build();
-                request.send(text.as_bytes()).map_err(|e| http.explain(e, &Pace::of_answer(&http.options)))
+                request.send(text.as_bytes())
             };
+            let post = |http: &Http| http.call(|| send(http), &Pace::of_answer(&http.options));
             let response = if is_said { post(self)? } else { self.ask(post)? };
             if !matches!(response.status().as_u16(), 301 | 302 | 307 | 308) {
                 return Ok(response);
@@ -243,20 +259,55 @@ impl Http {
         }
         let is_ours = origin(url) == origin(&self.base)
             && !headers.keys().any(|name| name.eq_ignore_ascii_case("authorization"));
-        let get = |http: &Http| {
+        let send = |http: &Http| {
             let mut request = http.agent.get(url).header(header::ACCEPT, "*/*");
             for (name, value) in headers.iter().filter(|(name, _)| may_be_said(name)) {
                 request = request.header(name, value);
             }
-            if let Some(c) = http.credentials.as_ref().filter(|_| is_ours) {
-                request = request.header(header::AUTHORIZATION, basic(c));
+            if is_ours {
+                request = http.with_own(request, url);
             }
             let request = request.config().timeout_recv_response(Some(http.options.first_byte_timeout));
-            request.build().call().map_err(|e| http.explain(e, &Pace::of_answer(&http.options)))
+            request.build().call()
         };
+        let get = |http: &Http| http.call(|| send(http), &Pace::of_answer(&http.options));
         let mut response = if is_ours { self.ask(get)? } else { get(self)? };
         check_status(&mut response)?;
         Ok(self.body(response, &Pace::of_answer(&self.options)))
+    }
+
+    /// Adds the headers of git's configuration, and our credentials, to a request of `url`.
+    fn with_own<B>(&self, mut request: RequestBuilder<B>, url: &str) -> RequestBuilder<B> {
+        let is_meant = origin(url) == origin(&self.url.http_base());
+        for (name, value) in self.extra.iter().filter(|_| is_meant) {
+            request = request.header(name, value);
+        }
+        let is_said = is_meant && self.extra.iter().any(|(name, _)| *name == header::AUTHORIZATION);
+        if let Some(c) = self.credentials.as_ref().filter(|_| !is_said) {
+            request = request.header(header::AUTHORIZATION, basic(c));
+        }
+        request
+    }
+
+    /// Sends a request. A server may close a connection just when it is used again: then the request is sent
+    /// once more (RFC 9112, section 9.3.1), for all requests here may be.
+    fn call(&self, send: impl Fn() -> Answered, pace: &Pace) -> Result<Response<Body>> {
+        let is_closed = |e: &ureq::Error| match e {
+            ureq::Error::Io(e) => matches!(
+                e.kind(),
+                io::ErrorKind::UnexpectedEof
+                    | io::ErrorKind::BrokenPipe
+                    | io::ErrorKind::ConnectionReset
+                    | io::ErrorKind::ConnectionAborted
+            ),
+            _ => false,
+        };
+        let answer = match send() {
+            Err(e) if is_closed(&e) && self.has_answered.load(Ordering::Relaxed) => send(),
+            answer => answer,
+        };
+        self.has_answered.fetch_or(answer.is_ok(), Ordering::Relaxed);
+        answer.map_err(|e| self.explain(e, pace))
     }
 
     /// Sends a request; if the answer is 401, sends it again with credentials.
@@ -270,14 +321,14 @@ impl Http {
     }
 
     fn get(&self, path: &str, headers: &[(header::HeaderName, String)]) -> Result<Response<Body>> {
-        let mut request = self.agent.get(format!("{}/{path}", self.base)).header(header::ACCEPT, "*/*");
-        for (name, value) in headers {
-            request = request.header(name, value);
-        }
-        if let Some(c) = &self.credentials {
-            request = request.header(header::AUTHORIZATION, basic(c));
-        }
-        request.call().map_err(|e| self.explain(e, &Pace::new(&self.options)))
+        let send = || {
+            let mut request = self.agent.get(format!("{}/{path}", self.base)).header(header::ACCEPT, "*/*");
+            for (name, value) in headers {
+                request = request.header(name, value);
+            }
+            self.with_own(request, &self.base).call()
+        };
+        self.call(send, &Pace::new(&self.options))
     }
 
     fn ask_with_credentials(
@@ -329,29 +380,29 @@ impl Http {
         })
     }
 
-    /// Sends a request and returns its answer. `pace` says how long the server may be silent.
+    /// Sends a request and returns its answer; with credentials, if the server requires them only now. `pace`
+    /// says how long the server may be silent.
     pub(crate) fn post(&mut self, body: &[u8], pace: &Pace) -> Result<Box<dyn Read + Send>> {
-        let url = format!("{}/{SERVICE}", self.base);
-        let mut request = self
-            .agent
-            .post(&url)
-            .header(header::CONTENT_TYPE, format!("application/x-{SERVICE}-request"))
-            .header(header::ACCEPT, format!("application/x-{SERVICE}-result"));
-        if self.options.version_max > 0 {
-            request = request.header(GIT_PROTOCOL, format!("version={}", self.options.version_max));
-        }
-        if let Some(c) = &self.credentials {
-            request = request.header(header::AUTHORIZATION, basic(c));
-        }
-        let request = request.config().timeout_recv_response(Some(pace.silence_max())).build();
-        let began = Instant::now();
-        let sent = if body.len() > GZIP_BYTES_MIN {
-            let packed = sirocco::compress(sirocco::Format::Gzip, sirocco::deflate::Level::DEFAULT, body);
-            request.header(header::CONTENT_ENCODING, "gzip").send(&packed[..])
-        } else {
-            request.send(body)
+        let packed = (body.len() > GZIP_BYTES_MIN)
+            .then(|| sirocco::compress(sirocco::Format::Gzip, sirocco::deflate::Level::DEFAULT, body));
+        let send = |http: &Http| {
+            let mut request = http
+                .agent
+                .post(format!("{}/{SERVICE}", http.base))
+                .header(header::CONTENT_TYPE, format!("application/x-{SERVICE}-request"))
+                .header(header::ACCEPT, format!("application/x-{SERVICE}-result"));
+            if http.options.version_max > 0 {
+                request = request.header(GIT_PROTOCOL, format!("version={}", http.options.version_max));
+            }
+            let request = http.with_own(request, &http.base);
+            let request = request.config().timeout_recv_response(Some(pace.silence_max())).build();
+            match &packed {
+                Some(packed) => request.header(header::CONTENT_ENCODING, "gzip").send(&packed[..]),
+                None => request.send(body),
+            }
         };
-        let mut response = sent.map_err(|e| self.explain(e, pace))?;
+        let began = Instant::now();
+        let mut response = self.ask(|http| http.call(|| send(http), pace))?;
         check_status(&mut response)?;
         pace.waited(began.elapsed());
         let expected = format!("application/x-{SERVICE}-result");

@@ -8,6 +8,7 @@ use std::time::Duration;
 use ureq::tls::RootCerts;
 
 use crate::credentials::{CredentialSource, GitCredentialHelper, Netrc};
+use crate::extra_headers::ExtraHeader;
 use crate::proxy::Proxies;
 use crate::server_memory::Met;
 use crate::ssh_command::SshCommand;
@@ -58,6 +59,8 @@ pub struct TransportOptions {
     pub roots: RootCerts,
     /// The proxies for HTTP.
     pub proxies: Proxies,
+    /// Headers that git's configuration adds to HTTP requests.
+    pub extra_headers: Vec<ExtraHeader>,
     /// The bytes of memory that an upstream's list of refs may take.
     pub refs_bytes_max: u64,
     /// The capabilities that git:// servers had at the last visit.
@@ -81,6 +84,7 @@ impl Default for TransportOptions {
             version_max: 2,
             roots: system_roots(),
             proxies: Proxies::default(),
+            extra_headers: Vec::new(),
             refs_bytes_max: 256 << 20,
             met: Met::default(),
         }

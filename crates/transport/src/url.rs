@@ -224,25 +224,45 @@ impl Url {
         self.port.map_or(host.clone(), |p| format!("{host}:{p}"))
     }
 
-    /// Returns the base of an HTTP URL, without credentials.
+    /// Returns the base of an HTTP URL, without credentials. What no URL may hold as it is, is escaped.
     pub fn http_base(&self) -> String {
         let scheme = if self.scheme == (Scheme::Http { tls: true }) { "https" } else { "http" };
-        format!("{scheme}://{}{}", self.host_port(), self.path)
+        let mut base = format!("{scheme}://{}", self.host_port());
+        for byte in self.path.bytes() {
+            // As git's url.c, `http_quote`: the escapes that are there stay.
+            match byte {
+                b' ' | b'"' | b'<' | b'>' | b'\\' | b'^' | b'`' | b'{' | b'|' | b'}' | 0x80.. => {
+                    base += &format!("%{byte:02X}");
+                }
+                byte => base.push(char::from(byte)),
+            }
+        }
+        base
+    }
+
+    /// Returns the path of an HTTP URL without its query, and whether it has one: there may be a token in it.
+    fn path_without_query(&self) -> (&str, bool) {
+        match (&self.scheme, self.path.split_once('?')) {
+            (Scheme::Http { .. }, Some((path, _))) => (path, true),
+            _ => (&self.path, false),
+        }
     }
 
     /// Returns the name that a repository gets if none is given: host and path, without `.git`; for local
-    /// paths, the path alone.
+    /// paths, the path alone. It is decoded for every protocol, so that each finds it under the same path.
     pub fn default_name(&self) -> String {
-        let path = self.path.trim_matches('/');
+        let (path, _) = self.path_without_query();
+        let decoded = match self.scheme {
+            Scheme::Http { .. } => percent_decode(path),
+            _ => None,
+        };
+        let path = decoded.as_deref().unwrap_or(path).trim_matches('/');
         let path = path
             .strip_suffix("/.git")
             .or_else(|| path.strip_suffix(".git"))
             .unwrap_or(path)
             .trim_end_matches('/');
-        let parts = path
-            .split('/')
-            .filter(|p| !p.is_empty() && *p != "." && *p != "..")
-            .map(|p| p.trim_start_matches('~'));
+        let parts = path.split('/').filter(|p| !p.is_empty() && *p != "." && *p != "..");
         let host = self.host.to_ascii_lowercase().replace(':', "_");
         let parts: Vec<&str> =
             std::iter::once(host.as_str()).chain(parts).filter(|p| !p.is_empty()).collect();
@@ -261,6 +281,10 @@ impl Url {
     pub fn without_userinfo(&self) -> String {
         let scheme = self.text.split("://").next().unwrap_or("");
         let is_http = matches!(self.scheme, Scheme::Http { .. });
+        let (path, has_query) = self.path_without_query();
+        if has_query {
+            return format!("{scheme}://{}{path}?***", self.host_port());
+        }
         match (&self.user, &self.password) {
             (None, None) => self.text.clone(),
             (Some(_), None) if !is_http => self.text.clone(),
@@ -329,7 +353,9 @@ mod tests {
         assert_eq!(name("https://github.com/git/git.git"), "github.com/git/git");
         assert_eq!(name("git://Host.example:1234/a/b.git/"), "host.example/a/b");
         assert_eq!(name("git@github.com:git/git.git"), "github.com/git/git");
-        assert_eq!(name("ssh://me@host:22/~me/x.git"), "host/me/x");
+        assert_eq!(name("ssh://me@host:22/~me/x.git"), "host/~me/x");
+        assert_eq!(name("https://h/My%20Project/%C3%BC%2B~x.git"), "h/My Project/\u{fc}+~x");
+        assert_eq!(name("https://h/org/.github.git?token=x"), "h/org/.github");
         assert_eq!(name("file:///srv/git/x.git"), "srv/git/x");
         assert_eq!(name("/srv/work/.git"), "srv/work");
         assert_eq!(name("../../etc/x"), "etc/x");
@@ -400,6 +426,8 @@ mod tests {
         ] {
             assert_eq!(Url::parse(url).unwrap().to_string(), "https://h/x");
         }
+        assert_eq!(Url::parse("https://u@h/x?token=TOKEN").unwrap().to_string(), "https://h/x?***");
+        assert_eq!(Url::parse("https://h/\u{fc} x").unwrap().http_base(), "https://h/%C3%BC%20x");
         assert_eq!(Url::parse("ssh://git:TOKEN@h/x").unwrap().to_string(), "ssh://git@h/x");
         assert_eq!(Url::parse("ssh://git@h:22/x").unwrap().to_string(), "ssh://git@h:22/x");
     }

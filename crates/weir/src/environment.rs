@@ -2,7 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use weir_transport::{Proxies, RootCerts, SshCommand, roots_in, system_roots};
+use weir_repo::{ConfigScope, GitConfig};
+use weir_transport::{ExtraHeader, ExtraValue, Proxies, RootCerts, SshCommand, roots_in, system_roots};
+
+use crate::presentation::presentation;
 
 /// Returns the proxies, as curl finds them. `HTTP_PROXY` in capitals does not count: a web server sets it for
 /// a CGI program from a header of the client.
@@ -44,4 +47,31 @@ pub(crate) fn ssh_command(configured: Option<&str>) -> SshCommand {
         (None, Some(program)) => SshCommand::program(program),
         (None, None) => SshCommand::default(),
     }
+}
+
+/// Returns the headers that git's configuration adds to requests: `http.extraHeader`, `http.cookieFile`. None
+/// if the configuration cannot be read.
+pub(crate) fn extra_headers() -> Vec<ExtraHeader> {
+    let read = || -> Result<Vec<ExtraHeader>, String> {
+        let how = presentation()?;
+        let mut config = GitConfig::default();
+        for file in &how.files_before {
+            let scope = ConfigScope { git_dir: None, home: &how.home };
+            config.read(file, scope).map_err(|e| e.to_string())?;
+        }
+        config.append(&how.environment);
+        let setting = |scope: Option<&str>, value| ExtraHeader { scope: scope.map(str::to_owned), value };
+        let headers = config.values_of("http", "extraheader").into_iter();
+        let headers = headers.map(|(scope, line)| setting(scope, ExtraValue::Header(line.to_owned())));
+        let files = config.values_of("http", "cookiefile").into_iter().map(|(scope, path)| {
+            let path =
+                path.strip_prefix("~/").map_or_else(|| PathBuf::from(path), |path| how.home.join(path));
+            setting(scope, ExtraValue::CookieFile(path))
+        });
+        Ok(headers.chain(files).collect())
+    };
+    read().unwrap_or_else(|why| {
+        tracing::warn!("http.extraHeader and http.cookieFile of git's configuration do not count: {why}");
+        Vec::new()
+    })
 }

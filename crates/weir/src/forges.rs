@@ -350,13 +350,10 @@ impl CrawlSource for ForgeConfig {
             return Ok(None);
         }
         let name = format!("{}/{}", self.name(), listed.full_name);
-        // Names like .github are common there. The archive's path omits the dot.
-        let undotted: Vec<&str> =
-            name.split('/').map(|part| part.strip_prefix('.').unwrap_or(part)).collect();
         if name.split('/').any(|part| part == ".git") {
             return Err(format!("'{name}' is not a valid name"));
         }
-        check_name(&undotted.join("/")).map_err(|e| e.to_string())?;
+        check_name(&name).map_err(|e| e.to_string())?;
         self.check_clone_url(&listed.clone_url)?;
         Ok(Some(name))
     }

@@ -1,11 +1,12 @@
-//! Upstreams on this machine's disk: bare directories, work trees and weir archives, served in-process over a
-//! socket pair.
+//! Upstreams on this machine's disk: bare directories, work trees, bundles and weir archives, served
+//! in-process over a socket pair.
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use tempfile::TempDir;
 use weir_ground::thread::spawn;
 use weir_repo::Repo;
 use weir_serve::serve_blocking;
@@ -19,6 +20,11 @@ pub(crate) struct LocalUpstreams;
 
 impl LocalServer for LocalUpstreams {
     fn connect(&self, path: &Path) -> Result<LocalStream, String> {
+        if weir_repo::is_bundle(path) {
+            let folder = tempfile::tempdir().map_err(|e| format!("cannot make a temporary folder: {e}"))?;
+            let repo = weir_repo::open_bundle(path, folder.path()).map_err(|e| e.to_string())?;
+            return serve(repo, Some(folder));
+        }
         let repo = open(path).map_err(|e| e.to_string())?;
         // An alternate on a disk that is not mounted: its refs are as they were, but nothing can be fetched.
         if let [folder, ..] = repo.objects().lost_folders()
@@ -28,7 +34,7 @@ impl LocalServer for LocalUpstreams {
             let folder = folder.display();
             return Err(format!("the object of '{name}' is missing: the alternate '{folder}' is not there"));
         }
-        serve(repo)
+        serve(repo, None)
     }
 }
 
@@ -59,11 +65,12 @@ impl LocalServer for LocalClones {
     fn connect(&self, path: &Path) -> Result<LocalStream, String> {
         let mut repo = weir_repo::open_directory(path).map_err(|e| e.to_string())?;
         repo.set_refs(repo.refs().of_origin());
-        serve(repo)
+        serve(repo, None)
     }
 }
 
-fn serve(repo: Repo) -> Result<LocalStream, String> {
+/// Serves `repo`, whose files may be in the temporary `folder`.
+fn serve(repo: Repo, folder: Option<TempDir>) -> Result<LocalStream, String> {
     let repo = Arc::new(repo);
     let fail = |e: std::io::Error| e.to_string();
     let (ours, theirs) = UnixStream::pair().map_err(fail)?;
@@ -74,6 +81,7 @@ fn serve(repo: Repo) -> Result<LocalStream, String> {
         let (mut input, mut output) = (&theirs, &theirs);
         // If the other end hangs up, that is no error here.
         let _ = serve_blocking(&mut machine, &mut input, &mut output, &AtomicBool::new(false), &|_| {});
+        drop(folder);
     })
     .map_err(fail)?;
     Ok((Box::new(reader), Box::new(ours)))

@@ -22,7 +22,7 @@ use crate::catalog_url;
 use crate::cli::{Global, RepoSelection};
 use crate::config::{self, Config};
 use crate::config_files::is_for_everybody;
-use crate::environment::{proxies, roots, ssh_command};
+use crate::environment::{extra_headers, proxies, roots, ssh_command};
 use crate::error::{Error, Result};
 use crate::forge_credentials::ForgeCredentials;
 use crate::local::LocalUpstreams;
@@ -330,6 +330,7 @@ pub(crate) fn transport_options(c: &Config) -> TransportOptions {
         version_max: c.transport.protocol_version_max,
         roots: roots(c.transport.ca_file.as_deref()),
         proxies: proxies(),
+        extra_headers: extra_headers(),
         refs_bytes_max: c.limits.refs_bytes_max.0,
         ..Default::default()
     }

@@ -165,19 +165,59 @@ pub fn check_url(url: &str) -> Result<()> {
 /// Returns the `url` of a database without its password.
 #[must_use]
 pub fn redacted(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    if let Some((before, query)) = rest.split_once('?')
-        && query.split('&').any(|pair| decoded(pair.split('=').next().unwrap_or_default()) == "password")
-    {
-        return redacted(&format!("{scheme}://{before}"));
-    }
+    let Some((scheme, rest)) = url.split_once("://") else { return redacted_words(url) };
+    let (rest, query) = rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query)));
     let host = rest.find('/').unwrap_or(rest.len());
     // A password may have any character: the last '@' before the path ends it.
-    let Some(at) = rest[..host].rfind('@').or_else(|| rest.rfind('@')) else { return url.to_owned() };
-    match rest[..at].split_once(':') {
-        Some((user, _)) => format!("{scheme}://{user}@{}", &rest[at + 1..]),
-        None => url.to_owned(),
+    let at = rest[..host].rfind('@').or_else(|| rest.rfind('@'));
+    let user = at.and_then(|at| Some((rest[..at].split_once(':')?.0, at)));
+    let shown = match user {
+        Some((user, at)) => format!("{scheme}://{user}@{}", &rest[at + 1..]),
+        None => format!("{scheme}://{rest}"),
+    };
+    let Some(query) = query else { return shown };
+    let pairs = query.split('&').filter_map(|pair| {
+        let (name, _) = pair.split_once('=').unwrap_or((pair, ""));
+        match decoded(name).as_str() {
+            name if PUBLIC_OPTIONS.contains(&name) => Some(pair.to_owned()),
+            name if name.eq_ignore_ascii_case("password") => None,
+            _ => Some(format!("{name}=***")),
+        }
+    });
+    let pairs = pairs.collect::<Vec<_>>().join("&");
+    if pairs.is_empty() { shown } else { format!("{shown}?{pairs}") }
+}
+
+/// The options of a URL that hold no secret.
+const PUBLIC_OPTIONS: [&str; 11] = [
+    "channel_binding",
+    "connect_timeout",
+    "dbname",
+    "host",
+    "hostaddr",
+    "options",
+    "passfile",
+    "port",
+    "sslmode",
+    "sslrootcert",
+    "user",
+];
+
+/// Returns the text of options in libpq's other form, `host=h password=p`, without values that may be secret.
+fn redacted_words(text: &str) -> String {
+    if !text.contains('=') {
+        return text.to_owned();
     }
+    let mut shown = Vec::new();
+    for word in text.split_whitespace() {
+        match word.split_once('=') {
+            Some((name, _)) if PUBLIC_OPTIONS.contains(&name) => shown.push(word.to_owned()),
+            Some((name, _)) => shown.push(format!("{name}=***")),
+            // The rest of a value with blanks in it.
+            None => {}
+        }
+    }
+    shown.join(" ")
 }
 
 fn decoded(text: &str) -> String {
@@ -285,7 +325,10 @@ mod tests {
         assert_eq!(redacted("postgres://weir:a/b@h/db"), "postgres://weir@h/db");
         assert_eq!(redacted("postgres://weir@h/db"), "postgres://weir@h/db");
         assert_eq!(redacted("postgres://h/db"), "postgres://h/db");
-        assert_eq!(redacted("postgres://a:x@h/db?sslmode=require&password=secret"), "postgres://a@h/db");
+        let url = "postgres://a:x@h/db?sslmode=require&password=secret&PASSWORD=b&application_name=c";
+        assert_eq!(redacted(url), "postgres://a@h/db?sslmode=require&application_name=***");
+        assert_eq!(redacted("postgres://h/db?password=secret"), "postgres://h/db");
+        assert_eq!(redacted("host=h password='a b' sslkey=k"), "host=h password=*** sslkey=***");
     }
 
     #[test]

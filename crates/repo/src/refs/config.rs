@@ -262,6 +262,25 @@ impl GitConfig {
         self.get("extensions.refstorage").is_some_and(|value| value.eq_ignore_ascii_case("reftable"))
     }
 
+    /// Returns the values of `<section>.<key>` and `<section>.<subsection>.<key>` with their subsections, in
+    /// order.
+    pub fn values_of(&self, section: &str, key: &str) -> Vec<(Option<&str>, &str)> {
+        let within = |k: &'_ str| -> Option<Option<usize>> {
+            let rest = k.strip_prefix(section)?.strip_prefix('.')?;
+            let before = rest.strip_suffix(key)?;
+            Some(match before.strip_suffix('.') {
+                None if before.is_empty() => None,
+                None => return None,
+                Some(subsection) => Some(subsection.len()),
+            })
+        };
+        let start = section.len() + 1;
+        self.values
+            .iter()
+            .filter_map(|(k, v)| within(k).map(|len| (len.map(|len| &k[start..start + len]), v.as_str())))
+            .collect()
+    }
+
     /// Returns the booleans `<section>.<subsection>.<key>` with their subsections, in order.
     ///
     /// # Errors

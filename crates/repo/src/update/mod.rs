@@ -1,6 +1,7 @@
 //! Changes to an archive: commits, compaction, derived files, and what is kept beside git's objects.
 
 pub(crate) mod archive_repo;
+pub(crate) mod bundle_file;
 pub(crate) mod chains;
 pub(crate) mod compact;
 pub(crate) mod derived_files;

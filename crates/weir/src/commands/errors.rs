@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::listing::{LISTING, METADATA};
 use crate::output;
 use crate::pool::{Pool, now};
+use crate::repository_json::shown_url;
 
 pub(crate) fn errors(pool: &Pool, global: &Global, args: &ErrorsArgs) -> Result<()> {
     let ErrorsArgs { filters, all, max_count } = args;
@@ -22,8 +23,9 @@ pub(crate) fn errors(pool: &Pool, global: &Global, args: &ErrorsArgs) -> Result<
         _ => {}
     }
     let is_each = *all || global.json;
-    let list = failing(pool, filters, if is_each { *max_count } else { usize::MAX })?;
+    let mut list = failing(pool, filters, if is_each { *max_count } else { usize::MAX })?;
     if global.json {
+        list.iter_mut().for_each(|r| r.url = shown_url(r));
         return output::json(&list);
     }
     let groups = match is_each {
