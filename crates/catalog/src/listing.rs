@@ -51,6 +51,8 @@ pub struct Unseen {
     pub name: String,
     /// Its id at the forge.
     pub forge_id: String,
+    /// Whether the forge said that everybody sees it.
+    pub is_public: bool,
 }
 
 impl Catalog {
@@ -220,12 +222,13 @@ impl Catalog {
     /// If the database fails.
     pub fn unseen(&self, listing: &Listing, after: i64, max: usize) -> Result<Vec<Unseen>> {
         // Use the index of numbers, not that of forges: reading goes on from `after`.
-        let sql =
-            "SELECT id, name, forge_id FROM repositories WHERE forge || '' = ?1 AND seen_pass < ?2 AND \
-            gone_at IS NULL AND id > ?3
+        let sql = "SELECT id, name, forge_id, (SELECT private FROM metadata WHERE repository_id = id)
+                   FROM repositories WHERE forge || '' = ?1 AND seen_pass < ?2 AND gone_at IS NULL AND id > ?3
                    ORDER BY id LIMIT ?4";
         self.database.query(sql, &values![&listing.forge, listing.pass, after, max], |row| {
-            Ok(Unseen { id: row.get(0)?, name: row.get(1)?, forge_id: row.get(2)? })
+            let private: Option<i64> = row.get(3)?;
+            let is_public = private == Some(0);
+            Ok(Unseen { id: row.get(0)?, name: row.get(1)?, forge_id: row.get(2)?, is_public })
         })
     }
 

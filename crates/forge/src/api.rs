@@ -131,6 +131,8 @@ pub struct Api {
     usage: Usage,
     /// The ETag that is sent with the next request.
     if_none_match: Option<String>,
+    /// Whether what is asked for was seen by everybody.
+    is_public: bool,
 }
 
 impl Api {
@@ -165,6 +167,7 @@ impl Api {
             options,
             usage: Usage::default(),
             if_none_match: None,
+            is_public: false,
         }
     }
 
@@ -235,7 +238,13 @@ impl Api {
         }
     }
 
+    /// Sets whether what is asked for next was public: then one credential sees as much as another.
+    pub(crate) fn expect_public(&mut self, is_public: bool) {
+        self.is_public = is_public;
+    }
+
     /// Asks with one credential after the other until one finds something: one may see what another must not.
+    /// Waits for none whose limit is used up.
     pub(crate) fn by_any<T>(
         &mut self,
         url: &str,
@@ -244,11 +253,11 @@ impl Api {
         let mut asked: Vec<String> = Vec::new();
         loop {
             match ask(self, url) {
-                Err(Error::NotFound(_)) => asked.push(self.credentials[self.current].name.clone()),
+                Err(Error::NotFound(_)) if !self.is_public => {
+                    asked.push(self.credentials[self.current].name.clone());
+                }
                 answer => return answer,
             }
-            // A credential whose limit is used up might see it, too; the one whose limit is reset first comes
-            // first.
             let others = self
                 .credentials
                 .iter()
@@ -259,9 +268,9 @@ impl Api {
             else {
                 return Err(Error::NotFound(url.to_owned()));
             };
-            let now = now();
-            if spent_until > now {
-                self.wait_for_limit(spent_until - now)?;
+            if spent_until > now() {
+                let detail = "a token whose limit is used up may see it".to_owned();
+                return Err(Error::Unexpected { url: url.to_owned(), detail });
             }
             self.current = other;
         }

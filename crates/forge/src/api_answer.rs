@@ -21,6 +21,8 @@ pub(crate) const RESOURCE: HeaderName = HeaderName::from_static("x-ratelimit-res
 pub(crate) const LIMIT_WAIT_MIN: Duration = Duration::from_secs(60);
 /// ETags longer than this are not kept.
 const ETAG_BYTES_MAX: usize = 200;
+/// Answers that are longer tell of no limit.
+const LIMIT_BYTES_MAX: usize = 64 << 10;
 /// Characters of an error's body that are shown.
 const DETAIL_CHARS_MAX: usize = 200;
 
@@ -62,6 +64,30 @@ pub(crate) fn reset_time(headers: &HeaderMap) -> Option<u64> {
     Some(if reset < 1_000_000_000 { now().saturating_add(reset) } else { reset.saturating_add(1) })
 }
 
+/// Returns when to ask again, in seconds since 1970, as an answer about a limit says: after a while, or when
+/// a limit of which nothing remains is reset.
+fn asked_until(headers: &HeaderMap) -> Option<u64> {
+    let after = number(headers, &[RETRY_AFTER]).map(|s| now().saturating_add(s));
+    after.or_else(|| (number(headers, &REMAINING) == Some(0)).then(|| reset_time(headers)).flatten())
+}
+
+/// Returns whether an answer of GraphQL says that a limit is used up. It has the status of a success, and
+/// something may remain of the limit that its headers tell of: a secondary limit is not that one.
+fn is_graphql_limit(body: &[u8]) -> bool {
+    if body.len() > LIMIT_BYTES_MAX || !body.windows(8).any(|w| w == b"\"errors\"") {
+        return false;
+    }
+    let Ok(answer) = serde_json::from_slice::<Value>(body) else { return false };
+    let says = |error: &Value| {
+        let has = |text: &Value, what: &str| {
+            text.as_str().is_some_and(|text| text.to_ascii_lowercase().replace('_', " ").contains(what))
+        };
+        let codes = [&error["type"], &error["code"], &error["extensions"]["code"]];
+        codes.iter().any(|code| has(code, "rate limit")) || has(&error["message"], "rate limit")
+    };
+    answer["data"].is_null() && answer["errors"].as_array().is_some_and(|errors| errors.iter().any(says))
+}
+
 /// Checks whether an answer is a success; if not, returns what to do about it.
 pub(crate) fn judge(
     url: &str,
@@ -79,23 +105,15 @@ pub(crate) fn judge(
     };
     Err(match status.as_u16() {
         // GraphQL reports a limit with the status of a success.
-        200..=299
-            if body.len() < 64 << 10
-                && body.windows(14).any(|w| w == b"\"RATE_LIMITED\"")
-                && number(headers, &REMAINING) == Some(0) =>
-        {
-            Unanswered::Limited(
-                reset_time(headers).unwrap_or_else(|| now().saturating_add(LIMIT_WAIT_MIN.as_secs())),
-            )
-        }
+        200..=299 if is_graphql_limit(body) => Unanswered::Limited(
+            asked_until(headers).unwrap_or_else(|| now().saturating_add(LIMIT_WAIT_MIN.as_secs())),
+        ),
         200..=299 => return Ok(()),
         403 | 429 => {
             // GitHub: "retry-after", else "x-ratelimit-reset" once nothing remains, else a minute at least.
-            let after = number(headers, &[RETRY_AFTER]).map(|s| now().saturating_add(s));
-            let spent = (number(headers, &REMAINING) == Some(0)).then(|| reset_time(headers)).flatten();
             let is_limit = status == StatusCode::TOO_MANY_REQUESTS
                 || detail().to_ascii_lowercase().contains("rate limit");
-            match after.or(spent) {
+            match asked_until(headers) {
                 Some(until) => Unanswered::Limited(until),
                 None if is_limit => Unanswered::Limited(now().saturating_add(LIMIT_WAIT_MIN.as_secs())),
                 None => Unanswered::Never(Error::Forbidden {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::api::{Api, Usage};
 use crate::api_answer::{escape, parameter};
 use crate::github::text;
-use crate::position::OwnerPosition;
+use crate::position::{FailedPages, OwnerPosition};
 use crate::{Account, AccountKind, Error, Forge, Listed, Page, Result};
 
 const PER_PAGE: u64 = 100;
@@ -27,6 +27,7 @@ pub struct Bitbucket {
     workspaces: Vec<String>,
     /// Whether none were named, so that they are those of which the credentials are a member.
     are_found: bool,
+    failed: FailedPages,
 }
 
 impl Bitbucket {
@@ -40,7 +41,7 @@ impl Bitbucket {
             format!("{url}/2.0")
         };
         let are_found = workspaces.is_empty() && api.is_known();
-        Bitbucket { api, base, workspaces, are_found }
+        Bitbucket { api, base, workspaces, are_found, failed: FailedPages::default() }
     }
 
     /// Requests the workspaces of the credentials, and sorts them by name: a position then means the same the
@@ -105,7 +106,12 @@ impl Forge for Bitbucket {
                 return Ok(Page::leaving_out(position, &e, next_workspace));
             }
             (Err(e), Some(place)) if e.is_of_page() => {
-                return Ok(Page::skipping(position, &e, next_page(place)));
+                let is_hopeless = self.failed.again(place, place.at == 1);
+                return Ok(Page::skipping(
+                    position,
+                    &e,
+                    if is_hopeless { next_workspace } else { next_page(place) },
+                ));
             }
             (answer, _) => answer?,
         };
@@ -119,6 +125,10 @@ impl Forge for Bitbucket {
             (Some(next), None) => Some(unescape(parameter(next, "after").unwrap_or(position))),
         };
         Ok(Page { repositories: items.iter().filter_map(from_repository).collect(), next, ..Page::default() })
+    }
+
+    fn expect_public(&mut self, is_public: bool) {
+        self.api.expect_public(is_public);
     }
 
     fn one(&mut self, forge_id: &str) -> Result<Option<Listed>> {

@@ -412,6 +412,7 @@ impl Crawl<'_> {
             asked += unseen.len();
             let (mut gone, mut there) = (Vec::new(), Vec::new());
             for one in &unseen {
+                forge.expect_public(one.is_public);
                 let found = match Listed::of_wiki(&one.forge_id) {
                     Some(id) => {
                         forge.one(id).map(|listed| listed.and_then(|listed| listed.wiki_repository()))

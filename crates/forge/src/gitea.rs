@@ -8,7 +8,7 @@ use crate::api::{Api, Usage};
 use crate::api_answer::escape;
 use crate::github::text;
 use crate::metadata::{MetadataList, Order, page_of, streams};
-use crate::position::{AccountsPosition, OwnerPosition};
+use crate::position::{AccountsPosition, FailedPages, OwnerPosition};
 use crate::{
     Account, AccountKind, AccountsPage, Error, Forge, Listed, MetadataKind, MetadataPage, Page,
     RequestBudget, Result,
@@ -27,6 +27,7 @@ pub struct Gitea {
     per_page: Option<u64>,
     /// The repository whose metadata was requested last: its id, and its current path.
     named: Option<(String, String)>,
+    failed: FailedPages,
 }
 
 impl Gitea {
@@ -39,6 +40,7 @@ impl Gitea {
             owners,
             per_page: None,
             named: None,
+            failed: FailedPages::default(),
         }
     }
 
@@ -129,7 +131,8 @@ impl Forge for Gitea {
                 return Ok(Page::leaving_out(position, &e, next_owner));
             }
             Err(e) if e.is_of_page() => {
-                return Ok(Page::skipping(position, &e, next_page()));
+                let next = if self.failed.again(&place, page == 1) { next_owner } else { next_page() };
+                return Ok(Page::skipping(position, &e, next));
             }
             answer => answer?,
         };
@@ -144,6 +147,10 @@ impl Forge for Gitea {
         let is_last = answer.next.is_none() && (items.len() as u64) < limit;
         let next = if is_last { next_owner } else { next_page() };
         Ok(Page { repositories: items.iter().filter_map(from_repository).collect(), next, ..Page::default() })
+    }
+
+    fn expect_public(&mut self, is_public: bool) {
+        self.api.expect_public(is_public);
     }
 
     fn one(&mut self, forge_id: &str) -> Result<Option<Listed>> {

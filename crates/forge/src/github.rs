@@ -13,7 +13,7 @@ use crate::api::{Api, Usage};
 use crate::api_answer::{ApiAnswer, escape, parameter};
 use crate::github_search::{self, SearchPlace};
 use crate::metadata::{MetadataList, Order, page_of, streams};
-use crate::position::{AccountsPosition, OwnerPosition};
+use crate::position::{AccountsPosition, FailedPages, OwnerPosition};
 use crate::{
     Account, AccountKind, AccountsPage, Error, Forge, Listed, MetadataKind, MetadataPage, Page,
     RequestBudget, Result, Skipped,
@@ -28,6 +28,8 @@ const SKIPPED_IDS: u64 = 100;
 /// How often in a row the range of a search is halved. If that does not help, GitHub is down, and the next
 /// crawl goes on from there.
 const NARROWED_MAX: u32 = 4;
+/// After so many answers in a row that were not complete, a search is not narrowed any more.
+const INCOMPLETE_MAX: u32 = 8;
 
 const FIELDS: &str = "databaseId nameWithOwner url isFork isArchived isPrivate isEmpty diskUsage \
     stargazerCount forkCount description hasWikiEnabled homepageUrl createdAt updatedAt pushedAt \
@@ -52,6 +54,9 @@ pub struct GitHub {
     skipped: Option<(u64, u64)>,
     /// How often in a row the range of a search was halved because it could not be fetched.
     narrowed: u32,
+    /// How often in a row a search found not all.
+    incomplete: u32,
+    failed: FailedPages,
 }
 
 impl GitHub {
@@ -61,7 +66,18 @@ impl GitHub {
     pub fn new(url: &str, owners: Vec<String>, questions: Vec<String>, api: Api) -> GitHub {
         let rest = GitHub::rest(url);
         let graphql = rest.strip_suffix("/v3").unwrap_or(&rest).to_owned() + "/graphql";
-        GitHub { api, rest, graphql, owners, people: HashSet::new(), questions, skipped: None, narrowed: 0 }
+        GitHub {
+            api,
+            rest,
+            graphql,
+            owners,
+            people: HashSet::new(),
+            questions,
+            skipped: None,
+            narrowed: 0,
+            incomplete: 0,
+            failed: FailedPages::default(),
+        }
     }
 
     /// Returns the URL of the REST API of the web site at `url`.
@@ -104,19 +120,24 @@ impl GitHub {
                 Ok(Page { next: next(SearchPlace::start(place.question + 1, now)), ..Page::default() })
             }
             Err(e) => Err(e),
+            // What there is, is taken. A search over a part of the time may find the rest.
             Ok(found) if found.is_incomplete => {
-                let error = "GitHub returned incomplete search results".to_owned();
-                Ok(Page {
-                    next: next(place.skip_page(now)),
-                    skipped: Some(skipped(error)),
-                    ..Page::default()
-                })
+                let repositories = self.in_full(&found.items)?.0;
+                self.incomplete += 1;
+                if let Some(half) = place.halved().filter(|_| self.incomplete < INCOMPLETE_MAX) {
+                    return Ok(Page { repositories, next: next(half), ..Page::default() });
+                }
+                let left_out = Some(skipped("GitHub returned incomplete search results".to_owned()));
+                if found.next.question != place.question {
+                    self.incomplete = 0;
+                }
+                Ok(Page { repositories, next: next(found.next), left_out, ..Page::default() })
             }
-            Ok(found) => Ok(Page {
-                repositories: self.in_full(&found.items)?.0,
-                next: next(found.next),
-                ..Page::default()
-            }),
+            Ok(found) => {
+                self.incomplete = 0;
+                let repositories = self.in_full(&found.items)?.0;
+                Ok(Page { repositories, next: next(found.next), ..Page::default() })
+            }
         }
     }
 
@@ -179,8 +200,9 @@ impl GitHub {
             Err(e) if e.is_of_owner() => return Ok(Page::leaving_out(&position, &e, next_owner)),
             Err(e) if e.is_of_page() => {
                 // If a page is no list at all, the next page is none either.
-                let next = if matches!(e, Error::Unavailable { .. }) { next_page() } else { next_owner };
-                return Ok(Page::skipping(&position, &e, next));
+                let is_hopeless =
+                    !matches!(e, Error::Unavailable { .. }) || self.failed.again(&place, page == 1);
+                return Ok(Page::skipping(&position, &e, if is_hopeless { next_owner } else { next_page() }));
             }
             found => found?,
         };
@@ -284,6 +306,10 @@ impl Forge for GitHub {
             OwnerPosition { owner: Some(owner), at: page } => self.owned(owner, page, etag),
             OwnerPosition { owner: None, at: since } => self.all(since),
         }
+    }
+
+    fn expect_public(&mut self, is_public: bool) {
+        self.api.expect_public(is_public);
     }
 
     fn one(&mut self, forge_id: &str) -> Result<Option<Listed>> {

@@ -125,11 +125,7 @@ pub(crate) fn search(
     let total = answer["total_count"].as_u64().ok_or_else(unexpected)?;
     let items = answer["items"].as_array().ok_or_else(unexpected)?;
     let is_incomplete = answer["incomplete_results"].as_bool() == Some(true);
-    // It is then unknown what the search would have found.
-    if let (true, Some(next)) = (is_incomplete, place.halved()) {
-        return Ok(SearchPage { items: Vec::new(), next, is_incomplete: false });
-    }
-    if total > FOUND_MAX {
+    if total > FOUND_MAX && !is_incomplete {
         match place.halved() {
             Some(next) => return Ok(SearchPage { items: Vec::new(), next, is_incomplete: false }),
             None => tracing::warn!(

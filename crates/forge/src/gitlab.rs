@@ -66,6 +66,10 @@ impl Forge for GitLab {
             Err(e) if owner.is_some() && e.is_of_owner() => {
                 return Ok(Page::leaving_out(position, &e, next_owner));
             }
+            // A group whose list cannot be had at all does not hide the others.
+            Err(e) if e.is_of_page() && owner.is_some() && after == 0 => {
+                return Ok(Page::skipping(position, &e, next_owner));
+            }
             Err(e) if e.is_of_page() => {
                 // Twice as far with each such page in a row: ids are sparse.
                 let next = place.go_to(after.saturating_add(self.skipped_ids)).text();
@@ -86,6 +90,10 @@ impl Forge for GitLab {
             _ => next_owner,
         };
         Ok(Page { repositories: items.iter().filter_map(from_project).collect(), next, ..Page::default() })
+    }
+
+    fn expect_public(&mut self, is_public: bool) {
+        self.api.expect_public(is_public);
     }
 
     fn one(&mut self, forge_id: &str) -> Result<Option<Listed>> {

@@ -48,7 +48,7 @@ pub use import::{Dump, Import, ImportError, Imported};
 pub use manifest::Manifest;
 pub use metadata::{MetadataKind, MetadataPage, failed, resumed, sum_of_news};
 pub use page::{Page, Skipped};
-pub use rounds::{CrawlSource, OtherError, RoundError, RoundEvent, Rounds, TellRound, preview};
+pub use rounds::{CrawlSource, OpenCatalog, OtherError, RoundError, RoundEvent, Rounds, TellRound, preview};
 pub use sourcehut::Sourcehut;
 pub use webindex::{WebIndex, WebIndexKind};
 pub use weir_catalog::{Account, AccountKind, Listed, RequestBudget};
@@ -150,6 +150,11 @@ pub trait Forge {
     fn page_unless(&mut self, position: &str, etag: Option<&str>) -> Result<Page> {
         let _ = etag;
         self.page(position)
+    }
+
+    /// Says whether the repositories that are asked for next were public when they were listed.
+    fn expect_public(&mut self, is_public: bool) {
+        let _ = is_public;
     }
 
     /// Returns the repository with that id as it is now, or `None` if it is gone.

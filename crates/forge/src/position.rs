@@ -53,6 +53,22 @@ impl<A: FromStr + fmt::Display> OwnerPosition<A> {
     }
 }
 
+/// The page of an owner that could not be fetched last.
+#[derive(Debug, Default)]
+pub(crate) struct FailedPages {
+    last: Option<(Option<usize>, u64)>,
+}
+
+impl FailedPages {
+    /// Notes that the page at `place` cannot be fetched. Returns whether the rest of the owner is left to
+    /// another listing: it is the first page, or the page before failed, too.
+    pub(crate) fn again(&mut self, place: &OwnerPosition<u64>, is_first: bool) -> bool {
+        let follows = self.last == Some((place.owner, place.at.wrapping_sub(1)));
+        self.last = Some((place.owner, place.at));
+        place.owner.is_some() && (is_first || follows)
+    }
+}
+
 /// A position in a listing of accounts.
 ///
 /// Written `owner:N`, `organisations:N`, `people:N`, or `N` alone where a forge lists all accounts in one.

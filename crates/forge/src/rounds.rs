@@ -1,8 +1,10 @@
 //! Listings of several forges, once or at their intervals.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use weir_catalog::{Catalog, Listed};
+use weir_ground::thread::spawn_scoped;
 use weir_ground::{Stop, Timestamp};
 
 use crate::accounts::{AccountsProgress, accounts_listing, crawl_accounts};
@@ -80,7 +82,10 @@ pub enum RoundEvent<'a> {
 }
 
 /// A function that is called with what happens to the listing of the forge with that name.
-pub type TellRound<'a> = dyn FnMut(&str, RoundEvent<'_>) -> Result<(), OtherError> + 'a;
+pub type TellRound<'a> = dyn FnMut(&str, RoundEvent<'_>) -> Result<(), OtherError> + Send + 'a;
+
+/// A function that opens the catalog once more, for a thread of its own.
+pub type OpenCatalog<'a> = dyn Fn() -> Result<Catalog, weir_catalog::Error> + Sync + 'a;
 
 /// Why a forge was not listed.
 #[derive(Debug, thiserror::Error)]
@@ -111,22 +116,53 @@ pub struct Rounds<'a, S> {
     /// Seconds until a repository that is gone is looked at again.
     pub gone_s: i64,
     /// Returns the time.
-    pub now: &'a dyn Fn() -> Timestamp,
+    pub now: &'a (dyn Fn() -> Timestamp + Sync),
     /// Ends all listings.
     pub stop: &'a Stop,
 }
 
-impl<S: CrawlSource> Rounds<'_, S> {
-    /// Lists the forges, one after the other. Returns whether one failed.
-    pub fn run(&self, catalog: &mut Catalog, tell: &mut TellRound<'_>) -> bool {
-        let mut next = vec![Timestamp(0); self.sources.len()];
-        let mut failed = false;
+impl<S: CrawlSource + Sync> Rounds<'_, S> {
+    /// Lists the forges, each on a thread of its own: none waits for the limits of another. Returns whether
+    /// one failed.
+    pub fn run(&self, open: &OpenCatalog<'_>, tell: &mut TellRound<'_>) -> bool {
+        let tell = Mutex::new(tell);
+        let list = |source: &S| {
+            let mut tell = |name: &str, event: RoundEvent<'_>| {
+                (tell.lock().unwrap_or_else(PoisonError::into_inner))(name, event)
+            };
+            self.run_one(source, open, &mut tell)
+        };
+        let list = &list;
+        std::thread::scope(|scope| {
+            let started: Vec<_> = self
+                .sources
+                .iter()
+                .map(|source| (source, spawn_scoped("crawl", scope, move || list(source)).ok()))
+                .collect();
+            let mut failed = false;
+            for (source, thread) in started {
+                failed |= match thread {
+                    Some(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+                    // No thread can be started.
+                    None => list(source),
+                };
+            }
+            failed
+        })
+    }
+
+    /// Lists a forge, once or at its intervals. Returns whether that failed.
+    fn run_one(&self, source: &S, open: &OpenCatalog<'_>, tell: &mut TellRound<'_>) -> bool {
+        let (mut next, mut failed, mut catalog) = (Timestamp(0), false, None);
         loop {
-            for (source, next) in self.sources.iter().zip(&mut next) {
-                if self.stop.is_stopped() || (self.now)() < *next {
-                    continue;
-                }
-                *next = self.turn(catalog, source, tell).unwrap_or_else(|e| {
+            if !self.stop.is_stopped() && (self.now)() >= next {
+                let turned = match &mut catalog {
+                    Some(catalog) => self.turn(catalog, source, tell),
+                    None => open()
+                        .map_err(RoundError::from)
+                        .and_then(|opened| self.turn(catalog.insert(opened), source, tell)),
+                };
+                next = turned.unwrap_or_else(|e| {
                     failed = true;
                     // If the caller's function is what failed, it cannot report that either.
                     let _ = tell(&source.name(), RoundEvent::Failed(&e));

@@ -1,6 +1,6 @@
 //! Passes tasks to workers, and messages back.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -23,9 +23,106 @@ pub(crate) struct Task {
     pub(crate) base: Option<Base>,
 }
 
+/// Tasks in order, each of which can be found by its host: thousands that wait for a busy host keep none of
+/// another host away from a worker.
+#[derive(Default)]
+struct WaitingTasks {
+    /// By their place in the order.
+    by_host: HashMap<String, BTreeMap<i64, Task>>,
+    /// The first task of each host.
+    heads: BTreeMap<i64, String>,
+    count: usize,
+    /// The places before the first task, and behind the last one.
+    front: i64,
+    back: i64,
+}
+
+impl WaitingTasks {
+    fn insert(&mut self, place: i64, task: Task) {
+        let of_host = self.by_host.entry(task.host.clone()).or_default();
+        let head = of_host.first_key_value().map(|(place, _)| *place);
+        if head.is_none_or(|head| place < head) {
+            head.map(|head| self.heads.remove(&head));
+            self.heads.insert(place, task.host.clone());
+        }
+        of_host.insert(place, task);
+        self.count += 1;
+    }
+
+    fn push_back(&mut self, task: Task) {
+        self.insert(self.back, task);
+        self.back += 1;
+    }
+
+    fn push_front(&mut self, task: Task) {
+        self.front -= 1;
+        self.insert(self.front, task);
+    }
+
+    /// Removes and returns the first task whose host `has_room`. Only hosts are looked at that have none, and
+    /// the first that has.
+    fn take_first(&mut self, has_room: impl Fn(&str) -> bool) -> Option<Task> {
+        let place = self.heads.iter().find(|(_, host)| has_room(host)).map(|(place, _)| *place)?;
+        let host = self.heads.remove(&place)?;
+        let of_host = self.by_host.get_mut(&host)?;
+        let (_, task) = of_host.pop_first()?;
+        self.count -= 1;
+        match of_host.first_key_value() {
+            Some((next, _)) => drop(self.heads.insert(*next, host)),
+            None => drop(self.by_host.remove(&host)),
+        }
+        Some(task)
+    }
+
+    /// Moves the tasks of the repositories `ids` to the front, in this order; returns how many these are.
+    fn put_first(&mut self, ids: &[i64]) -> usize {
+        let order: HashMap<i64, usize> = ids.iter().zip(0..).map(|(id, n)| (*id, n)).collect();
+        let mut found: Vec<(usize, i64, String)> = Vec::new();
+        for (host, tasks) in &self.by_host {
+            for (place, task) in tasks {
+                found.extend(order.get(&task.repository.id).map(|n| (*n, *place, host.clone())));
+            }
+        }
+        found.sort_unstable();
+        let first = self.heads.keys().next().copied().unwrap_or_default();
+        let are_first = found.iter().map(|(_, place, _)| *place).eq(first..first + found.len() as i64);
+        if !are_first {
+            for (_, place, host) in found.iter().rev() {
+                if let Some(task) = self.remove(*place, host) {
+                    self.push_front(task);
+                }
+            }
+        }
+        found.len()
+    }
+
+    fn remove(&mut self, place: i64, host: &str) -> Option<Task> {
+        let of_host = self.by_host.get_mut(host)?;
+        let task = of_host.remove(&place)?;
+        self.count -= 1;
+        if self.heads.remove(&place).is_some()
+            && let Some((next, _)) = of_host.first_key_value()
+        {
+            self.heads.insert(*next, host.to_owned());
+        }
+        if of_host.is_empty() {
+            self.by_host.remove(host);
+        }
+        Some(task)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Task> {
+        self.by_host.values().flat_map(BTreeMap::values)
+    }
+
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Task> {
+        self.by_host.values_mut().flat_map(BTreeMap::values_mut)
+    }
+}
+
 #[derive(Default)]
 struct QueueState {
-    tasks: VecDeque<Task>,
+    tasks: WaitingTasks,
     /// The number of running visits for each host, and in all.
     running: HashMap<String, usize>,
     running_in_all: usize,
@@ -87,31 +184,20 @@ impl Queue {
 
     /// Returns whether there are tasks that no worker has taken.
     pub(crate) fn has_waiting(&self) -> bool {
-        !self.lock().tasks.is_empty()
+        self.lock().tasks.count > 0
     }
 
     /// Moves the waiting tasks of the repositories `ids` to the front, in this order; returns how many these
     /// are.
     pub(crate) fn put_first(&self, ids: &[i64]) -> usize {
-        let mut state = self.lock();
-        let place: HashMap<i64, usize> = ids.iter().zip(0..).map(|(id, n)| (*id, n)).collect();
-        let count = state.tasks.iter().filter(|task| place.contains_key(&task.repository.id)).count();
-        let are_first = state.tasks.iter().take(count).map(|task| place.get(&task.repository.id)).is_sorted();
-        if are_first && state.tasks.iter().take(count).all(|task| place.contains_key(&task.repository.id)) {
-            return count;
-        }
-        let (mut first, rest): (Vec<Task>, Vec<Task>) =
-            state.tasks.drain(..).partition(|task| place.contains_key(&task.repository.id));
-        first.sort_by_key(|task| place[&task.repository.id]);
-        state.tasks = first.into_iter().chain(rest).collect();
-        count
+        self.lock().tasks.put_first(ids)
     }
 
     /// Returns whether some workers are idle while others work. If so, the caller must [`Queue::add`] the
     /// tasks it finds, even if there are none.
     pub(crate) fn wants_more(&self) -> bool {
         let mut state = self.lock();
-        state.is_asking = state.idle > 0 && state.running_in_all > 0 && state.tasks.len() < TASKS_MAX;
+        state.is_asking = state.idle > 0 && state.running_in_all > 0 && state.tasks.count < TASKS_MAX;
         state.is_asking
     }
 
@@ -179,7 +265,7 @@ impl Queue {
     pub(crate) fn left(&self) -> Option<(Cause, usize)> {
         let state = self.lock();
         let waiting = state.waiting.values().flatten().count();
-        state.left.map(|cause| (cause, state.left_count + state.tasks.len() + waiting))
+        state.left.map(|cause| (cause, state.left_count + state.tasks.count + waiting))
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -205,13 +291,8 @@ impl Queue {
                 return None;
             }
             let QueueState { tasks, running, .. } = &mut *state;
-            // Only the first 1000 tasks are searched: skipping more tasks of busy hosts would cost more than
-            // it gains.
-            let free = tasks
-                .iter()
-                .take(1000)
-                .position(|t| running.get(&t.host).copied().unwrap_or(0) < jobs_per_host);
-            if let Some(task) = free.and_then(|i| tasks.remove(i)) {
+            let has_room = |host: &str| running.get(host).copied().unwrap_or(0) < jobs_per_host;
+            if let Some(task) = tasks.take_first(has_room) {
                 match running.get_mut(&task.host) {
                     Some(n) => *n += 1,
                     None => drop(running.insert(task.host.clone(), 1)),
@@ -225,7 +306,7 @@ impl Queue {
                 return Some(task);
             }
             let goes_on = state.running_in_all > 0 || state.is_asking;
-            let is_over = state.tasks.is_empty() && state.waiting.is_empty() && !goes_on;
+            let is_over = state.tasks.count == 0 && state.waiting.is_empty() && !goes_on;
             if is_over {
                 self.changed.notify_all();
                 return None;
@@ -255,7 +336,7 @@ impl Queue {
             }
             return tasks;
         }
-        state.tasks.extend(tasks);
+        tasks.into_iter().for_each(|task| state.tasks.push_back(task));
         self.changed.notify_all();
         Vec::new()
     }

@@ -570,9 +570,9 @@ mod tests {
                 .starts_with("f:5: forge is wrong")
         );
         let rule = "[[mirror.rules]]\nrepositories = [\"a\"]\nlfs = true\n";
-        let error = fails(&format!("{rule}{}", rule.replace("\"a\"", "\"a b\"")));
+        let error = fails(&format!("{rule}{}", rule.replace("\"a\"", "\"a//b\"")));
         assert!(
-            error.starts_with("f:4: mirror.rules number 2: the pattern 'a b' matches no valid"),
+            error.starts_with("f:4: mirror.rules number 2: the pattern 'a//b' matches no valid"),
             "{error}"
         );
         let error = fails("[access]\nrules = [{ repositories = [\"\"] }]\n");

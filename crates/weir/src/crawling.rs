@@ -1,29 +1,36 @@
 //! Shows listings of forges to people: a bar, and a line at the end.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use weir_forge::{CrawlProgress, OtherError, RoundEvent, Rounds};
 use weir_ground::Stop;
 
 use crate::error::Result;
 use crate::forges::ForgeConfig;
-use crate::pool::{Pool, now};
+use crate::pool::{Pool, now, open_unclaimed};
 
 /// Lists `forges`, once or until `stop` is requested. Returns whether one failed.
 pub(crate) fn list_forges(
-    pool: &mut Pool,
+    pool: &Pool,
     forges: &[ForgeConfig],
     watch: bool,
     shows_bar: bool,
     stop: &Stop,
-    report: &mut dyn FnMut(&str, &CrawlProgress) -> Result<()>,
+    report: &mut (dyn FnMut(&str, &CrawlProgress) -> Result<()> + Send),
 ) -> bool {
     let gone_s = pool.config.mirror.gone.0.as_secs() as i64;
     let rounds = Rounds { sources: forges, watch, gone_s, now: &now, stop };
-    let mut bar = ListingBar { bar: ProgressBar::hidden(), began: Instant::now(), is_shown: shows_bar };
-    rounds.run(&mut pool.catalog, &mut |name, event| {
-        bar.draw(name, &event);
+    let mut bars = HashMap::new();
+    let shown = MultiProgress::new();
+    let (path, config) = (&pool.path, &pool.config);
+    let open = || open_unclaimed(path, config);
+    rounds.run(&open, &mut |name, event| {
+        if shows_bar {
+            let new = || ListingBar { bar: ProgressBar::hidden(), began: Instant::now() };
+            bars.entry(name.to_owned()).or_insert_with(new).draw(name, &event, &shown);
+        }
         match event {
             RoundEvent::Listed(progress) => report(name, progress)?,
             RoundEvent::Failed(e) => tracing::error!("{name}: {e}; the next crawl resumes there"),
@@ -42,16 +49,16 @@ pub(crate) fn list_forges(
 struct ListingBar {
     bar: ProgressBar,
     began: Instant,
-    is_shown: bool,
 }
 
 impl ListingBar {
-    fn draw(&mut self, name: &str, event: &RoundEvent<'_>) {
+    fn draw(&mut self, name: &str, event: &RoundEvent<'_>, shown: &MultiProgress) {
         match event {
-            RoundEvent::Began if self.is_shown => {
+            RoundEvent::Began => {
                 let style = ProgressStyle::with_template("{spinner} {prefix}: {msg}, {elapsed} gone")
                     .expect("a valid template");
-                self.bar = ProgressBar::new_spinner().with_style(style).with_prefix(name.to_owned());
+                let bar = ProgressBar::new_spinner().with_style(style).with_prefix(name.to_owned());
+                self.bar = shown.add(bar);
                 self.bar.enable_steady_tick(Duration::from_millis(200));
                 self.began = Instant::now();
             }

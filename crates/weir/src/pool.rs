@@ -55,11 +55,18 @@ pub(crate) fn path_of(global: &Global) -> Result<PoolPath> {
 
 /// Opens the catalog of the pool at `path`.
 pub(crate) fn open_catalog(path: &Path, config: &Config) -> Result<Catalog> {
-    let catalog = match &config.catalog.url {
-        None => Catalog::open(&path.join(CATALOG_NAME))?,
-        Some(url) => Catalog::connect(url)?,
-    };
-    Ok(weir_pool::claim(catalog, &path.join(STORE_NAME))?)
+    Ok(weir_pool::claim(open_unclaimed(path, config)?, &path.join(STORE_NAME))?)
+}
+
+/// Opens the catalog of a pool that is open, once more.
+pub(crate) fn open_unclaimed(
+    path: &Path,
+    config: &Config,
+) -> std::result::Result<Catalog, weir_catalog::Error> {
+    match &config.catalog.url {
+        None => Catalog::open(&path.join(CATALOG_NAME)),
+        Some(url) => Catalog::connect(url),
+    }
 }
 
 /// The part of a pool that `init` made.

@@ -15,7 +15,7 @@ use crate::output;
 use crate::pool::Pool;
 use crate::signals::stop_on_signal;
 
-pub(crate) fn crawl(mut pool: Pool, global: &Global, args: &CrawlArgs) -> Result<ExitCode> {
+pub(crate) fn crawl(pool: Pool, global: &Global, args: &CrawlArgs) -> Result<ExitCode> {
     let forges = chosen(&pool, &args.forges)?;
     let stop = Stop::default();
     stop_on_signal(&stop)?;
@@ -23,7 +23,7 @@ pub(crate) fn crawl(mut pool: Pool, global: &Global, args: &CrawlArgs) -> Result
         return dry_run(&forges, global, &stop);
     }
     let shows_bar = std::io::stderr().is_terminal() && !global.quiet && !global.json;
-    let failed = list_forges(&mut pool, &forges, args.watch, shows_bar, &stop, &mut |name, progress| {
+    let failed = list_forges(&pool, &forges, args.watch, shows_bar, &stop, &mut |name, progress| {
         report(name, progress, global)
     });
     Ok(if failed && !args.watch { ExitCode::from(SOME_FAILED) } else { ExitCode::SUCCESS })

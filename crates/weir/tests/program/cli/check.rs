@@ -118,11 +118,11 @@ fn what_is_no_archive_and_what_is_no_catalog_is_said() {
     }
     fs::create_dir(store.join("folder.tar")).unwrap();
     assert!(weir_testing::command("mkfifo").arg(store.join("pipe.tar")).status().unwrap().success());
-    fs::copy(store.join("pipe.kept"), store.join("a name.tar")).unwrap();
+    fs::copy(store.join("pipe.kept"), store.join("a@name.tar")).unwrap();
     let (_, found) = findings(&env, &["--offline"]);
     assert_found(&found, "error", "archives", &["'folder' is not a file", "weir mirror folder"]);
     assert_found(&found, "error", "archives", &["'pipe' is not a file"]);
-    assert_found(&found, "warning", "archives", &["a name.tar", "rename the file"]);
+    assert_found(&found, "warning", "archives", &["a@name.tar", "rename the file"]);
     // weir does not wait for a process to write into the pipe.
     let said = env.weir_fails(&["mirror", "--all"]);
     assert!(said.matches("it is no ordinary file").count() == 2 && said.contains("2 failed"), "{said}");

@@ -114,8 +114,8 @@ fn refs_are_chosen_by_pattern() {
         ("repositories = []\nlfs = true", "mirror.rules number 1: it needs at least one pattern of names"),
         ("repositories = ['a/*']", "mirror.rules number 1: it sets none of"),
         (
-            "repositories = ['a b', 'c']\nlfs = true",
-            "mirror.rules number 1: the pattern 'a b' matches no valid",
+            "repositories = ['a//b', 'c']\nlfs = true",
+            "mirror.rules number 1: the pattern 'a//b' matches no valid",
         ),
         ("repositories = ['a/*']\nrefs = []", "no ref pattern given"),
         ("repositories = ['a/*']\nrefs = ['refs/a..b']", "'refs/a..b' matches no valid ref name"),
