@@ -61,12 +61,13 @@ struct KnownRow {
     /// Whether a listing has named it.
     was_listed: bool,
     pushed_at: Option<String>,
+    created_at: Option<String>,
 }
 
 const KNOWN: &str =
     "SELECT r.forge_id, r.id, r.name, r.url, r.gone_at IS NOT NULL, coalesce(r.seen_pass, 0) \
     > 0 OR r.gone_at IS NOT NULL,
-    m.pushed_at FROM repositories r LEFT JOIN metadata m ON m.repository_id = r.id WHERE r.forge = ?1 AND
+    m.pushed_at, m.created_at FROM repositories r LEFT JOIN metadata m ON m.repository_id = r.id WHERE r.forge = ?1 AND
     r.forge_id = ANY(?2)";
 
 impl KnownRow {
@@ -78,8 +79,16 @@ impl KnownRow {
             is_gone: row.get(4)?,
             was_listed: row.get(5)?,
             pushed_at: row.get(6)?,
+            created_at: row.get(7)?,
         };
         Ok((row.get(0)?, known))
+    }
+
+    /// Returns whether `listed` is another repository, to which a forge that was set up anew has given the
+    /// same id: it has another name, and was made at another time.
+    fn is_another(&self, name: &str, listed: &Listed) -> bool {
+        let made = self.created_at.as_ref().zip(listed.created_at.as_ref());
+        self.name != name && made.is_some_and(|(one, other)| one != other)
     }
 
     fn is_pushed(&self, listed: &Listed) -> bool {
@@ -291,7 +300,14 @@ fn take_one(
             return Ok(None);
         }
     }
-    let Some(known) = known else {
+    let another = known.as_ref().filter(|known| known.is_another(name, listed));
+    if let Some(old) = another {
+        tracing::warn!("{forge} has given the id of {} to another repository, {name}", old.name);
+        // Its archive stays. An id of its own keeps others from being taken for it.
+        let sql = "UPDATE repositories SET forge_id = ?2, gone_at = coalesce(gone_at, ?3) WHERE id = ?1";
+        db.execute(sql, &values![old.id, format!("{}~{}", listed.forge_id, old.id), now])?;
+    }
+    let Some(known) = known.filter(|known| !known.is_another(name, listed)) else {
         taken.added += 1;
         return add(db, forge, source, name, listed, now).map(Some);
     };
