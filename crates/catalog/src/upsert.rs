@@ -67,8 +67,8 @@ struct KnownRow {
 const KNOWN: &str =
     "SELECT r.forge_id, r.id, r.name, r.url, r.gone_at IS NOT NULL, coalesce(r.seen_pass, 0) \
     > 0 OR r.gone_at IS NOT NULL,
-    m.pushed_at, m.created_at FROM repositories r LEFT JOIN metadata m ON m.repository_id = r.id WHERE r.forge = ?1 AND
-    r.forge_id = ANY(?2)";
+    m.pushed_at, m.created_at FROM repositories r LEFT JOIN metadata m ON m.repository_id = r.id
+    WHERE r.forge = ?1 AND r.forge_id = ANY(?2)";
 
 impl KnownRow {
     fn from_row(row: &Row<'_>) -> Result<(String, KnownRow)> {

@@ -247,6 +247,12 @@ impl Daemon {
         B: Body<Data = Bytes> + Unpin + Send + 'static,
         B::Error: Display,
     {
+        // RFC 9112, section 3.2. What a web server hands on as CGI need not have it, and has no scheme here.
+        let hosts = request.headers().get_all(HOST).iter().count();
+        let is_own = request.extensions().get::<Scheme>().is_some();
+        if hosts > 1 || (hosts == 0 && is_own && request.version() == HttpVersion::HTTP_11) {
+            return Err(HttpRefusal::new(StatusCode::BAD_REQUEST, "a request needs one Host"));
+        }
         let path = percent_decode(request.uri().path())
             .ok_or_else(|| HttpRefusal::new(StatusCode::BAD_REQUEST, "a malformed path"))?;
         let query = request.uri().query().unwrap_or("").to_owned();

@@ -34,6 +34,8 @@ use crate::state::OriginState;
 
 /// The folder of what is not rows.
 const OWN_FOLDER: &str = "_weir";
+/// The file of each table that has no rows.
+const EMPTY_PART: &str = "part-00000000";
 /// If so many bytes can be written, rows can.
 const PROBE_BYTES: usize = 1 << 20;
 /// The version of the layout and of the tables.
@@ -115,7 +117,26 @@ impl Dataset {
             fs::create_dir_all(&folder).map_err(Error::on(&folder))?;
         }
         dataset.read_runs(&own)?;
+        dataset.add_empty_files()?;
         Ok(dataset)
+    }
+
+    /// Makes a file without rows for each table that has none: readers refuse a folder without files.
+    fn add_empty_files(&self) -> Result<()> {
+        for &table in TableKind::ALL {
+            let part = HiddenPart::name_of(table, EMPTY_PART);
+            let path = self.root.join(format!("{part}.{}", self.format.name()));
+            let is_of_table = |part: &String| part.split('/').next() == Some(table.name());
+            if path.exists() || self.runs.iter().any(|run| run.parts.iter().any(is_of_table)) {
+                continue;
+            }
+            let hidden = self.root.join(table.name()).join(format!(".{EMPTY_PART}.tmp"));
+            PartFile::create(&hidden, table, self.format)
+                .and_then(PartFile::finish)
+                .and_then(|()| fs::rename(&hidden, &path))
+                .map_err(Error::on(&path))?;
+        }
+        Ok(())
     }
 
     /// Reads what runs have added, and completes or deletes what the last process left behind.
@@ -380,8 +401,12 @@ impl HiddenPart {
         Path::new(self.table.name()).join(format!("{}.{}", self.stem, format.name()))
     }
 
+    fn name_of(table: TableKind, stem: &str) -> String {
+        format!("{}/{stem}", table.name())
+    }
+
     fn name(&self) -> String {
-        format!("{}/{}", self.table.name(), self.stem)
+        HiddenPart::name_of(self.table, &self.stem)
     }
 
     fn hidden_path(&self, format: FileFormat) -> PathBuf {

@@ -113,7 +113,7 @@ fn properties(table: TableKind) -> WriterProperties {
                 }
                 properties
                     .set_column_dictionary_enabled(path.clone(), false)
-                    .set_column_encoding(path.clone(), Encoding::DELTA_LENGTH_BYTE_ARRAY)
+                    .set_column_encoding(path.clone(), Encoding::PLAIN)
                     .set_column_compression(path.clone(), Compression::UNCOMPRESSED)
                     .set_column_statistics_enabled(path, EnabledStatistics::None)
             }

@@ -69,10 +69,44 @@ pub(crate) fn span(seconds: i64) -> String {
 
 /// Prints a value as pretty JSON.
 pub(crate) fn json(value: &impl Serialize) -> Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = PlainJson(io::stdout().lock());
     serde_json::to_writer_pretty(&mut out, value).map_err(io::Error::from)?;
     writeln!(out)?;
     Ok(())
+}
+
+/// Writes JSON, with escapes for characters that control a terminal, which JSON allows as they are. Whole
+/// characters must be written.
+pub(crate) struct PlainJson<W>(pub(crate) W);
+
+/// Returns whether `c` controls a terminal, or the direction of text.
+fn is_control(c: char) -> bool {
+    let is_of_direction =
+        matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    is_of_direction || matches!(c, '\u{7f}'..='\u{9f}')
+}
+
+impl<W: Write> Write for PlainJson<W> {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        match std::str::from_utf8(data) {
+            Ok(text) if text.contains(is_control) => {
+                let mut plain = String::with_capacity(text.len() + 16);
+                for c in text.chars() {
+                    match is_control(c) {
+                        true => plain += &format!("\\u{:04x}", u32::from(c)),
+                        false => plain.push(c),
+                    }
+                }
+                self.0.write_all(plain.as_bytes())?;
+            }
+            _ => self.0.write_all(data)?,
+        }
+        Ok(data.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 /// Reads the lines of a file, or of standard input if its path is `-`. A line that is not UTF-8 becomes
@@ -93,7 +127,7 @@ pub(crate) fn read_lines(path: &Path) -> Result<Vec<Option<String>>> {
 
 /// Prints values as a JSON array, one after the other.
 pub(crate) fn json_array(values: impl Iterator<Item = impl Serialize>) -> Result<()> {
-    let mut out = io::BufWriter::new(io::stdout().lock());
+    let mut out = PlainJson(io::BufWriter::new(io::stdout().lock()));
     let mut separator = "[\n";
     for value in values {
         write!(out, "{separator}")?;
@@ -107,7 +141,7 @@ pub(crate) fn json_array(values: impl Iterator<Item = impl Serialize>) -> Result
 
 /// Prints a value as one line of JSON.
 pub(crate) fn json_line(value: &impl Serialize) -> Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = PlainJson(io::stdout().lock());
     serde_json::to_writer(&mut out, value).map_err(io::Error::from)?;
     writeln!(out)?;
     Ok(())
@@ -261,6 +295,13 @@ pub(crate) fn settings_json(settings: &weir_catalog::Settings) -> serde_json::Va
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_steers_no_terminal() {
+        let mut out = PlainJson(Vec::new());
+        write!(out, "\"a\u{9b}b\u{202e}\u{fc}\"").unwrap();
+        assert_eq!(String::from_utf8(out.0).unwrap(), "\"a\\u009bb\\u202e\u{fc}\"");
+    }
 
     #[test]
     fn nothing_steers_a_terminal() {

@@ -41,10 +41,13 @@ pub(crate) fn mine(global: &Global, args: &MineArgs) -> Result<ExitCode> {
     let is_stream =
         args.to == MineFormat::Jsonl && args.output.as_deref().is_none_or(|o| o == Path::new("-"));
     let rows = match is_stream {
-        true => MineOutput::Stream(JsonStream::new(Box::new(BufWriter::with_capacity(
-            STREAM_BYTES,
-            std::io::stdout(),
-        )))),
+        true => {
+            let out = BufWriter::with_capacity(STREAM_BYTES, std::io::stdout());
+            MineOutput::Stream(JsonStream::new(match std::io::stdout().is_terminal() {
+                true => Box::new(output::PlainJson(out)),
+                false => Box::new(out),
+            }))
+        }
         false => open_output(args, pool.as_ref())?,
     };
     let stop = Stop::default();

@@ -21,5 +21,6 @@ mod slow_upstreams;
 mod space;
 mod take_over;
 mod tar_readers;
+mod unreadable;
 mod upstreams;
 mod web_server;

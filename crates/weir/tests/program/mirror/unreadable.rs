@@ -1,0 +1,103 @@
+//! Upstreams and served directories of which a part cannot be read: no ref is dropped, and nothing is "ok".
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::common::Env;
+
+/// Returns the refs of a repository as `git ls-remote` prints them, without those that tags peel to.
+fn refs(env: &Env, dir: &Path) -> Vec<String> {
+    let text = env.git(dir, &["for-each-ref", "--format=%(objectname) %(refname)"]);
+    text.lines().map(str::to_owned).collect()
+}
+
+/// Makes a bare repository with two branches, a tag and loose and packed objects.
+fn upstream(env: &Env, name: &str) -> PathBuf {
+    let dir = env.path(name);
+    fs::create_dir(&dir).unwrap();
+    env.git(&dir, &["init", "-q", "--bare", "-b", "main", "."]);
+    let commit = |branch: &str, parent: &[&str]| {
+        let tree = env.git(&dir, &["write-tree"]);
+        let mut args = vec!["commit-tree", "-m", branch, tree.trim()];
+        parent.iter().for_each(|parent| args.extend(["-p", parent]));
+        let id = env.git(&dir, &args).trim().to_owned();
+        env.git(&dir, &["update-ref", &format!("refs/heads/{branch}"), &id]);
+        id
+    };
+    let first = commit("main", &[]);
+    env.git(&dir, &["repack", "-adq"]);
+    env.git(&dir, &["pack-refs", "--all"]);
+    commit("side", &[&first]);
+    env.git(&dir, &["tag", "-a", "-m", "t", "v1", "main"]);
+    dir
+}
+
+/// What is done to a file of a git directory.
+const DAMAGES: [&str; 3] = ["away", "empty", "cut"];
+
+fn damage(path: &Path, how: &str) {
+    let data = fs::read(path).unwrap();
+    fs::remove_file(path).unwrap();
+    match how {
+        "empty" => fs::write(path, b"").unwrap(),
+        "cut" => fs::write(path, &data[..data.len() / 2]).unwrap(),
+        _ => {}
+    }
+}
+
+fn files_below(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { files_below(&path, found) } else { found.push(path) }
+    }
+}
+
+#[test]
+fn whatever_is_damaged_no_ref_is_dropped() {
+    let env = Env::new();
+    let whole = upstream(&env, "whole");
+    let url = env.path("up.git");
+    let copy = |from: &Path| {
+        let _ = fs::remove_dir_all(&url);
+        assert!(Command::new("cp").arg("-r").arg(from).arg(&url).status().unwrap().success());
+    };
+    copy(&whole);
+    env.weir(&["add", "--name", "up", url.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    let wanted = refs(&env, &whole);
+    let mut files = Vec::new();
+    files_below(&whole, &mut files);
+    files.sort();
+    let clone = env.path("clone");
+    for file in files {
+        let below = file.strip_prefix(&whole).unwrap();
+        for how in DAMAGES {
+            // Without its file, a ref is gone for git, too.
+            if below == Path::new("packed-refs") || (below.starts_with("refs") && how != "empty") {
+                continue;
+            }
+            copy(&whole);
+            damage(&url.join(below), how);
+            let _ = env.weir_command(&["mirror", "--all"]).output().unwrap();
+            let _ = fs::remove_dir_all(&clone);
+            env.weir(&["export", "up", clone.to_str().unwrap()]);
+            assert_eq!(refs(&env, &clone), wanted, "{how}: {}", below.display());
+            // A first visit is well only if git's clone is.
+            let mut git =
+                env.git_command(&env.path("."), &["clone", "-q", "--mirror", url.to_str().unwrap(), "g.git"]);
+            let is_well = git.output().is_ok_and(|output| output.status.success());
+            let _ = env.weir_command(&["rm", "--delete", "new"]).output();
+            env.weir(&["add", "--force", "--name", "new", url.to_str().unwrap()]);
+            let visit = env.weir_command(&["mirror", "new"]).output().unwrap();
+            if visit.status.success() && !is_well {
+                let said = String::from_utf8_lossy(&visit.stdout);
+                assert!(said.contains("refs"), "{how}: {}: {said}", below.display());
+                let _ = fs::remove_dir_all(&clone);
+                env.weir(&["export", "new", clone.to_str().unwrap()]);
+                assert_eq!(refs(&env, &clone), wanted, "first visit, {how}: {}", below.display());
+            }
+            let _ = fs::remove_dir_all(env.path("g.git"));
+        }
+    }
+}
