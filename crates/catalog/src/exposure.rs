@@ -1,5 +1,7 @@
 //! Former names and privacy of repositories, which access rules depend on.
 
+use std::collections::HashMap;
+
 use weir_ground::Timestamp;
 
 use crate::database::{TransactionKind, values};
@@ -27,6 +29,20 @@ impl Catalog {
         let sql = "SELECT private FROM metadata WHERE repository_id = ?1";
         let private: Option<Option<i64>> = self.database.query_one(sql, &values![id], |row| row.get(0))?;
         Ok(Exposure { former_names, is_private: private.flatten() == Some(1) })
+    }
+
+    /// Returns the names that repositories had before and that none has now, by number.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn former_names(&self) -> Result<HashMap<i64, Vec<String>>> {
+        let sql = "SELECT repository_id, name FROM former_names f
+                   WHERE NOT EXISTS (SELECT 1 FROM repositories r WHERE r.name = f.name)
+                   ORDER BY repository_id, name";
+        let rows = self.database.query(sql, &[], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let mut names: HashMap<i64, Vec<String>> = HashMap::new();
+        rows.into_iter().for_each(|(id, name)| names.entry(id).or_default().push(name));
+        Ok(names)
     }
 
     /// Adds `copy`, a copy of repository `of`. Clients that may not read the original may not read the copy

@@ -39,7 +39,7 @@ pub(crate) enum ColumnStorage {
     Id,
     /// Ids that are looked up: with a bloom filter.
     LookedUpId,
-    /// Numbers that hardly differ from row to row.
+    /// Numbers that hardly differ from row to row, and hardly repeat.
     Ascending,
 }
 

@@ -27,7 +27,7 @@ use weir_mine::{MinedState, ReplacedRows};
 use crate::error::{Error, Result};
 use crate::lock::OutputLock;
 use crate::part::{FileFormat, PartFile};
-use crate::removal::{Removal, rows_left};
+use crate::removal::{OriginEdit, RowEdit, edited_rows};
 use crate::schema::TableKind;
 use crate::sink::BatchWriter;
 use crate::state::OriginState;
@@ -57,6 +57,9 @@ struct RunFile {
     /// Files of earlier runs, and those that take their place, if rows are left.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     rewritten: Vec<(String, Option<String>)>,
+    /// Repositories of earlier runs, and their new names; those without are forgotten.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    moved: Vec<(String, Option<String>)>,
     origins: Vec<OriginRun>,
 }
 
@@ -155,6 +158,7 @@ impl Dataset {
             let damaged = |what: String| Error::Damaged { path: path.clone(), what };
             let data = fs::read(&path).map_err(Error::on(&path))?;
             let run: RunFile = serde_json::from_slice(&data).map_err(|e| damaged(e.to_string()))?;
+            self.moved(&run.moved);
             let mut rows = RunRows { parts: run.parts, origins: HashSet::new() };
             for origin in run.origins {
                 let state = origin.state.into_state().map_err(|what| damaged(what.to_owned()))?;
@@ -189,6 +193,34 @@ impl Dataset {
                 }
             }
         }
+    }
+
+    /// Notes which repositories have another name, or are forgotten.
+    fn moved(&mut self, moved: &[(String, Option<String>)]) {
+        for (old, new) in moved {
+            let state = self.states.remove(old);
+            self.states.extend(new.clone().zip(state));
+            for run in &mut self.runs {
+                if run.origins.remove(old) {
+                    run.origins.extend(new.clone());
+                }
+            }
+        }
+    }
+
+    /// Changes the rows of repositories, in one step and durably.
+    ///
+    /// # Errors
+    /// If the rows cannot be written. The dataset is then as it was before.
+    pub(crate) fn edit(&mut self, edits: Vec<OriginEdit>) -> Result<()> {
+        let mut writer = self.writer();
+        writer.edits = edits;
+        self.commit(std::iter::once(&mut writer), Vec::new())
+    }
+
+    /// Returns the names of the repositories that were mined.
+    pub(crate) fn origins(&self) -> impl Iterator<Item = &String> {
+        self.states.keys()
     }
 
     /// Gives hidden files of `table` that belong to the dataset their names, and deletes the others, and
@@ -237,7 +269,7 @@ impl Dataset {
             format: self.format,
             next_part: Arc::clone(&self.next_part),
             parts: Vec::new(),
-            removals: Vec::new(),
+            edits: Vec::new(),
         }
     }
 
@@ -265,6 +297,7 @@ impl Dataset {
             fs::rename(&from, &to).map_err(Error::on(&to))?;
         }
         self.took_place(&run.rewritten);
+        self.moved(&run.moved);
         let names = origins.iter().map(|(origin, _)| origin.clone()).collect();
         self.runs.push(RunRows { parts: run.parts, origins: names });
         self.states.extend(origins);
@@ -280,7 +313,7 @@ impl Dataset {
         hidden: &mut Vec<(PathBuf, PathBuf)>,
     ) -> Result<Option<RunFile>> {
         let mut run = RunFile::default();
-        let mut removals = Vec::new();
+        let mut edits = Vec::new();
         let mut finish = |part: HiddenPart| {
             let path = self.root.join(part.hidden_path(self.format));
             hidden.push((path.clone(), self.root.join(part.path(self.format))));
@@ -289,16 +322,23 @@ impl Dataset {
             Ok(name)
         };
         for writer in writers {
-            removals.append(&mut writer.removals);
+            edits.append(&mut writer.edits);
             while let Some(part) = writer.parts.pop() {
                 run.parts.push(finish(part)?);
             }
         }
         let mut rewritten = self.writer();
-        for (old, new) in self.without(&removals, &mut rewritten)? {
+        for (old, new) in self.edited(&edits, &mut rewritten)? {
             run.rewritten.push((old, new.map(&mut finish).transpose()?));
         }
-        if run.parts.is_empty() && run.rewritten.is_empty() && origins.is_empty() {
+        for one in &edits {
+            match &one.edit {
+                RowEdit::Replace(_) => {}
+                RowEdit::Forget => run.moved.push((one.origin.clone(), None)),
+                RowEdit::Rename(name) => run.moved.push((one.origin.clone(), Some(name.clone()))),
+            }
+        }
+        if run.parts.is_empty() && run.rewritten.is_empty() && run.moved.is_empty() && origins.is_empty() {
             return Ok(None);
         }
         for (origin, state) in origins {
@@ -322,17 +362,17 @@ impl Dataset {
         written.is_ok()
     }
 
-    /// Writes the files that hold rows of `removals` anew, without these. Returns the name of each old file
-    /// with the new one, if rows are left.
-    fn without(
+    /// Writes the files whose rows change with `edits` anew. Returns the name of each old file with the new
+    /// one, if rows are left.
+    fn edited(
         &self,
-        removals: &[Removal],
+        edits: &[OriginEdit],
         writer: &mut PartWriter,
     ) -> Result<Vec<(String, Option<HiddenPart>)>> {
         let mut rewritten = Vec::new();
         for run in &self.runs {
-            let of_run: Vec<&Removal> =
-                removals.iter().filter(|removal| run.origins.contains(&removal.origin)).collect();
+            let of_run: Vec<&OriginEdit> =
+                edits.iter().filter(|edit| run.origins.contains(&edit.origin)).collect();
             if of_run.is_empty() {
                 continue;
             }
@@ -341,8 +381,8 @@ impl Dataset {
                 let table = part.split('/').next().unwrap_or_default();
                 let Some(table) = TableKind::ALL.iter().find(|kind| kind.name() == table) else { continue };
                 let mut take = |batch: &RecordBatch| writer.write(*table, batch);
-                let has_removed = rows_left(&path, *table, self.format, &of_run, &mut take);
-                if has_removed.map_err(Error::on(&path))? {
+                let is_changed = edited_rows(&path, *table, self.format, &of_run, &mut take);
+                if is_changed.map_err(Error::on(&path))? {
                     rewritten.push((part.clone(), writer.parts.pop()));
                 }
             }
@@ -420,7 +460,7 @@ pub struct PartWriter {
     format: FileFormat,
     next_part: Arc<AtomicU64>,
     parts: Vec<HiddenPart>,
-    removals: Vec<Removal>,
+    edits: Vec<OriginEdit>,
 }
 
 impl BatchWriter for PartWriter {
@@ -439,7 +479,7 @@ impl BatchWriter for PartWriter {
     }
 
     fn remove(&mut self, origin: &str, rows: ReplacedRows) -> io::Result<()> {
-        self.removals.push(Removal { origin: origin.to_owned(), rows });
+        self.edits.push(OriginEdit { origin: origin.to_owned(), edit: RowEdit::Replace(rows) });
         Ok(())
     }
 }

@@ -18,6 +18,7 @@ use weir_repo::{Head, Repo};
 use crate::database::{DatabaseStore, DatabaseWriter};
 use crate::dataset::{Dataset, PartWriter};
 use crate::error::{Error, Result};
+use crate::removal::{OriginEdit, RowEdit};
 use crate::schema::TableKind;
 use crate::sink::{BatchWriter, MiningRow, TableSink};
 use crate::stream::JsonStream;
@@ -31,6 +32,8 @@ const COMMIT_EVERY: Duration = Duration::from_secs(120);
 pub struct MineSource<'s> {
     /// Its name in the tables.
     pub origin: String,
+    /// The names that it had before: rows with one of them move with it.
+    pub former: Vec<String>,
     /// The address of its upstream.
     pub url: Option<String>,
     /// Its size in bytes, roughly.
@@ -75,6 +78,52 @@ impl MineOutput {
                 (0..count).map(|_| sink(OutputWriter::Function(Arc::clone(take)))).collect()
             }
         }
+    }
+
+    /// Removes all rows of the repositories whose name `is_meant`. Returns these names.
+    ///
+    /// # Errors
+    /// If rows cannot be written, or the rows were printed.
+    pub fn forget(&mut self, is_meant: &dyn Fn(&str) -> bool) -> Result<Vec<String>> {
+        let mut names: Vec<String> = match self {
+            MineOutput::Dataset(dataset) => {
+                dataset.origins().filter(|name| is_meant(name)).cloned().collect()
+            }
+            MineOutput::Database(database) => {
+                database.origins().filter(|name| is_meant(name)).cloned().collect()
+            }
+            MineOutput::Stream(_) | MineOutput::Function(_) => Vec::new(),
+        };
+        names.sort();
+        let edit = |origin: &String| OriginEdit { origin: origin.clone(), edit: RowEdit::Forget };
+        self.edit(names.iter().map(edit).collect())?;
+        Ok(names)
+    }
+
+    fn edit(&mut self, edits: Vec<OriginEdit>) -> Result<()> {
+        match self {
+            _ if edits.is_empty() => Ok(()),
+            MineOutput::Dataset(dataset) => dataset.edit(edits),
+            MineOutput::Database(database) => database.edit(edits),
+            MineOutput::Stream(_) | MineOutput::Function(_) => Ok(()),
+        }
+    }
+
+    /// Moves the rows of repositories that have another name now.
+    fn rename(&mut self, sources: &[&MineSource<'_>]) -> Result<()> {
+        let is_there = |output: &MineOutput, name: &str| output.state(name) != MinedState::default();
+        let names: HashSet<&str> = sources.iter().map(|source| source.origin.as_str()).collect();
+        let mut edits = Vec::new();
+        for source in sources.iter().filter(|source| !is_there(self, &source.origin)) {
+            let old = source.former.iter().find(|old| !names.contains(old.as_str()) && is_there(self, old));
+            edits.extend(
+                old.map(|old| OriginEdit {
+                    origin: old.clone(),
+                    edit: RowEdit::Rename(source.origin.clone()),
+                }),
+            );
+        }
+        self.edit(edits)
     }
 
     fn state(&self, origin: &str) -> MinedState {
@@ -183,12 +232,13 @@ type OutputSink = TableSink<OutputWriter>;
 ///
 /// # Errors
 /// If no rows can be written. Damage of repositories is told or becomes rows.
-pub fn mine_all(sources: &[MineSource<'_>], output: MineOutput, run: &MineRun<'_>) -> Result<MineTotals> {
+pub fn mine_all(sources: &[MineSource<'_>], mut output: MineOutput, run: &MineRun<'_>) -> Result<MineTotals> {
     let threads = run.threads.max(1);
     let is_large = |source: &MineSource<'_>| threads > 1 && source.bytes >= LARGE_BYTES;
     let mut origins = HashSet::new();
     let mut order: Vec<&MineSource<'_>> =
         sources.iter().filter(|source| origins.insert(source.origin.as_str())).collect();
+    output.rename(&order)?;
     order.sort_by_key(|source| std::cmp::Reverse(source.bytes));
     let (large, small) = order.split_at(order.partition_point(|source| is_large(source)));
     let batch = Batch {

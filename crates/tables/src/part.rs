@@ -104,7 +104,8 @@ fn properties(table: TableKind) -> WriterProperties {
                 .set_column_statistics_enabled(path, EnabledStatistics::None),
             ColumnStorage::Ascending => properties
                 .set_column_dictionary_enabled(path.clone(), false)
-                .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED),
+                // Not as deltas: some readers fail at large ones.
+                .set_column_encoding(path, Encoding::PLAIN),
             ColumnStorage::Id | ColumnStorage::LookedUpId => {
                 if column.storage == ColumnStorage::LookedUpId {
                     properties = properties

@@ -1,11 +1,13 @@
-//! Removes rows of commits and tags from files of rows.
+//! Changes rows that were written before: those of commits and tags that are mined again, and those of
+//! repositories that are forgotten or have another name.
 
 use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::Path;
+use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, BooleanArray, RecordBatch};
+use arrow_array::{Array, BooleanArray, RecordBatch, StringArray};
 use arrow_select::filter::filter_record_batch;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use weir_git::{HashKind, Oid, OidSet};
@@ -17,11 +19,21 @@ use crate::schema::TableKind;
 /// Rows that are read at a time.
 const BATCH_ROWS: usize = 4096;
 
-/// Rows of a repository that are removed.
+/// What becomes of the rows of a repository.
 #[derive(Clone, Debug)]
-pub(crate) struct Removal {
+pub(crate) struct OriginEdit {
     pub(crate) origin: String,
-    pub(crate) rows: ReplacedRows,
+    pub(crate) edit: RowEdit,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum RowEdit {
+    /// Those of commits and tags that are mined again are removed.
+    Replace(ReplacedRows),
+    /// All are removed.
+    Forget,
+    /// All are those of this repository from now on.
+    Rename(String),
 }
 
 /// Which rows of a table go with the commits and tags that are mined again.
@@ -50,36 +62,59 @@ impl TableKind {
     }
 }
 
-/// Hands the rows of a file without those of `removals` to `take`. Returns whether a row was left out;
+/// Hands the rows of a file as they are after `edits` to `take`. Returns whether one of them changes;
 /// otherwise nothing was handed.
-pub(crate) fn rows_left(
+pub(crate) fn edited_rows(
     path: &Path,
     table: TableKind,
     format: FileFormat,
-    removals: &[&Removal],
+    edits: &[&OriginEdit],
     take: &mut dyn FnMut(&RecordBatch) -> io::Result<()>,
 ) -> io::Result<bool> {
-    if matches!(table.removed_by(), RemovedBy::Nothing) {
+    let is_replaced = |edit: &&OriginEdit| matches!(edit.edit, RowEdit::Replace(_));
+    if matches!(table.removed_by(), RemovedBy::Nothing) && edits.iter().all(is_replaced) {
         return Ok(false);
     }
-    let kept = |batch: &RecordBatch| kept_rows(batch, table, removals);
-    let mut has_removed = false;
+    let mut is_changed = false;
     for batch in batches(path, table, format)? {
-        has_removed = kept(&batch?).false_count() > 0;
-        if has_removed {
+        let batch = batch?;
+        is_changed = kept_rows(&batch, table, edits).false_count() > 0 || renamed(&batch, edits).is_some();
+        if is_changed {
             break;
         }
     }
-    if has_removed {
+    if is_changed {
         for batch in batches(path, table, format)? {
             let batch = batch?;
-            let left = filter_record_batch(&batch, &kept(&batch)).map_err(io::Error::other)?;
+            let kept = kept_rows(&batch, table, edits);
+            let left = filter_record_batch(&batch, &kept).map_err(io::Error::other)?;
+            let left = renamed(&left, edits).unwrap_or(left);
             if left.num_rows() > 0 {
                 take(&left)?;
             }
         }
     }
-    Ok(has_removed)
+    Ok(is_changed)
+}
+
+/// Returns `batch` with the new names of repositories; `None` if no row has another one.
+fn renamed(batch: &RecordBatch, edits: &[&OriginEdit]) -> Option<RecordBatch> {
+    let origins = batch.column_by_name("origin").expect("all tables have it").as_string::<i32>();
+    let new_name = |origin: &str| {
+        edits.iter().find_map(|one| match &one.edit {
+            RowEdit::Rename(name) if one.origin == origin => Some(name.as_str()),
+            _ => None,
+        })
+    };
+    if !origins.iter().flatten().any(|origin| new_name(origin).is_some()) {
+        return None;
+    }
+    let names: StringArray =
+        origins.iter().map(|origin| origin.map(|origin| new_name(origin).unwrap_or(origin))).collect();
+    let mut columns = batch.columns().to_vec();
+    let at = batch.schema().index_of("origin").expect("all tables have it");
+    columns[at] = Arc::new(names);
+    Some(RecordBatch::try_new(batch.schema(), columns).expect("the same columns"))
 }
 
 type BatchesOfFile = Box<dyn Iterator<Item = io::Result<RecordBatch>>>;
@@ -104,7 +139,7 @@ fn batches(path: &Path, table: TableKind, format: FileFormat) -> io::Result<Batc
 }
 
 /// Returns which rows of `batch` stay.
-fn kept_rows(batch: &RecordBatch, table: TableKind, removals: &[&Removal]) -> BooleanArray {
+fn kept_rows(batch: &RecordBatch, table: TableKind, edits: &[&OriginEdit]) -> BooleanArray {
     let bytes = |name: &str| batch.column_by_name(name).expect("a column of the table").as_binary::<i32>();
     let origins = batch.column_by_name("origin").expect("all tables have it").as_string::<i32>();
     let is_in = |set: &OidSet, column: &str, row: usize| {
@@ -113,7 +148,12 @@ fn kept_rows(batch: &RecordBatch, table: TableKind, removals: &[&Removal]) -> Bo
     };
     let goes = |row: usize| {
         let origin = origins.value(row);
-        removals.iter().filter(|removal| removal.origin == origin).any(|Removal { rows, .. }| {
+        edits.iter().filter(|edit| edit.origin == origin).any(|OriginEdit { edit, .. }| {
+            let rows = match edit {
+                RowEdit::Replace(rows) => rows,
+                RowEdit::Forget => return true,
+                RowEdit::Rename(_) => return false,
+            };
             match table.removed_by() {
                 RemovedBy::Nothing => false,
                 RemovedBy::Revision(column) => is_in(&rows.revisions, column, row),

@@ -10,7 +10,7 @@ use common::{CONTENT, add_commits, git, mined, mined_into, rows, source};
 use postgres::{Client, NoTls};
 use rusqlite::Connection;
 use rusqlite::types::Value;
-use weir_tables::{DatabaseStore, Error, FileFormat, MineOutput, MineSource, MineTotals, TableKind};
+use weir_tables::{DatabaseStore, Dataset, Error, FileFormat, MineOutput, MineSource, MineTotals, TableKind};
 
 /// A row without the columns that are null. Bytes are hexadecimal.
 type Row = BTreeMap<String, String>;
@@ -225,4 +225,48 @@ fn a_server_that_goes_away_is_told_and_nothing_is_lost() {
     place.mined(&sources);
     mined(&folder, FileFormat::JsonLines, &sources);
     assert_same(&place, &folder, TableKind::ALL);
+}
+
+#[test]
+fn repositories_move_and_are_forgotten() {
+    in_each_database(|dir, place| {
+        let (one, two) = (odd_repository(dir, "one", 5), odd_repository(dir, "two", 7));
+        let folder = dir.join("json");
+        let mine = |sources: &[MineSource<'_>]| {
+            mined(&folder, FileFormat::JsonLines, sources);
+            mined(&dir.join("parquet"), FileFormat::Parquet, sources);
+            place.mined(sources)
+        };
+        mine(&[source("a", &one), source("b", &two)]);
+        // The rows of a repository with another name move with it, and nothing is mined again.
+        let renamed = MineSource { former: vec!["a".to_owned()], ..source("c", &one) };
+        assert_eq!(mine(&[renamed, source("b", &two)]).unchanged, 2);
+        assert_same(place, &folder, TableKind::ALL);
+        let origins = |table| -> std::collections::BTreeSet<String> {
+            place.rows(table).into_iter().map(|row| row["origin"].clone()).collect()
+        };
+        for &table in TableKind::ALL.iter().filter(|table| **table != TableKind::MiningError) {
+            assert_eq!(origins(table), ["b".to_owned(), "c".to_owned()].into(), "{table:?}");
+        }
+        let mut outputs = [
+            MineOutput::Database(place.try_open("settings").unwrap()),
+            MineOutput::Dataset(Dataset::open(&folder, FileFormat::JsonLines, "settings").unwrap()),
+            MineOutput::Dataset(
+                Dataset::open(&dir.join("parquet"), FileFormat::Parquet, "settings").unwrap(),
+            ),
+        ];
+        for output in &mut outputs {
+            assert_eq!(output.forget(&|name| name == "c").unwrap(), ["c"]);
+        }
+        drop(outputs);
+        assert_same(place, &folder, TableKind::ALL);
+        assert_eq!(origins(TableKind::Revision), ["b".to_owned()].into());
+        assert_eq!(
+            rows(&dir.join("parquet"), TableKind::Revision).len(),
+            json_rows(&folder, TableKind::Revision).len()
+        );
+        // What is forgotten is mined as if for the first time.
+        assert_eq!(mine(&[source("c", &one), source("b", &two)]).mined, 1);
+        assert_same(place, &folder, CONTENT);
+    });
 }

@@ -29,6 +29,9 @@ pub(super) trait SqlConnection: Send {
         of: Option<(&str, &[Vec<u8>])>,
     ) -> Result<(), String>;
 
+    /// Gives the rows of `origin` in `table` another name; without one, deletes them.
+    fn rename(&mut self, table: &str, origin: &str, name: Option<&str>) -> Result<(), String>;
+
     /// Makes the indexes that are not there yet, and has the database look at what its tables hold.
     fn end_load(&mut self) -> Result<(), String>;
 }

@@ -20,7 +20,7 @@ use weir_mine::{MinedState, ReplacedRows};
 
 use self::connection::SqlConnection;
 use crate::error::{Error, Result};
-use crate::removal::{Removal, RemovedBy};
+use crate::removal::{OriginEdit, RemovedBy, RowEdit};
 use crate::schema::TableKind;
 use crate::sink::BatchWriter;
 use crate::state::OriginState;
@@ -30,6 +30,8 @@ const VERSION: i32 = 1;
 /// A group with more bytes than this waiting takes the connection.
 const WAITING_BYTES_MAX: usize = 24 << 20;
 
+/// The table of what was mined of repositories.
+const OWN_STATES: &str = "weir_mined";
 /// The tables in which weir keeps what was mined.
 const OWN_TABLES: [&str; 2] = [
     "CREATE TABLE IF NOT EXISTS weir_dataset (version integer NOT NULL, settings text NOT NULL)",
@@ -135,6 +137,29 @@ impl DatabaseStore {
         self.shared.connection().connection.execute("SELECT 1").is_ok()
     }
 
+    /// Changes the rows of repositories, in one step and durably.
+    ///
+    /// # Errors
+    /// If the database fails. The tables are then as they were before.
+    pub(crate) fn edit(&mut self, edits: Vec<OriginEdit>) -> Result<()> {
+        let writer = self.writer();
+        let steps = edits.iter().cloned().map(WriteStep::Edit);
+        writer.waiting.lock().unwrap_or_else(PoisonError::into_inner).steps.extend(steps);
+        writer.commit(&[])?;
+        for OriginEdit { origin, edit } in edits {
+            let state = self.states.remove(&origin);
+            if let RowEdit::Rename(name) = edit {
+                self.states.extend(state.map(|state| (name, state)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the names of the repositories that were mined.
+    pub(crate) fn origins(&self) -> impl Iterator<Item = &String> {
+        self.states.keys()
+    }
+
     /// Notes what was mined of repositories whose rows were committed.
     pub(crate) fn add_states(&mut self, origins: Vec<(String, MinedState)>) {
         self.states.extend(origins);
@@ -191,7 +216,7 @@ struct WaitingRows {
 
 enum WriteStep {
     Insert(TableKind, RecordBatch),
-    Remove(Removal),
+    Edit(OriginEdit),
 }
 
 /// Writes rows of a group. Clones belong to the same group.
@@ -213,7 +238,7 @@ impl DatabaseWriter {
         let connection = &mut open.connection;
         let mut write = |step: &WriteStep| match step {
             WriteStep::Insert(table, batch) => connection.insert(*table, batch),
-            WriteStep::Remove(removal) => remove(&mut **connection, removal),
+            WriteStep::Edit(edit) => change(&mut **connection, edit),
         };
         steps.iter().try_for_each(|step| write(step).map_err(|what| self.shared.error(what)))
     }
@@ -281,15 +306,26 @@ impl BatchWriter for DatabaseWriter {
     }
 
     fn remove(&mut self, origin: &str, rows: ReplacedRows) -> io::Result<()> {
-        let removal = Removal { origin: origin.to_owned(), rows };
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).steps.push(WriteStep::Remove(removal));
+        let edit = OriginEdit { origin: origin.to_owned(), edit: RowEdit::Replace(rows) };
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).steps.push(WriteStep::Edit(edit));
         Ok(())
     }
 }
 
-/// Removes rows from all tables.
-fn remove(connection: &mut dyn SqlConnection, removal: &Removal) -> std::result::Result<(), String> {
-    let Removal { origin, rows } = removal;
+/// Changes rows of all tables.
+fn change(connection: &mut dyn SqlConnection, edit: &OriginEdit) -> std::result::Result<(), String> {
+    let OriginEdit { origin, edit } = edit;
+    let rows = match edit {
+        RowEdit::Replace(rows) => rows,
+        RowEdit::Forget => {
+            TableKind::ALL.iter().try_for_each(|&table| connection.delete(table, origin, None))?;
+            return connection.rename(OWN_STATES, origin, None);
+        }
+        RowEdit::Rename(name) => {
+            let tables = TableKind::ALL.iter().map(|table| table.name()).chain([OWN_STATES]);
+            return tables.into_iter().try_for_each(|table| connection.rename(table, origin, Some(name)));
+        }
+    };
     let ids = |set: &OidSet| set.iter().map(|oid| oid.as_bytes().to_vec()).collect::<Vec<_>>();
     let (revisions, releases) = (ids(&rows.revisions), ids(&rows.releases));
     for &table in TableKind::ALL {

@@ -109,6 +109,17 @@ impl SqlConnection for Client {
             .try_for_each(|ids| Client::execute(self, &sql, &[&origin, &ids]).map_err(self::of).map(|_| ()))
     }
 
+    fn rename(&mut self, table: &str, origin: &str, name: Option<&str>) -> Result<(), String> {
+        let done = match name {
+            Some(name) => {
+                let sql = format!("UPDATE {table} SET origin = $2 WHERE origin = $1");
+                Client::execute(self, &sql, &[&origin, &name])
+            }
+            None => Client::execute(self, &format!("DELETE FROM {table} WHERE origin = $1"), &[&origin]),
+        };
+        done.map_err(of).map(|_| ())
+    }
+
     fn end_load(&mut self) -> Result<(), String> {
         create_indexes(Dialect::Postgres).try_for_each(|sql| self.batch_execute(&sql).map_err(of))?;
         TableKind::ALL

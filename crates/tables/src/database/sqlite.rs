@@ -112,6 +112,17 @@ impl SqlConnection for SqliteFile {
         self.connection.execute(&sql, [origin]).map_err(self::of).map(|_| ())
     }
 
+    fn rename(&mut self, table: &str, origin: &str, name: Option<&str>) -> std::result::Result<(), String> {
+        let done = match name {
+            Some(name) => {
+                let sql = format!("UPDATE {table} SET origin = ?2 WHERE origin = ?1");
+                self.connection.execute(&sql, [origin, name])
+            }
+            None => self.connection.execute(&format!("DELETE FROM {table} WHERE origin = ?1"), [origin]),
+        };
+        done.map_err(of).map(|_| ())
+    }
+
     fn end_load(&mut self) -> std::result::Result<(), String> {
         create_indexes(Dialect::Sqlite)
             .try_for_each(|sql| self.connection.execute_batch(&sql).map_err(of))?;

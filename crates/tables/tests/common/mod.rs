@@ -48,6 +48,7 @@ pub fn add_commits(dir: &Path, from: usize, to: usize) {
 pub fn source<'p>(origin: &str, path: &'p Path) -> MineSource<'p> {
     MineSource {
         origin: origin.to_owned(),
+        former: Vec::new(),
         url: None,
         bytes: 0,
         seq: None,

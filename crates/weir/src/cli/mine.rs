@@ -94,6 +94,9 @@ pub(crate) struct MineArgs {
     /// Measure similarity as git did before version 2.44, without the bytes behind the last line break
     #[arg(long)]
     pub(crate) old_similarity: bool,
+    /// Remove all rows of REPO, and mine nothing: names or patterns of what was mined, or paths
+    #[arg(long, requires = "repos")]
+    pub(crate) forget: bool,
     /// Leave out changed files of a repository beyond this number [default: two million, and 20 for each of
     /// its objects]
     #[arg(long, value_name = "N")]

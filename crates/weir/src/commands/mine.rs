@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
-use weir_ground::Stop;
+use weir_ground::{Stop, name_matches};
 use weir_mine::{Detect, MergeMode, MineOptions, MineProgress, RenameOptions};
 use weir_tables::{
     DatabaseStore, Dataset, FileFormat, JsonStream, MineEvent, MineOutput, MineRun, MineSource, MineTotals,
@@ -28,7 +28,37 @@ const STREAM_BYTES: usize = 128 << 10;
 /// Time between redraws of the progress bar.
 const TICK: Duration = Duration::from_millis(200);
 
+/// Removes the rows of what `args` name.
+fn forget(global: &Global, args: &MineArgs) -> Result<ExitCode> {
+    let pool = if args.output.is_none() { Some(Pool::open(global)?) } else { None };
+    let whole = |text: &String| Path::new(text).canonicalize().ok();
+    let paths: Vec<String> = args
+        .repos
+        .iter()
+        .filter_map(whole)
+        .map(|path| output::printable(path.as_os_str().as_encoded_bytes()))
+        .collect();
+    let is_meant = |name: &str| {
+        paths.iter().any(|path| path == name) || args.repos.iter().any(|pattern| name_matches(pattern, name))
+    };
+    let forgotten = open_output(args, pool.as_ref())?.forget(&is_meant)?;
+    if forgotten.is_empty() {
+        return Err(Error::Message(format!("no rows of '{}' are there", args.repos.join("', '"))));
+    }
+    if global.json {
+        output::json(&json!({ "forgotten": forgotten }))?;
+    } else if !global.quiet {
+        for name in &forgotten {
+            writeln!(output::stdout(), "forgotten {name}")?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 pub(crate) fn mine(global: &Global, args: &MineArgs) -> Result<ExitCode> {
+    if args.forget {
+        return forget(global, args);
+    }
     let is_path = |text: &&String| Path::new(text.as_str()).exists();
     let (paths, patterns): (Vec<&String>, Vec<&String>) = args.repos.iter().partition(is_path);
     let pool = match args.repos.is_empty() || !patterns.is_empty() {
@@ -185,8 +215,10 @@ fn sources<'p>(
         let patterns: Vec<String> = patterns.iter().map(|pattern| (*pattern).clone()).collect();
         let repositories = pool.selected(&RepoSelection { repos: patterns })?;
         let store = &pool.store;
+        let mut former_names = pool.catalog.former_names()?;
         for r in repositories.into_iter().filter(|r| r.seq.is_some()) {
             sources.push(MineSource {
+                former: former_names.remove(&r.id).unwrap_or_default(),
                 origin: r.name.clone(),
                 url: Some(
                     weir_transport::Url::parse(&r.url).map_or_else(|_| r.url.clone(), |u| u.to_string()),
@@ -201,6 +233,7 @@ fn sources<'p>(
         let path = Path::new(path.as_str());
         let whole = path.canonicalize().map_err(weir_ground::FileError::on("open", path))?;
         sources.push(MineSource {
+            former: Vec::new(),
             origin: output::printable(whole.as_os_str().as_encoded_bytes()),
             url: None,
             bytes: local::bytes_of(&whole),
