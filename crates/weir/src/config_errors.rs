@@ -82,7 +82,7 @@ pub(crate) fn without_empty_tables(text: &str) -> Option<String> {
         let end = tables.get(at + 1).map_or(lines.len(), |next| *next);
         let stands_again =
             tables[at + 1..].iter().any(|&next| parse_line(lines[next]) == parse_line(lines[n]));
-        if stands_again && lines[n + 1..end].iter().all(|line| is_blank(&line)) {
+        if stands_again && lines[n + 1..end].iter().all(is_blank) {
             lines[n] = "";
             is_changed = true;
         }

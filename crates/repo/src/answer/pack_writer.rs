@@ -5,7 +5,7 @@ use std::io::{self, Read, Seek, Write};
 
 use weir_git::{Kind, Oid, PlainHasher, plain_sha};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, corrupt};
 use crate::large::LargeTurn;
 use crate::objects::delta::{delta_of, tree_delta};
 use crate::objects::entry::{
@@ -217,10 +217,7 @@ impl PackPlan {
         let head = pack.entry(offset)?;
         let body = offset as usize + head.len..end as usize;
         let Some(body) = pack.data().get(body) else {
-            return Err(Error::Corrupt {
-                file: format!("{}.pack", pack.name()),
-                what: format!("the entry at {offset} has no end"),
-            });
+            return corrupt(format!("{}.pack", pack.name()), format!("the entry at {offset} has no end"));
         };
         match head.stored {
             Stored::Whole(kind) => {
