@@ -270,3 +270,82 @@ fn repositories_move_and_are_forgotten() {
         assert_same(place, &folder, CONTENT);
     });
 }
+
+/// Makes a repository whose one commit has a tree of ten million files, of a few hundred bytes.
+fn bomb(dir: &Path) -> PathBuf {
+    let path = dir.join("bomb");
+    fs::create_dir(&path).unwrap();
+    git(&path, &["init", "-q", "--bare", "."], b"");
+    let run = |args: &[&str], input: &str| {
+        let said = weir_testing::run_git(&path, args, input.as_bytes());
+        String::from_utf8(said).unwrap().trim().to_owned()
+    };
+    let blob = run(&["hash-object", "-w", "--stdin"], "x\n");
+    let tree_of = |mode: &str, kind: &str, id: &str| {
+        let lines: String = (0..10).map(|n| format!("{mode} {kind} {id}\t{n}\n")).collect();
+        run(&["mktree"], &lines)
+    };
+    let mut tree = tree_of("100644", "blob", &blob);
+    for _ in 0..6 {
+        tree = tree_of("040000", "tree", &tree);
+    }
+    let commit = run(&["commit-tree", "-m", "x", &tree], "");
+    git(&path, &["update-ref", "refs/heads/main", &commit], b"");
+    path
+}
+
+/// Makes a repository with a path that no btree of PostgreSQL takes, and with long names.
+fn long_ones(dir: &Path) -> PathBuf {
+    let path = dir.join("long");
+    fs::create_dir(&path).unwrap();
+    git(&path, &["init", "-q", "--bare", "."], b"");
+    let mut stream = String::new();
+    let mut state = 1u64;
+    let mut name = || {
+        let letters = (0..200).map(|_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            char::from(b'a' + (state >> 33) as u8 % 26)
+        });
+        letters.collect::<String>()
+    };
+    let deep: Vec<String> = (0..15).map(|_| name()).collect();
+    for n in 0..40 {
+        let who = "a".repeat(1 << 20);
+        stream +=
+            &format!("commit refs/heads/main\nauthor {who} <a@x> {n} +0000\ncommitter C <c@x> {n} +0000\n");
+        stream += &format!("data 1\nx\nM 644 inline {}\ndata 2\n{n:02}\n\n", deep.join("/"));
+    }
+    git(&path, &["fast-import", "--quiet"], stream.as_bytes());
+    path
+}
+
+#[test]
+fn one_repository_ends_no_other() {
+    in_each_database(|dir, place| {
+        let good = odd_repository(dir, "good", 5);
+        let (bomb, long) = (bomb(dir), long_ones(dir));
+        let panicking = MineSource { open: Box::new(|| panic!("a fault")), ..source("panic", &good) };
+        let failing = MineSource { open: Box::new(|| Err("no disk".to_owned())), ..source("fail", &good) };
+        let sources = [
+            source("a", &good),
+            source("bomb", &bomb),
+            panicking,
+            source("b", &good),
+            source("long", &long),
+            failing,
+            source("c", &good),
+            source("c", &good),
+        ];
+        let folder = dir.join("json");
+        let totals = mined(&folder, FileFormat::JsonLines, &sources).0;
+        assert_eq!((totals.mined, totals.failed), (5, 2));
+        let totals = place.mined(&sources);
+        assert_eq!((totals.mined, totals.failed), (5, 2));
+        assert_same(place, &folder, TableKind::ALL);
+        let revisions =
+            |name: &str| place.rows(TableKind::Revision).iter().filter(|row| row["origin"] == name).count();
+        assert_eq!([revisions("a"), revisions("b"), revisions("c"), revisions("long")], [6, 6, 6, 40]);
+        let told = place.rows(TableKind::MiningError);
+        assert!(told.iter().any(|row| row["origin"] == "bomb" && row["kind"] == "limit"), "{told:?}");
+    });
+}
