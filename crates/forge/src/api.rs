@@ -289,7 +289,7 @@ impl Api {
     /// Sends a request until there is a final answer. Waits for limits, whatever the request.
     fn ask(&mut self, url: &str, question: Option<&Value>) -> Result<(HeaderMap, Vec<u8>)> {
         let mut pause = self.options.retry;
-        let (mut tries, mut limits) = (0, 0);
+        let (mut tries, mut limits, mut refused) = (0, 0, None);
         loop {
             if !(self.options.wait)(Duration::ZERO) {
                 return Err(Error::Stopped);
@@ -309,6 +309,14 @@ impl Api {
                     let credential = &mut self.credentials[self.current];
                     credential.spent_until = until;
                     credential.said = Some((credential.said.and_then(|said| said.0), 0, until));
+                }
+                // Forges refuse good tokens for a moment: a token is tried once more.
+                Err(Unanswered::Refused(e)) if refused != Some(self.current) => {
+                    tracing::debug!(url, "{e}");
+                    refused = Some(self.current);
+                    if !(self.options.wait)(pause) {
+                        return Err(Error::Stopped);
+                    }
                 }
                 Err(Unanswered::Refused(e)) => self.refuse_credential(e)?,
                 Err(Unanswered::Again(detail)) => {

@@ -16,6 +16,8 @@ use crate::{Error, Forge, Page, Skipped};
 const SKIPPED_IN_TURN_MAX: usize = 5;
 /// How often a page that could not be fetched is tried again; at most once in each crawl.
 const SKIPPED_TRIES_MAX: i64 = 10;
+/// A list of at least so many repositories does not lose nine tenths of them at once.
+const SHRUNK_FROM_MIN: usize = 20;
 /// How many repositories that the listing did not name are requested by themselves at its end, at most.
 const UNSEEN_MAX: usize = 10_000;
 const UNSEEN_BATCH: usize = 100;
@@ -392,6 +394,29 @@ impl Crawl<'_> {
         Ok(())
     }
 
+    /// Fails if a forge that is one list has hardly anything of what it had: it may be cut short for a
+    /// moment. The next crawl reads the list again.
+    fn check_shrinkage(
+        &self,
+        catalog: &mut Catalog,
+        listing: &mut Listing,
+        start: &str,
+    ) -> Result<(), CrawlError> {
+        let (all, gone) = catalog.forge_counts(self.name)?;
+        let known = usize::try_from(all - gone).unwrap_or(0);
+        let unseen = catalog.unseen(listing, 0, known)?.len();
+        if known < SHRUNK_FROM_MIN || unseen * 10 < known * 9 {
+            return Ok(());
+        }
+        catalog.take_page(listing, &[], Some(start), (self.now)())?;
+        let detail = format!(
+            "it lists {} of the {known} repositories that it had; none are marked as gone; if they are, \
+            remove them with 'weir rm'",
+            known - unseen
+        );
+        Err(Error::Unexpected { url: self.name.to_owned(), detail }.into())
+    }
+
     /// Requests each repository that the listing did not name by itself, from id `after` on: it may have
     /// moved while pages were fetched. Only a repository that the forge reports as missing is gone. Returns
     /// false if it was stopped.
@@ -404,6 +429,9 @@ impl Crawl<'_> {
         progress: &mut CrawlProgress,
         observe: &mut dyn FnMut(&CrawlProgress) -> bool,
     ) -> Result<bool, CrawlError> {
+        if after == 0 && forge.is_one_list() {
+            self.check_shrinkage(catalog, listing, forge.start())?;
+        }
         let (mut asked, mut failed_in_turn) = (0, 0);
         while asked < UNSEEN_MAX {
             let unseen = catalog.unseen(listing, after, UNSEEN_BATCH)?;

@@ -71,6 +71,10 @@ impl Forge for Folder {
         Ok(Page { repositories, next: None, ..Page::default() })
     }
 
+    fn is_one_list(&self) -> bool {
+        true
+    }
+
     fn one(&mut self, forge_id: &str) -> Result<Option<Listed>> {
         let path = self.root.join(forge_id);
         Ok([path.join(".git"), path].iter().find(|p| p.join("HEAD").is_file()).and_then(|p| self.entry(p)))

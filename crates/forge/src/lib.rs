@@ -152,6 +152,11 @@ pub trait Forge {
         self.page(position)
     }
 
+    /// Returns whether the forge is one list, so that [`Forge::one`] knows no more than the listing.
+    fn is_one_list(&self) -> bool {
+        false
+    }
+
     /// Says whether the repositories that are asked for next were public when they were listed.
     fn expect_public(&mut self, is_public: bool) {
         let _ = is_public;

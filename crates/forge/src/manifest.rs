@@ -134,6 +134,10 @@ impl Forge for Manifest {
         Ok(Page { repositories: self.last.clone(), next: None, ..Page::default() })
     }
 
+    fn is_one_list(&self) -> bool {
+        true
+    }
+
     fn one(&mut self, forge_id: &str) -> Result<Option<Listed>> {
         if self.last.is_empty() {
             self.last = self.read()?;

@@ -270,7 +270,12 @@ impl<S: CrawlSource + Sync> Rounds<'_, S> {
             told.is_ok() && !self.stop.is_stopped()
         });
         told.map_err(RoundError::Other)?;
-        Ok(crawled?)
+        let crawled = crawled?;
+        if crawled.refused > 0 && crawled.wanted == 0 {
+            let detail = format!("none of the {} repositories that it lists can be taken", crawled.refused);
+            return Err(CrawlError::Forge(Error::Unexpected { url: name, detail }).into());
+        }
+        Ok(crawled)
     }
 
     fn list_accounts(

@@ -111,6 +111,10 @@ impl Forge for WebIndex {
         self.read(position, &body)
     }
 
+    fn is_one_list(&self) -> bool {
+        true
+    }
+
     fn one(&mut self, forge_id: &str) -> Result<Option<Listed>> {
         if !self.whole.is_read() {
             let list = WholeListing::read(self)?;

@@ -411,13 +411,14 @@ fn what_a_hostile_forge_says_opens_nothing_here() {
     for base in ["/srv/", "file:///srv/", "https://elsewhere/", "https://user:password@h/", "ssh://h/", "h:"]
     {
         forge.state().clone_base = base.into();
-        let said = crawl(&env);
-        assert_eq!((said["added"].as_u64(), said["refused"].as_u64()), (Some(0), Some(1)), "{base}: {said}");
+        let said = env.weir_fails(&["crawl"]);
+        assert!(said.contains("none of the 1 repositories that it lists can be taken"), "{base}: {said}");
     }
     forge.state().clone_base = "https://h/".into();
     for name in ["..", "../../x", ".git", "a/.git/b", "a\\b", "a\nb", "x.tar"] {
         forge.state().repositories[0].name = name.into();
-        assert_eq!(crawl(&env)["added"], 0, "{name}");
+        env.weir_fails(&["crawl"]);
+        assert_eq!(env.weir_json(&["ls"]).as_array().unwrap().len(), 0, "{name}");
     }
     forge.state().repositories[0].name = ".github".into();
     assert_eq!(crawl(&env)["added"], 1);
@@ -427,6 +428,33 @@ fn what_a_hostile_forge_says_opens_nothing_here() {
             .unwrap()
             .ends_with("/f/odd/%2Egithub.tar")
     );
+}
+
+#[test]
+fn a_list_cut_short_loses_nothing() {
+    let env = Env::new();
+    for i in 0..30 {
+        env.git(&env.path("."), &["init", "-q", "--bare", &format!("tree/{i:02}.git")]);
+    }
+    let folder = env.path("tree");
+    let config = format!("[[forge]]\ntype = \"folder\"\nurl = \"{}\"\n", folder.display());
+    std::fs::write(env.pool().join("weir.toml"), config).unwrap();
+    assert_eq!(crawl(&env)["added"], 30);
+    let away = env.path("away");
+    std::fs::create_dir(&away).unwrap();
+    for i in 1..30 {
+        std::fs::rename(folder.join(format!("{i:02}.git")), away.join(format!("{i:02}.git"))).unwrap();
+    }
+    let said = env.weir_fails(&["crawl"]);
+    assert!(
+        said.contains("it lists 1 of the 30 repositories that it had; none are marked as gone"),
+        "{said}"
+    );
+    // Some of them came back, and the rest are believed to be gone.
+    for i in 1..20 {
+        std::fs::rename(away.join(format!("{i:02}.git")), folder.join(format!("{i:02}.git"))).unwrap();
+    }
+    assert_eq!(crawl(&env)["gone"], 10);
 }
 
 #[test]
