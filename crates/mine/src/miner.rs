@@ -348,6 +348,7 @@ impl<S: RowSink> Miner<'_, '_, '_, S> {
                 revision: self.ids.oid(node.object),
                 committer_date: node.committer_time(),
                 parent_rank: change.parent_rank,
+                is_merge: self.table.parents(node).len() > 1,
                 status: change.status,
                 similarity: (change.similarity > 0).then_some(change.similarity),
                 old: side(&change.old, run.old_path(change)),

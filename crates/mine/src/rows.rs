@@ -74,6 +74,8 @@ pub struct FileChangeRow<'a> {
     pub committer_date: Option<i64>,
     /// The number of the parent that the commit is compared with, from 0. A root is compared with nothing.
     pub parent_rank: u32,
+    /// Whether the commit has several parents.
+    pub is_merge: bool,
     /// The sort of the change.
     pub status: Status,
     /// The similarity in percent, of renames and copies.

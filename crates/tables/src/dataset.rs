@@ -28,7 +28,7 @@ use crate::error::{Error, Result};
 use crate::lock::OutputLock;
 use crate::part::{FileFormat, PartFile};
 use crate::removal::{OriginEdit, RowEdit, edited_rows};
-use crate::schema::TableKind;
+use crate::schema::{TableKind, VERSION, check_version};
 use crate::sink::BatchWriter;
 use crate::state::OriginState;
 
@@ -38,13 +38,11 @@ const OWN_FOLDER: &str = "_weir";
 const EMPTY_PART: &str = "part-00000000";
 /// If so many bytes can be written, rows can.
 const PROBE_BYTES: usize = 1 << 20;
-/// The version of the layout and of the tables.
-const VERSION: u32 = 1;
 
 /// The content of `dataset.json`.
 #[derive(Serialize, Deserialize)]
 struct DatasetFile {
-    version: u32,
+    version: i32,
     format: String,
     settings: String,
 }
@@ -397,9 +395,7 @@ fn check_settings(root: &Path, own: &Path, format: FileFormat, settings: &str) -
         Ok(data) => {
             let damaged = |what: String| Error::Damaged { path: path.clone(), what };
             let file: DatasetFile = serde_json::from_slice(&data).map_err(|e| damaged(e.to_string()))?;
-            if file.version != VERSION {
-                return Err(damaged(format!("version {} is not known; use a newer weir", file.version)));
-            }
+            check_version(root, file.version)?;
             if file.format != format.name() || file.settings != settings {
                 let found = format!("--to {} {}", file.format, file.settings);
                 return Err(Error::OtherSettings { path: root.to_owned(), found });

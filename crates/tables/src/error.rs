@@ -39,6 +39,20 @@ pub enum Error {
         /// The settings.
         found: String,
     },
+    /// The tables were made by an older or a newer weir.
+    #[error(
+        "'{}' has tables of version {found}, and this weir writes version {wanted}; {}",
+        path.display(),
+        if found < wanted { "mine into another place" } else { "use a newer weir" }
+    )]
+    OtherVersion {
+        /// The folder or database.
+        path: PathBuf,
+        /// The version that it has.
+        found: i32,
+        /// The version that this weir writes.
+        wanted: i32,
+    },
     /// A file of the dataset is damaged.
     #[error("'{}' is damaged: {what}; mine into another folder", path.display())]
     Damaged {

@@ -1,5 +1,6 @@
 //! The tables and their columns.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch};
@@ -9,6 +10,18 @@ use crate::column::{
     BytesColumn, Column, ColumnStorage, CountColumn, FlagColumn, IdColumn, KeyColumn, LongTextColumn,
     MinutesColumn, NumberColumn, TextColumn, TimeColumn,
 };
+use crate::error::{Error, Result};
+
+/// The version of the tables, and of what weir keeps beside them. Version 1 had no `is_merge`.
+pub(crate) const VERSION: i32 = 2;
+
+/// Returns an error if the tables at `path` have another version than this weir writes.
+pub(crate) fn check_version(path: &Path, found: i32) -> Result<()> {
+    if found == VERSION {
+        return Ok(());
+    }
+    Err(Error::OtherVersion { path: path.to_owned(), found, wanted: VERSION })
+}
 
 /// A column of a table.
 #[derive(Clone, Debug)]
@@ -182,6 +195,7 @@ tables! {
         revision: KeyColumn always,
         committer_date: TimeColumn or_null,
         parent_rank: NumberColumn always,
+        is_merge: FlagColumn always,
         status: TextColumn always,
         similarity: NumberColumn or_null,
         path: TextColumn always,

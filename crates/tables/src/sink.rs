@@ -291,6 +291,7 @@ impl<W: BatchWriter> RowSink for TableSink<W> {
         rows.revision.push(Some(row.revision));
         rows.committer_date.push(row.committer_date);
         rows.parent_rank.0.append_value(row.parent_rank as i32);
+        rows.is_merge.0.append_value(row.is_merge);
         rows.status.0.append_value(row.status.letter().encode_utf8(&mut [0; 4]));
         rows.similarity.0.append_option(row.similarity.map(i32::from));
         let path = row.new.or(row.old).map_or(&b""[..], |side| side.path);

@@ -137,6 +137,15 @@ fn a_folder_that_cannot_be_used_is_named() {
     .unwrap();
     let error = open(&folder, FileFormat::Parquet, "--what commits").to_string();
     assert!(error.contains("part-00000001.parquet' is damaged: the file is missing"), "{error}");
+    for (version, remedy) in [("1", "mine into another place"), ("99", "use a newer weir")] {
+        let file = format!(r#"{{"version":{version},"format":"parquet","settings":"--what commits"}}"#);
+        fs::write(folder.join("_weir/dataset.json"), file).unwrap();
+        let error = open(&folder, FileFormat::Parquet, "--what commits").to_string();
+        assert!(
+            error.contains(&format!("has tables of version {version}")) && error.ends_with(remedy),
+            "{error}"
+        );
+    }
     let other = dir.path().join("other");
     fs::create_dir(&other).unwrap();
     fs::write(other.join("file"), b"").unwrap();

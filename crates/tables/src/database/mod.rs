@@ -21,12 +21,10 @@ use weir_mine::{MinedState, ReplacedRows};
 use self::connection::SqlConnection;
 use crate::error::{Error, Result};
 use crate::removal::{OriginEdit, RemovedBy, RowEdit};
-use crate::schema::TableKind;
+use crate::schema::{TableKind, VERSION, check_version};
 use crate::sink::BatchWriter;
 use crate::state::OriginState;
 
-/// The version of the tables.
-const VERSION: i32 = 1;
 /// A group with more bytes than this waiting takes the connection.
 const WAITING_BYTES_MAX: usize = 24 << 20;
 
@@ -99,10 +97,11 @@ impl DatabaseStore {
         let own = connection.read_own().map_err(fail)?;
         match own.settings {
             None => connection.put_settings(VERSION, settings).map_err(fail)?,
-            Some((VERSION, found)) if found == settings => {}
-            Some((VERSION, found)) => return Err(Error::OtherSettings { path: place.into(), found }),
-            Some((version, _)) => {
-                return Err(fail(format!("version {version} of its tables is not known; use a newer weir")));
+            Some((version, found)) => {
+                check_version(Path::new(place), version)?;
+                if found != settings {
+                    return Err(Error::OtherSettings { path: place.into(), found });
+                }
             }
         }
         let read = |(origin, text): (String, String)| {

@@ -178,6 +178,50 @@ fn a_run_into_a_database_that_is_killed_is_taken_up_again() {
     }
 }
 
+/// Returns the lines that are added and removed in each path, as `git log` of all commits but merges says.
+fn lines_of_git(env: &Env, repository: &Path) -> BTreeMap<String, u64> {
+    let args = ["log", "--all", "--no-merges", "--numstat", "--format=", "-M", "-z"];
+    let said = env.git(repository, &args);
+    let mut fields = said.split('\0').filter(|field| !field.is_empty());
+    let mut sums = BTreeMap::new();
+    while let Some(field) = fields.next() {
+        let [added, removed, path] = field.splitn(3, '\t').collect::<Vec<_>>()[..] else {
+            panic!("{field:?}")
+        };
+        // A renamed file has both of its names behind.
+        let path = if path.is_empty() { fields.nth(1).unwrap() } else { path };
+        if let (Ok(added), Ok(removed)) = (added.parse::<u64>(), removed.parse::<u64>()) {
+            *sums.entry(path.to_owned()).or_default() += added + removed;
+        }
+    }
+    sums
+}
+
+#[test]
+fn the_query_of_the_book_sums_what_git_does() {
+    if weir_testing::program("sqlite3").is_none() {
+        return;
+    }
+    let env = Env::new();
+    let upstream = env.odd_repository("up.git");
+    let book = include_str!("../../../../docs/book/src/mining.md");
+    let start = book.find("select path, sum(").unwrap();
+    let query = &book[start..start + book[start..].find(" limit 10").unwrap()];
+    let query = query.replace("'mined/file_change/*.parquet'", "file_change");
+    let file = env.path("mined.sqlite");
+    env.weir(&["mine", "--to", "sqlite", "-o", file.to_str().unwrap(), upstream.to_str().unwrap()]);
+    let rows =
+        weir_testing::command("sqlite3").args(["-json".as_ref(), file.as_os_str(), query.as_ref()]).output();
+    let rows = rows.unwrap();
+    let rows: Vec<serde_json::Value> = serde_json::from_slice(&rows.stdout).expect(&query);
+    let sums: BTreeMap<String, u64> = rows
+        .iter()
+        .filter_map(|row| Some((row["path"].as_str().unwrap().to_owned(), row["lines"].as_u64()?)))
+        .collect();
+    assert!(sums.len() > 10);
+    assert_eq!(sums, lines_of_git(&env, &upstream));
+}
+
 #[test]
 fn what_was_printed_is_not_printed_again() {
     let env = Env::new();
