@@ -77,6 +77,10 @@ pub struct Tips<'t> {
     pub replaces: bool,
     /// Errors that are known already.
     pub faults: &'t [FaultRow],
+    /// What HEAD leads to.
+    pub head: Option<Oid>,
+    /// What HEAD led to when the commits of the default branch were written.
+    pub known_head: Option<Oid>,
 }
 
 /// Mines `repo`. Uses one thread for each of `sinks`; rows of one sink ascend by committer date.
@@ -113,6 +117,9 @@ pub fn mine<S: RowSink>(
         report: MineReport::default(),
     };
     let releases = miner.choose(tips)?;
+    if options.has_revisions || options.has_changes {
+        miner.write_branch(&tips)?;
+    }
     progress.commits.fetch_add(miner.order.len() as u64, Ordering::Relaxed);
     if options.has_revisions {
         miner.write_releases(&releases)?;
@@ -171,11 +178,40 @@ impl<S: RowSink> Miner<'_, '_, '_, S> {
                 revisions: self.order.iter().map(oid).collect(),
                 releases: releases.iter().copied().collect(),
                 all_faults: tips.known.is_empty(),
+                all_of_branch: false,
             })?;
         }
         self.write_faults(tips.faults)?;
         self.write_faults(&faults)?;
         Ok(releases)
+    }
+
+    /// Writes the commits that the default branch has gained. If it has lost some, or what it had may have
+    /// been told wrong, all are written again.
+    fn write_branch(&self, tips: &Tips<'_>) -> Result<()> {
+        let reached = |head: Option<Oid>| {
+            let mut marks = vec![false; self.table.nodes.len()];
+            let mut is_whole = true;
+            let (commits, ..) = self.peel(head.as_slice());
+            self.table.mark_reached(&commits, &mut marks, |_, _| is_whole = false);
+            (marks, is_whole)
+        };
+        // A directory may have been converted to another hash.
+        let hash = self.ids.forest().objects().hash();
+        let known_head = tips.known_head.filter(|oid| oid.kind() == hash);
+        let ((is, _), (was, was_whole)) = (reached(tips.head), reached(known_head));
+        let is_right = known_head.is_some() && was_whole && !tips.replaces;
+        let is_lost = || was.iter().zip(&is).any(|(was, is)| *was && !is);
+        let is_anew = tips.known_head.is_some() && (!is_right || is_lost());
+        let mut sink = self.first_sink();
+        if is_anew {
+            sink.replace(ReplacedRows { all_of_branch: true, ..ReplacedRows::default() })?;
+        }
+        let nodes = &self.table.nodes;
+        let mut places: Vec<usize> =
+            (0..nodes.len()).filter(|&place| is[place] && (is_anew || !was[place])).collect();
+        places.sort_unstable_by_key(|&place| (nodes[place].date, std::cmp::Reverse(nodes[place].object)));
+        Ok(places.into_iter().try_for_each(|place| sink.branch_commit(self.ids.oid(nodes[place].object)))?)
     }
 
     /// Returns the numbers of the commits behind `tips`, and the tags on the way to them. Tips that lead to

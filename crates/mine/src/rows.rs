@@ -148,6 +148,8 @@ pub struct ReplacedRows {
     pub releases: OidSet,
     /// Whether all errors are found again; otherwise those of these commits and tags.
     pub all_faults: bool,
+    /// Whether all commits of the default branch come again.
+    pub all_of_branch: bool,
 }
 
 /// Takes rows. Each thread of a miner has its own.
@@ -181,6 +183,12 @@ pub trait RowSink: Send {
     /// # Errors
     /// See [`RowSink::revision`].
     fn file_change(&mut self, row: &FileChangeRow<'_>) -> io::Result<()>;
+
+    /// Takes a commit of the default branch.
+    ///
+    /// # Errors
+    /// See [`RowSink::revision`].
+    fn branch_commit(&mut self, revision: Oid) -> io::Result<()>;
 
     /// Takes an error.
     ///
@@ -216,6 +224,10 @@ impl RowSink for NoRows {
     }
 
     fn file_change(&mut self, _: &FileChangeRow<'_>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn branch_commit(&mut self, _: Oid) -> io::Result<()> {
         Ok(())
     }
 

@@ -18,6 +18,8 @@ pub struct MinedState {
     /// The commits at which history ended, and those that were grafted or replaced with what they were given;
     /// ascending. `None` if that is not known.
     pub joins: Option<Vec<Oid>>,
+    /// What HEAD led to.
+    pub head: Option<Oid>,
     /// If something could not be read: what was there, as [`weir_repo::Objects::fingerprint`] tells it. Once
     /// that differs, everything is mined again.
     pub unread: Option<String>,
@@ -54,6 +56,8 @@ pub struct ToMine {
     pub known: Vec<Oid>,
     /// Whether rows of the same commits and tags may have been written before. The new ones take their place.
     pub replaces: bool,
+    /// What HEAD led to then.
+    pub known_head: Option<Oid>,
     /// The refs that cannot be read.
     pub faults: Vec<FaultRow>,
     /// What will have been mined, if all of it can be read.
@@ -89,10 +93,16 @@ pub fn mine_visits<S: RowSink>(
     joins.sort_unstable();
     let mut new = ToMine { there: repo.objects().fingerprint()?, ..ToMine::default() };
     new.state.joins = Some(joins);
+    // What cannot be read leads to where it led.
+    let head = repo.refs().head_oid();
+    new.state.head = if head.is_some_and(|oid| oid.is_null()) { before.head } else { head };
+    new.known_head = before.head;
     let is_new = match repo.ref_states()? {
         Some(_) => of_archive(repo, before, &mut new, sink)?,
         None => of_directory(repo, before, now, &mut new, sink)?,
     };
+    new.wanted.extend(new.state.head);
+    new.known.extend(before.head);
     // A directory may have been converted: then nothing of what is there was mined.
     new.known.retain(|tip| tip.kind() == repo.hash());
     let has_other_joins = before.joins.is_some() && before.joins != new.state.joins;
@@ -104,7 +114,7 @@ pub fn mine_visits<S: RowSink>(
         // Rows of commits that were mined may not be right any more, and others may lie behind them.
         new.wanted.extend(new.known.drain(..).filter(|tip| repo.contains(tip)));
         new.replaces = true;
-    } else if is_new {
+    } else if is_new || before.head != new.state.head {
         // What could not be read before still cannot.
         new.state.unread.clone_from(&before.unread);
     } else {

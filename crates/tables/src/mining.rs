@@ -512,8 +512,14 @@ impl Batch<'_> {
             false => mine_visits(&repo, &before, started_at, &mut weir_mine::NoRows),
         };
         let Some(new) = new.map_err(failure)? else { return Ok(None) };
-        let tips =
-            Tips { wanted: &new.wanted, known: &new.known, replaces: new.replaces, faults: &new.faults };
+        let tips = Tips {
+            wanted: &new.wanted,
+            known: &new.known,
+            replaces: new.replaces,
+            faults: &new.faults,
+            head: new.state.head,
+            known_head: new.known_head,
+        };
         let MineRun { options, progress, .. } = *self.run;
         let report = mine(&repo, tips, options, sinks, progress, &stop).map_err(failure)?;
         let head = match &repo.refs().head {

@@ -46,6 +46,8 @@ pub(crate) enum RemovedBy {
     Release(&'static str),
     /// Errors, by their commit, or by their object.
     Fault,
+    /// All, if the default branch is written again.
+    Branch,
 }
 
 impl TableKind {
@@ -57,6 +59,7 @@ impl TableKind {
             TableKind::FileChange => RemovedBy::Revision("revision"),
             TableKind::Release => RemovedBy::Release("id"),
             TableKind::MiningError => RemovedBy::Fault,
+            TableKind::DefaultBranch => RemovedBy::Branch,
             TableKind::Mining | TableKind::OriginVisit | TableKind::RefChange => RemovedBy::Nothing,
         }
     }
@@ -156,6 +159,7 @@ fn kept_rows(batch: &RecordBatch, table: TableKind, edits: &[&OriginEdit]) -> Bo
             };
             match table.removed_by() {
                 RemovedBy::Nothing => false,
+                RemovedBy::Branch => rows.all_of_branch,
                 RemovedBy::Revision(column) => is_in(&rows.revisions, column, row),
                 RemovedBy::Release(column) => is_in(&rows.releases, column, row),
                 RemovedBy::Fault => {

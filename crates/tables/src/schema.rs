@@ -12,7 +12,8 @@ use crate::column::{
 };
 use crate::error::{Error, Result};
 
-/// The version of the tables, and of what weir keeps beside them. Version 1 had no `is_merge`.
+/// The version of the tables, and of what weir keeps beside them. Version 1 had no `is_merge`
+/// and no `default_branch`.
 pub(crate) const VERSION: i32 = 2;
 
 /// Returns an error if the tables at `path` have another version than this weir writes.
@@ -210,6 +211,11 @@ tables! {
         is_unavailable: FlagColumn or_null,
         path_raw: BytesColumn or_null,
         old_path_raw: BytesColumn or_null,
+    }
+    /// Commits of default branches.
+    DefaultBranch DefaultBranchRows "default_branch" {
+        origin: TextColumn always,
+        revision: KeyColumn always,
     }
     /// What could not be mined.
     MiningError MiningErrorRows "mining_error" {

@@ -3,6 +3,7 @@
 use std::io;
 
 use arrow_array::RecordBatch;
+use weir_git::Oid;
 use weir_ground::Timestamp;
 use weir_mine::{
     CommitParts, FaultRow, FileChangeRow, Ident, Lines, RefChangeRow, ReleaseRow, ReplacedRows, RevisionRow,
@@ -11,8 +12,8 @@ use weir_mine::{
 
 use crate::column::{BytesColumn, LongTextColumn, MinutesColumn, TextColumn, TimeColumn};
 use crate::schema::{
-    Buffered, FileChangeRows, MiningErrorRows, MiningRows, OriginVisitRows, RefChangeRows, ReleaseRows,
-    RevisionExtraHeaderRows, RevisionHistoryRows, RevisionRows, TableKind, TableRows,
+    Buffered, DefaultBranchRows, FileChangeRows, MiningErrorRows, MiningRows, OriginVisitRows, RefChangeRows,
+    ReleaseRows, RevisionExtraHeaderRows, RevisionHistoryRows, RevisionRows, TableKind, TableRows,
 };
 use crate::text::{CommitDecoder, lossy};
 
@@ -59,6 +60,7 @@ pub struct TableSink<W> {
     headers: Buffered<RevisionExtraHeaderRows>,
     releases: Buffered<ReleaseRows>,
     changes: Buffered<FileChangeRows>,
+    branches: Buffered<DefaultBranchRows>,
     errors: Buffered<MiningErrorRows>,
 }
 
@@ -81,6 +83,7 @@ impl<W: BatchWriter> TableSink<W> {
             headers: Buffered::default(),
             releases: Buffered::default(),
             changes: Buffered::default(),
+            branches: Buffered::default(),
             errors: Buffered::default(),
         }
     }
@@ -124,6 +127,7 @@ impl<W: BatchWriter> TableSink<W> {
         flush(&mut self.headers, writer)?;
         flush(&mut self.releases, writer)?;
         flush(&mut self.changes, writer)?;
+        flush(&mut self.branches, writer)?;
         flush(&mut self.errors, writer)?;
         flush(&mut self.minings, writer)
     }
@@ -320,6 +324,13 @@ impl<W: BatchWriter> RowSink for TableSink<W> {
         }));
         rows.is_unavailable.0.append_option(row.lines.map(|lines| lines == Lines::Unavailable));
         put(&mut self.changes, &mut self.writer, bytes)
+    }
+
+    fn branch_commit(&mut self, revision: Oid) -> io::Result<()> {
+        let rows = &mut self.branches.rows;
+        rows.origin.0.append_value(&self.origin);
+        rows.revision.push(Some(revision));
+        put(&mut self.branches, &mut self.writer, 0)
     }
 
     fn fault(&mut self, row: &FaultRow) -> io::Result<()> {

@@ -13,6 +13,8 @@ pub(crate) struct OriginState {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     joins: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    head: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     unread: Option<String>,
 }
 
@@ -57,7 +59,8 @@ impl OriginState {
             }
         };
         let joins = state.joins.as_deref().map(texts);
-        Some(OriginState { refs, joins, unread: state.unread.clone() })
+        let head = state.head.map(|oid| oid.to_hex());
+        Some(OriginState { refs, joins, head, unread: state.unread.clone() })
     }
 
     /// Returns the state that is kept.
@@ -78,6 +81,8 @@ impl OriginState {
                 MinedRefs::Directory { visits, refs, past: ids(past)? }
             }
         };
-        Ok(MinedState { refs, joins: self.joins.map(ids).transpose()?, unread: self.unread })
+        let head =
+            self.head.map(|id| Oid::from_hex_any(id.as_bytes()).ok_or("it names a bad id")).transpose()?;
+        Ok(MinedState { refs, joins: self.joins.map(ids).transpose()?, head, unread: self.unread })
     }
 }

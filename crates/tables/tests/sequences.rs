@@ -144,6 +144,23 @@ impl Changing {
         }
     }
 
+    fn collect_garbage(&self) {
+        git(&self.dir(), &["reflog", "expire", "--expire=now", "--all"], b"");
+        git(&self.dir(), &["gc", "-q", "--prune=now"], b"");
+        // Branches stay loose, so that their files tell where they are.
+        for line in fs::read_to_string(self.dir().join("packed-refs")).unwrap_or_default().lines() {
+            if let Some((id, name)) = line.split_once(' ').filter(|(_, name)| name.starts_with("refs/heads"))
+            {
+                fs::create_dir_all(self.dir().join("refs/heads")).unwrap();
+                fs::write(self.dir().join(name), format!("{id}\n")).unwrap();
+            }
+        }
+        let packed = fs::read_to_string(self.dir().join("packed-refs")).unwrap_or_default();
+        let kept: String =
+            packed.lines().filter(|line| !line.contains("refs/heads/")).map(|l| format!("{l}\n")).collect();
+        fs::write(self.dir().join("packed-refs"), kept).unwrap();
+    }
+
     fn step(&mut self) -> &'static str {
         // git itself needs what is away.
         if self.away.is_some() {
@@ -152,7 +169,12 @@ impl Changing {
         }
         let branches = self.branches();
         let branch = branches[self.random.below(branches.len())].clone();
-        match self.random.below(10) {
+        match self.random.below(11) {
+            10 => {
+                let head = format!("refs/heads/b{}", self.random.below(3));
+                git(&self.dir(), &["symbolic-ref", "HEAD", &head], b"");
+                "head"
+            }
             0 if branches.len() > 1 => {
                 fs::remove_file(&branch).unwrap();
                 "delete"
@@ -171,24 +193,7 @@ impl Changing {
                 "take away"
             }
             4 if !self.is_clone => {
-                git(&self.dir(), &["reflog", "expire", "--expire=now", "--all"], b"");
-                git(&self.dir(), &["gc", "-q", "--prune=now"], b"");
-                // Branches stay loose, so that their files tell where they are.
-                for line in fs::read_to_string(self.dir().join("packed-refs")).unwrap_or_default().lines() {
-                    if let Some((id, name)) =
-                        line.split_once(' ').filter(|(_, name)| name.starts_with("refs/heads"))
-                    {
-                        fs::create_dir_all(self.dir().join("refs/heads")).unwrap();
-                        fs::write(self.dir().join(name), format!("{id}\n")).unwrap();
-                    }
-                }
-                let packed = fs::read_to_string(self.dir().join("packed-refs")).unwrap_or_default();
-                let kept: String = packed
-                    .lines()
-                    .filter(|line| !line.contains("refs/heads/"))
-                    .map(|l| format!("{l}\n"))
-                    .collect();
-                fs::write(self.dir().join("packed-refs"), kept).unwrap();
+                self.collect_garbage();
                 "collect garbage"
             }
             5 if !self.is_clone && !self.has_alternate => {
@@ -227,7 +232,8 @@ impl Changing {
     }
 }
 
-const ALL: &[&[TableKind]] = &[CONTENT, &[TableKind::MiningError, TableKind::RefChange]];
+const ALL: &[&[TableKind]] =
+    &[CONTENT, &[TableKind::MiningError, TableKind::RefChange, TableKind::DefaultBranch]];
 
 /// The rows of a table, in any order.
 type Rows = Vec<String>;
@@ -342,6 +348,10 @@ fn sequence(seed: u64) {
             let (found, once) = (read(output, table), read("scratch", table));
             if table == TableKind::RefChange {
                 assert_eq!(replayed(&found), replayed(&once), "{}", context());
+                continue;
+            }
+            if table == TableKind::DefaultBranch {
+                assert_eq!(found, once, "{}", context());
                 continue;
             }
             let keys: BTreeSet<String> = once.iter().map(|row| key(row)).collect();

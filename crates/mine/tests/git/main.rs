@@ -125,6 +125,10 @@ impl RowSink for Printed {
         Ok(())
     }
 
+    fn branch_commit(&mut self, _: weir_git::Oid) -> io::Result<()> {
+        unreachable!("no HEAD is named")
+    }
+
     fn fault(&mut self, row: &FaultRow) -> io::Result<()> {
         self.faults.push((row.object.to_string(), row.kind));
         Ok(())

@@ -47,7 +47,7 @@ pub(crate) fn create_table(table: TableKind, dialect: Dialect) -> String {
 /// Returns the statements that make the indexes of all tables, if they are not there. A first load is several
 /// times as fast without them.
 pub(crate) fn create_indexes(dialect: Dialect) -> impl Iterator<Item = String> {
-    let indexes: [(TableKind, &[&str]); 11] = [
+    let indexes: [(TableKind, &[&str]); 12] = [
         (TableKind::Revision, &["id"]),
         (TableKind::Revision, &["origin", "committer_date"]),
         (TableKind::RevisionHistory, &["id"]),
@@ -57,6 +57,7 @@ pub(crate) fn create_indexes(dialect: Dialect) -> impl Iterator<Item = String> {
         (TableKind::FileChange, &["revision"]),
         (TableKind::FileChange, &["path"]),
         (TableKind::FileChange, &["blob"]),
+        (TableKind::DefaultBranch, &["revision"]),
         (TableKind::RefChange, &["origin", "visit"]),
         (TableKind::OriginVisit, &["origin", "visit"]),
     ];

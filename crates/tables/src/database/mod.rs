@@ -329,7 +329,8 @@ fn change(connection: &mut dyn SqlConnection, edit: &OriginEdit) -> std::result:
     let (revisions, releases) = (ids(&rows.revisions), ids(&rows.releases));
     for &table in TableKind::ALL {
         match table.removed_by() {
-            RemovedBy::Nothing => {}
+            RemovedBy::Branch if rows.all_of_branch => connection.delete(table, origin, None)?,
+            RemovedBy::Nothing | RemovedBy::Branch => {}
             RemovedBy::Revision(column) => connection.delete(table, origin, Some((column, &revisions)))?,
             RemovedBy::Release(column) => connection.delete(table, origin, Some((column, &releases)))?,
             RemovedBy::Fault if rows.all_faults => connection.delete(table, origin, None)?,

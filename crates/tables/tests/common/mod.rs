@@ -21,7 +21,7 @@ pub fn git(dir: &Path, args: &[&str], input: &[u8]) {
 /// Makes a repository of odd commits on top of each other, or adds some.
 pub fn add_commits(dir: &Path, from: usize, to: usize) {
     if from == 0 {
-        git(dir, &["init", "-q", "--bare", "."], b"");
+        git(dir, &["init", "-q", "--bare", "-b", "main", "."], b"");
     }
     let mut stream = Vec::new();
     for n in from..to {

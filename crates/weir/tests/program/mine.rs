@@ -178,9 +178,9 @@ fn a_run_into_a_database_that_is_killed_is_taken_up_again() {
     }
 }
 
-/// Returns the lines that are added and removed in each path, as `git log` of all commits but merges says.
-fn lines_of_git(env: &Env, repository: &Path) -> BTreeMap<String, u64> {
-    let args = ["log", "--all", "--no-merges", "--numstat", "--format=", "-M", "-z"];
+/// Returns the lines that are added and removed in each path, as `git log` of commits but merges says.
+fn lines_of_git(env: &Env, repository: &Path, of: &str) -> BTreeMap<String, u64> {
+    let args = ["log", of, "--no-merges", "--numstat", "--format=", "-M", "-z"];
     let said = env.git(repository, &args);
     let mut fields = said.split('\0').filter(|field| !field.is_empty());
     let mut sums = BTreeMap::new();
@@ -198,28 +198,34 @@ fn lines_of_git(env: &Env, repository: &Path) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn the_query_of_the_book_sums_what_git_does() {
+fn the_queries_of_the_book_sum_what_git_does() {
     if weir_testing::program("sqlite3").is_none() {
         return;
     }
     let env = Env::new();
     let upstream = env.odd_repository("up.git");
-    let book = include_str!("../../../../docs/book/src/mining.md");
-    let start = book.find("select path, sum(").unwrap();
-    let query = &book[start..start + book[start..].find(" limit 10").unwrap()];
-    let query = query.replace("'mined/file_change/*.parquet'", "file_change");
+    env.commit_file(&upstream, "refs/heads/apart", "apart", b"1\n2\n");
     let file = env.path("mined.sqlite");
     env.weir(&["mine", "--to", "sqlite", "-o", file.to_str().unwrap(), upstream.to_str().unwrap()]);
-    let rows =
-        weir_testing::command("sqlite3").args(["-json".as_ref(), file.as_os_str(), query.as_ref()]).output();
-    let rows = rows.unwrap();
-    let rows: Vec<serde_json::Value> = serde_json::from_slice(&rows.stdout).expect(&query);
-    let sums: BTreeMap<String, u64> = rows
-        .iter()
-        .filter_map(|row| Some((row["path"].as_str().unwrap().to_owned(), row["lines"].as_u64()?)))
-        .collect();
-    assert!(sums.len() > 10);
-    assert_eq!(sums, lines_of_git(&env, &upstream));
+    let book = include_str!("../../../../docs/book/src/mining.md");
+    let queries = book.match_indices("select path, sum(").map(|(at, _)| {
+        let query = &book[at..at + book[at..].find(" limit 10").unwrap()];
+        query.replace("'mined/", "").replace("/*.parquet'", "")
+    });
+    let mut sums = queries.map(|query| {
+        let mut shell = weir_testing::command("sqlite3");
+        let output = shell.args(["-json".as_ref(), file.as_os_str(), query.as_ref()]).output().unwrap();
+        let rows: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).expect(&query);
+        let sum = |row: &serde_json::Value| {
+            Some((row["path"].as_str().unwrap().to_owned(), row["lines"].as_u64()?))
+        };
+        rows.iter().filter_map(sum).collect::<BTreeMap<_, _>>()
+    });
+    let (all, of_branch) = (lines_of_git(&env, &upstream, "--all"), lines_of_git(&env, &upstream, "HEAD"));
+    assert!(all.len() > of_branch.len() && of_branch.len() > 10, "{all:?}");
+    assert_eq!(sums.next(), Some(all));
+    assert_eq!(sums.next(), Some(of_branch));
+    assert_eq!(sums.next(), None);
 }
 
 #[test]
