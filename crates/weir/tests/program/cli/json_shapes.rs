@@ -82,6 +82,7 @@ const COMMANDS: &[&str] = &[
     "crawl",
     "mine",
     "mine",
+    "mine --forget a/up",
 ];
 /// Keys that this pool never prints: those of pauses and failures.
 const UNSEEN: &[(&str, &str)] =
