@@ -34,6 +34,17 @@ impl Place {
         mined_into(MineOutput::Database(database), sources).0.unwrap()
     }
 
+    /// Returns the number of rows of a table or view.
+    fn count(&self, name: &str) -> i64 {
+        let sql = format!("SELECT count(*) FROM {name}");
+        match self {
+            Place::Postgres(url) => client(url).query_one(&sql, &[]).unwrap().get(0),
+            Place::Sqlite(path) => {
+                Connection::open(path).unwrap().query_row(&sql, [], |row| row.get(0)).unwrap()
+            }
+        }
+    }
+
     fn rows(&self, table: TableKind) -> Vec<Row> {
         let mut rows = match self {
             Place::Postgres(url) => postgres_rows(&mut client(url), table),
@@ -145,6 +156,9 @@ fn databases_hold_the_rows_of_datasets() {
         mined(&folder, FileFormat::JsonLines, &sources);
         assert_eq!(place.mined(&sources).mined, 2);
         assert_same(place, &folder, TableKind::ALL);
+        for name in ["revision", "file_change"] {
+            assert_eq!(place.count(name), 2 * place.count(&format!("unique_{name}")), "{name}");
+        }
         let odd: Vec<Row> = place.rows(TableKind::Revision);
         let odd: Vec<&Row> = odd
             .iter()

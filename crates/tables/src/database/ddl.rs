@@ -69,6 +69,21 @@ pub(crate) fn create_indexes(dialect: Dialect) -> impl Iterator<Item = String> {
     })
 }
 
+/// Returns the statements that make the views in which a commit that several repositories have is there once.
+pub(crate) fn create_views(dialect: Dialect) -> impl Iterator<Item = String> {
+    let create = match dialect {
+        Dialect::Postgres => "CREATE OR REPLACE VIEW",
+        Dialect::Sqlite => "CREATE VIEW IF NOT EXISTS",
+    };
+    [(TableKind::Revision, "id"), (TableKind::FileChange, "revision")].into_iter().map(move |(table, id)| {
+        let name = table.name();
+        format!(
+            "{create} unique_{name} AS SELECT t.* FROM {name} t WHERE NOT EXISTS \
+             (SELECT 1 FROM {name} o WHERE o.{id} = t.{id} AND o.origin < t.origin)"
+        )
+    })
+}
+
 /// The statement that drops the index that the first version of weir made in place of one of paths.
 pub(crate) const DROP_OLD_INDEX: &str = "DROP INDEX IF EXISTS file_change_origin_path";
 

@@ -10,7 +10,7 @@ use arrow_schema::DataType;
 use postgres::Client;
 
 use super::connection::{OwnRows, SqlConnection};
-use super::ddl::{DROP_OLD_INDEX, Dialect, create_indexes, quoted};
+use super::ddl::{DROP_OLD_INDEX, Dialect, create_indexes, create_views, quoted};
 use crate::schema::TableKind;
 
 /// Compresses long texts in half the time. Servers older than 14, and those built without LZ4, refuse it.
@@ -121,7 +121,8 @@ impl SqlConnection for Client {
     }
 
     fn end_load(&mut self) -> Result<(), String> {
-        create_indexes(Dialect::Postgres).try_for_each(|sql| self.batch_execute(&sql).map_err(of))?;
+        let mut made = create_indexes(Dialect::Postgres).chain(create_views(Dialect::Postgres));
+        made.try_for_each(|sql| self.batch_execute(&sql).map_err(of))?;
         TableKind::ALL
             .iter()
             .try_for_each(|table| self.batch_execute(&format!("ANALYZE {}", table.name())).map_err(of))

@@ -12,7 +12,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::connection::{OwnRows, SqlConnection};
-use super::ddl::{Dialect, create_indexes, quoted};
+use super::ddl::{Dialect, create_indexes, create_views, quoted};
 use crate::error::{Error, Result};
 use crate::lock::OutputLock;
 use crate::schema::TableKind;
@@ -124,8 +124,8 @@ impl SqlConnection for SqliteFile {
     }
 
     fn end_load(&mut self) -> std::result::Result<(), String> {
-        create_indexes(Dialect::Sqlite)
-            .try_for_each(|sql| self.connection.execute_batch(&sql).map_err(of))?;
+        let mut made = create_indexes(Dialect::Sqlite).chain(create_views(Dialect::Sqlite));
+        made.try_for_each(|sql| self.connection.execute_batch(&sql).map_err(of))?;
         self.connection.execute_batch("PRAGMA optimize").map_err(of)
     }
 }
