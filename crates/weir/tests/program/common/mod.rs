@@ -366,6 +366,16 @@ catalog.commit()
         Server { child, port }
     }
 
+    /// Starts `weir daemon` on this environment's folder.
+    pub fn weir_daemon(&self, args: &[&str]) -> Server {
+        let port = free_port();
+        let options = [format!("--port={port}"), format!("--base-path={}", self.dir.path().display())];
+        let mut command = self.weir_command(&["daemon", "--listen=127.0.0.1"]);
+        let child = command.args(options).args(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        wait_for_port(port);
+        Server { child: child.unwrap(), port }
+    }
+
     /// Returns the refs, and all objects that they reach, sorted.
     pub fn picture(&self, repo: &Path) -> (String, Vec<String>) {
         let refs = self.git(repo, &["for-each-ref", "--format=%(refname) %(objectname) %(*objectname)"]);

@@ -53,51 +53,105 @@ fn files_below(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-#[test]
-fn whatever_is_damaged_no_ref_is_dropped() {
-    let env = Env::new();
-    let whole = upstream(&env, "whole");
-    let url = env.path("up.git");
-    let copy = |from: &Path| {
-        let _ = fs::remove_dir_all(&url);
-        assert!(Command::new("cp").arg("-r").arg(from).arg(&url).status().unwrap().success());
-    };
-    copy(&whole);
-    env.weir(&["add", "--name", "up", url.to_str().unwrap()]);
-    env.weir(&["mirror"]);
-    let wanted = refs(&env, &whole);
+/// Calls `each` with an upstream of which a file is damaged, for each file and damage, and with its name.
+fn with_each_damage(env: &Env, whole: &Path, url: &Path, mut each: impl FnMut(&str)) {
     let mut files = Vec::new();
-    files_below(&whole, &mut files);
+    files_below(whole, &mut files);
     files.sort();
-    let clone = env.path("clone");
     for file in files {
-        let below = file.strip_prefix(&whole).unwrap();
+        let below = file.strip_prefix(whole).unwrap();
         for how in DAMAGES {
             // Without its file, a ref is gone for git, too.
             if below == Path::new("packed-refs") || (below.starts_with("refs") && how != "empty") {
                 continue;
             }
-            copy(&whole);
+            copy(whole, url);
             damage(&url.join(below), how);
-            let _ = env.weir_command(&["mirror", "--all"]).output().unwrap();
-            let _ = fs::remove_dir_all(&clone);
-            env.weir(&["export", "up", clone.to_str().unwrap()]);
-            assert_eq!(refs(&env, &clone), wanted, "{how}: {}", below.display());
-            // A first visit is well only if git's clone is.
-            let mut git =
-                env.git_command(&env.path("."), &["clone", "-q", "--mirror", url.to_str().unwrap(), "g.git"]);
-            let is_well = git.output().is_ok_and(|output| output.status.success());
-            let _ = env.weir_command(&["rm", "--delete", "new"]).output();
-            env.weir(&["add", "--force", "--name", "new", url.to_str().unwrap()]);
-            let visit = env.weir_command(&["mirror", "new"]).output().unwrap();
-            if visit.status.success() && !is_well {
-                let said = String::from_utf8_lossy(&visit.stdout);
-                assert!(said.contains("refs"), "{how}: {}: {said}", below.display());
-                let _ = fs::remove_dir_all(&clone);
-                env.weir(&["export", "new", clone.to_str().unwrap()]);
-                assert_eq!(refs(&env, &clone), wanted, "first visit, {how}: {}", below.display());
-            }
+            each(&format!("{how}: {}", below.display()));
             let _ = fs::remove_dir_all(env.path("g.git"));
         }
     }
+}
+
+fn copy(from: &Path, to: &Path) {
+    let _ = fs::remove_dir_all(to);
+    assert!(Command::new("cp").arg("-r").arg(from).arg(to).status().unwrap().success());
+}
+
+#[test]
+fn whatever_is_damaged_no_ref_is_dropped() {
+    let env = Env::new();
+    let (whole, url, clone) = (upstream(&env, "whole"), env.path("up.git"), env.path("clone"));
+    copy(&whole, &url);
+    env.weir(&["add", "--name", "up", url.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    let wanted = refs(&env, &whole);
+    with_each_damage(&env, &whole, &url, |name| {
+        let _ = env.weir_command(&["mirror", "--all"]).output().unwrap();
+        let _ = fs::remove_dir_all(&clone);
+        env.weir(&["export", "up", clone.to_str().unwrap()]);
+        assert_eq!(refs(&env, &clone), wanted, "{name}");
+        // A first visit is well only if git's clone is.
+        let mut git =
+            env.git_command(&env.path("."), &["clone", "-q", "--mirror", url.to_str().unwrap(), "g.git"]);
+        let is_well = git.output().is_ok_and(|output| output.status.success());
+        let _ = env.weir_command(&["rm", "--delete", "new"]).output();
+        env.weir(&["add", "--force", "--name", "new", url.to_str().unwrap()]);
+        let visit = env.weir_command(&["mirror", "new"]).output().unwrap();
+        if visit.status.success() && !is_well {
+            let said = String::from_utf8_lossy(&visit.stdout);
+            assert!(said.contains("refs"), "{name}: {said}");
+            let _ = fs::remove_dir_all(&clone);
+            env.weir(&["export", "new", clone.to_str().unwrap()]);
+            assert_eq!(refs(&env, &clone), wanted, "first visit, {name}");
+        }
+    });
+}
+
+#[test]
+fn whatever_is_damaged_no_client_drops_a_ref() {
+    let env = Env::new();
+    let (whole, url, client) = (upstream(&env, "whole"), env.path("up.git"), env.path("client"));
+    let server = env.weir_daemon(&["--export-all"]);
+    copy(&whole, &url);
+    env.git(&env.path("."), &["clone", "-q", "--mirror", &server.url("up.git"), "client"]);
+    let wanted = refs(&env, &whole);
+    with_each_damage(&env, &whole, &url, |name| {
+        let _ = env.git_command(&client, &["fetch", "-q", "--prune"]).output().unwrap();
+        assert_eq!(refs(&env, &client), wanted, "{name}");
+    });
+}
+
+#[test]
+fn whatever_is_damaged_what_was_mined_stays() {
+    let env = Env::new();
+    let (whole, url) = (upstream(&env, "whole"), env.path("up.git"));
+    let (once, rows) = (env.path("once"), env.path("rows"));
+    let read = |folder: &Path, table: &str| {
+        let mut files = Vec::new();
+        files_below(&folder.join(table), &mut files);
+        let text: String = files.iter().map(|file| fs::read_to_string(file).unwrap()).collect();
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let mine = |folder: &Path| {
+        let args = ["mine", "--to", "jsonl", "-o", folder.to_str().unwrap(), url.to_str().unwrap()];
+        env.weir_command(&args).output().unwrap()
+    };
+    copy(&whole, &url);
+    assert!(mine(&once).status.success());
+    with_each_damage(&env, &whole, &url, |name| {
+        copy(&once, &rows);
+        mine(&rows);
+        let gone = |row: &String| !row.contains("\"target\":");
+        assert!(!read(&rows, "ref_change").iter().any(gone), "{name}: {:?}", read(&rows, "ref_change"));
+        copy(&whole, &url);
+        assert!(mine(&rows).status.success(), "{name}");
+        for table in ["revision", "revision_history", "release", "file_change", "default_branch"] {
+            assert_eq!(read(&rows, table), read(&once, table), "{name}: {table}");
+        }
+        assert!(read(&rows, "mining_error").is_empty(), "{name}");
+        assert!(!read(&rows, "ref_change").iter().any(gone), "{name}");
+    });
 }

@@ -6,17 +6,6 @@ use std::process::Stdio;
 use weir_testing::processes::Strays;
 use weir_testing::{Signal, free_port, send, wait_for_port};
 
-/// Starts `weir daemon` on this environment's folder.
-fn daemon(env: &Env, args: &[&str]) -> Server {
-    let port = free_port();
-    let (port_option, base) = (format!("--port={port}"), format!("--base-path={}", env.dir.path().display()));
-    let mut all = vec!["daemon", "--listen=127.0.0.1", &port_option, &base];
-    all.extend(args);
-    let child = env.weir_command(&all).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    wait_for_port(port);
-    Server { child, port }
-}
-
 #[test]
 fn a_daemon_of_directories_and_archives() {
     let env = Env::new();
@@ -25,7 +14,7 @@ fn a_daemon_of_directories_and_archives() {
     env.weir(&["mirror"]);
     let archive = env.weir_json(&["show", "odd"])["archive"].as_str().unwrap().to_owned();
     std::fs::copy(archive, env.path("packed.tar")).unwrap();
-    let server = daemon(&env, &["--export-all"]);
+    let server = env.weir_daemon(&["--export-all"]);
     for name in ["odd.git", "odd", "packed", "packed.tar"] {
         env.assert_same(&server, name, &upstream, name);
     }
@@ -38,7 +27,7 @@ fn a_daemon_of_directories_and_archives() {
         assert!(refused(&server, path).contains("access denied or repository not exported"), "{path}");
     }
     drop(server);
-    let server = daemon(&env, &["--informative-errors"]);
+    let server = env.weir_daemon(&["--informative-errors"]);
     assert!(refused(&server, "nothing").contains("no such repository"));
     assert!(refused(&server, "odd.git").contains("repository not exported"));
     std::fs::write(upstream.join("git-daemon-export-ok"), "").unwrap();
@@ -46,7 +35,7 @@ fn a_daemon_of_directories_and_archives() {
     let push = env.git_command(&upstream, &["push", &server.url("odd.git"), "main:x"]).output().unwrap();
     assert!(String::from_utf8_lossy(&push.stderr).contains("service not enabled"), "{push:?}");
     drop(server);
-    let server = daemon(&env, &["--export-all", env.path("elsewhere").to_str().unwrap()]);
+    let server = env.weir_daemon(&["--export-all", env.path("elsewhere").to_str().unwrap()]);
     assert!(refused(&server, "odd.git").contains("access denied"), "not in the list of directories");
 }
 
@@ -78,7 +67,7 @@ fn upload_pack_in_gits_place() {
 fn a_directory_shows_what_its_configuration_shows() {
     let env = Env::new();
     let upstream = env.odd_repository("odd.git");
-    let server = daemon(&env, &["--export-all"]);
+    let server = env.weir_daemon(&["--export-all"]);
     let listed = || env.git(env.dir.path(), &["ls-remote", &server.url("odd.git")]);
     assert!(listed().contains("refs/pull/1/head"));
     env.git(&upstream, &["config", "transfer.hideRefs", "refs/pull"]);
@@ -438,7 +427,7 @@ fn the_daemons_other_options() {
         assert!(!output.status.success(), "{path}");
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
-    let server = daemon(&env, &["--export-all", "--informative-errors", &option, "--push-hint=git@%H:%D"]);
+    let server = env.weir_daemon(&["--export-all", "--informative-errors", &option, "--push-hint=git@%H:%D"]);
     env.git(env.dir.path(), &["ls-remote", &server.url("odd.git")]);
     assert!(refused(&server, "odd").contains("not /odd from 127.0.0.1"));
     let push = env.git_command(&upstream, &["push", &server.url("odd.git"), "main:x"]).output().unwrap();
@@ -446,16 +435,16 @@ fn the_daemons_other_options() {
     drop(server);
     // A repository may turn the service off, unless that is forbidden.
     env.git(&upstream, &["config", "daemon.uploadpack", "false"]);
-    let server = daemon(&env, &["--export-all", "--informative-errors"]);
+    let server = env.weir_daemon(&["--export-all", "--informative-errors"]);
     assert!(refused(&server, "odd.git").contains("service not enabled"));
     drop(server);
-    let server = daemon(&env, &["--export-all", "--forbid-override=upload-pack"]);
+    let server = env.weir_daemon(&["--export-all", "--forbid-override=upload-pack"]);
     env.git(env.dir.path(), &["ls-remote", &server.url("odd.git")]);
     drop(server);
     let rules = env.path("map.toml");
     std::fs::write(&rules, "[[map]]\nhost = '127.0.0.1'\npath = '/(.*)'\nto = '{1|lower}.git'\n").unwrap();
     let server =
-        daemon(&env, &["--export-all", "--forbid-override=upload-pack", "--map", rules.to_str().unwrap()]);
+        env.weir_daemon(&["--export-all", "--forbid-override=upload-pack", "--map", rules.to_str().unwrap()]);
     env.git(env.dir.path(), &["ls-remote", &server.url("ODD")]);
     drop(server);
     let said = env.weir_fails(&["daemon", "--user=nobody-of-that-name", "--port=0"]);
