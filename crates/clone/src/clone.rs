@@ -105,15 +105,11 @@ pub fn clone(options: &CloneOptions<'_>) -> Result<CloneOutcome> {
     Ok(CloneOutcome::Done(FinishedClone { directory: target.top, objects: description.objects, bytes }))
 }
 
-/// Returns the directory that git would choose.
+/// Returns the directory that git would choose: the last part of the path, or else the host.
 pub fn default_directory(url: &Url, is_bare: bool) -> PathBuf {
-    let name = url
-        .path
-        .trim_end_matches('/')
-        .trim_end_matches("/.git")
-        .rsplit(['/', ':'])
-        .next()
-        .unwrap_or("repository");
+    let is_name = |name: &&str| !matches!(*name, "" | "." | ".." | ".git");
+    let host = Some(url.host.as_str()).filter(is_name).unwrap_or("repository");
+    let name = url.path.rsplit(['/', ':']).find(is_name).unwrap_or(host);
     let name = name.strip_suffix(".git").or_else(|| name.strip_suffix(".tar")).unwrap_or(name);
     PathBuf::from(if is_bare { format!("{name}.git") } else { name.to_owned() })
 }
@@ -146,6 +142,10 @@ mod tests {
             ("https://h/a/b/.git", "b"),
             ("/srv/a/b.tar", "b"),
             ("host:b.git", "b"),
+            ("http://h:81/.git", "h"),
+            ("http://h/", "h"),
+            ("http://h/a/.", "a"),
+            ("/srv/a/..", "a"),
         ] {
             let url = Url::parse(url).unwrap();
             assert_eq!(default_directory(&url, false), Path::new(expected), "{url}");
