@@ -52,7 +52,7 @@ pub use listing::{Listing, SkippedPage, Unseen};
 pub use metadata_schedule::{MetadataCounts, MetadataLook, MetadataTask};
 pub use repository::{Hold, NewRepository, Repository, name_for, path_for};
 pub use settings::{Interval, PRIORITY_MAX, Settings};
-pub use sharing::Base;
+pub use sharing::{AccessNames, Base};
 pub use status::{Counts, PausedHost};
 pub use updates::Update;
 pub use upsert::Taken;

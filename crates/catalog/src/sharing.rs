@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use weir_ground::Timestamp;
+use weir_ground::{Timestamp, name_matches};
 
 use crate::database::{Database, Row, TransactionKind, Type, Value, values};
 use crate::due::hinted;
@@ -32,6 +32,19 @@ pub struct Base {
     pub failures: i64,
     /// When the base is visited next.
     pub next_due: Timestamp,
+}
+
+/// The names that each rule about reading is about, as patterns.
+#[derive(Clone, Debug, Default)]
+pub struct AccessNames(pub Vec<Vec<String>>);
+
+impl AccessNames {
+    /// Returns whether a rule is about `base` and not about `fork`: an archive gives away all objects of its
+    /// base.
+    pub fn hide_more(&self, base: &str, fork: &str) -> bool {
+        let is_about = |rule: &[String], name: &str| rule.iter().any(|pattern| name_matches(pattern, name));
+        self.0.iter().any(|rule| is_about(rule, base) && !is_about(rule, fork))
+    }
 }
 
 /// The columns of a base, from `b`, in the order that `Base::from_row` reads.
@@ -87,8 +100,8 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn choose_bases(&mut self, ids: &[i64]) -> Result<()> {
-        let chosen = self.find_bases(ids, "AND r.seq IS NULL")?;
+    pub fn choose_bases(&mut self, ids: &[i64], access: &AccessNames) -> Result<()> {
+        let chosen = self.find_bases(ids, "AND r.seq IS NULL", access)?;
         if chosen.is_empty() {
             return Ok(());
         }
@@ -101,12 +114,13 @@ impl Catalog {
     }
 
     /// Returns possible bases for those of `ids` that are forks and have none. The base is the repository
-    /// that the forge's whole network was forked from, as far as it is known and public.
+    /// that the forge's whole network was forked from, as far as it is known and public, and no rule of
+    /// `access` hides more of it than of the fork.
     ///
     /// # Errors
     /// If the database fails.
-    pub fn bases_by_forge(&self, ids: &[i64]) -> Result<Vec<Base>> {
-        let found = self.find_bases(ids, "")?;
+    pub fn bases_by_forge(&self, ids: &[i64], access: &AccessNames) -> Result<Vec<Base>> {
+        let found = self.find_bases(ids, "", access)?;
         let sql = format!("SELECT {BASE} FROM repositories b WHERE b.id = ANY(?1)");
         let bases = [Value::Integers(found.iter().map(|f| f.1).collect())];
         let bases = self.database.query(&sql, &bases, |row| Base::from_row(0, row, 0))?;
@@ -118,7 +132,7 @@ impl Catalog {
     }
 
     /// Returns pairs of a fork and its base.
-    fn find_bases(&self, ids: &[i64], condition: &str) -> Result<Vec<(i64, i64)>> {
+    fn find_bases(&self, ids: &[i64], condition: &str, access: &AccessNames) -> Result<Vec<(i64, i64)>> {
         let mut parents: HashMap<i64, Parent> = HashMap::new();
         let mut level: Vec<i64> = ids.to_vec();
         for generation in 0..GENERATIONS_MAX {
@@ -139,6 +153,14 @@ impl Catalog {
         let bases = [Value::Integers(found.iter().map(|f| f.1).collect())];
         let private: HashSet<i64> = self.database.query(sql, &bases, |row| row.get(0))?.into_iter().collect();
         found.retain(|(_, base)| !private.contains(base));
+        if !access.0.is_empty() && !found.is_empty() {
+            let ids = [Value::Integers(found.iter().flat_map(|f| [f.0, f.1]).collect())];
+            let sql = "SELECT id, name FROM repositories WHERE id = ANY(?1)";
+            let names = self.database.query(sql, &ids, |row| Ok((row.get(0)?, row.get(1)?)))?;
+            let names: HashMap<i64, String> = names.into_iter().collect();
+            let name = |id: &i64| names.get(id).map_or("", String::as_str);
+            found.retain(|(fork, base)| !access.hide_more(name(base), name(fork)));
+        }
         Ok(found)
     }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use weir_catalog::{Base, Catalog, Interval, Outcome, Repository, Settings, Visit};
+use weir_catalog::{AccessNames, Base, Catalog, Interval, Outcome, Repository, Settings, Visit};
 use weir_repo::Progress;
 use weir_transport::Url;
 
@@ -51,8 +51,9 @@ pub struct MirrorOptions {
     /// Whether a run waits for the end of a pause of all visits. Otherwise it ends then, and leaves what it
     /// has not begun.
     pub waits_out_pauses: bool,
-    /// Whether the new archive of a fork builds on the archive of the repository it was forked from.
-    pub shares_forks: bool,
+    /// If the new archive of a fork builds on the archive of the repository it was forked from: which names
+    /// rules about reading are about.
+    pub shares_forks: Option<AccessNames>,
     /// Settings for repositories by name: of several rules that match, the first that has a setting counts.
     pub rules: Vec<SettingsRule>,
     /// The refs that are mirrored of repositories listed by forges, unless another setting says otherwise;
@@ -419,9 +420,9 @@ impl Mirror {
         leased: &mut Leased,
     ) -> weir_catalog::Result<Vec<Task>> {
         let Leased { repositories, until } = leased;
-        if self.options.shares_forks {
+        if let Some(access) = &self.options.shares_forks {
             let new: Vec<i64> = repositories.iter().filter(|r| r.seq.is_none()).map(|r| r.id).collect();
-            catalog.choose_bases(&new)?;
+            catalog.choose_bases(&new, access)?;
         }
         let ids: Vec<i64> = repositories.iter().map(|r| r.id).collect();
         let mut bases: HashMap<i64, Base> =

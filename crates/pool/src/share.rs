@@ -5,7 +5,7 @@ use std::fs;
 use std::sync::Arc;
 
 use weir_catalog::clock::now;
-use weir_catalog::{Base, Catalog, Repository};
+use weir_catalog::{AccessNames, Base, Catalog, Repository};
 use weir_repo::{Repo, Sharing, open_as_base};
 
 use crate::error::{Error, InRepo, Result};
@@ -42,11 +42,12 @@ pub fn bases_for(
     catalog: &Catalog,
     repositories: &[Repository],
     reference: Option<&Repository>,
+    access: &AccessNames,
 ) -> Result<HashMap<i64, Base>> {
     let ids: Vec<i64> = repositories.iter().map(|r| r.id).collect();
     let bases: Vec<Base> = match reference {
         Some(base) => ids.iter().filter(|id| **id != base.id).map(|&id| Base::of(id, base)).collect(),
-        None => [catalog.bases(&ids)?, catalog.bases_by_forge(&ids)?].concat(),
+        None => [catalog.bases(&ids)?, catalog.bases_by_forge(&ids, access)?].concat(),
     };
     Ok(bases.into_iter().map(|base| (base.id, base)).collect())
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use weir_catalog::{Catalog, NewRepository};
+use weir_catalog::{AccessNames, Catalog, NewRepository};
 use weir_pool::{Error, ImportedClone, PurgeOutcome, ShareOutcome, Sharer, SoundEntries, Store};
 use weir_stage::Stage;
 
@@ -54,7 +54,13 @@ fn an_archive_builds_on_another_and_is_whole_again() {
     let (mut stage, store) = mirrored(&["base"]);
     fork(&mut stage, "base", "fork");
     let (base, r) = (stage.get("base"), stage.get("fork"));
-    let bases = weir_pool::bases_for(&stage.catalog, &[base.clone(), r.clone()], Some(&base)).unwrap();
+    let bases = weir_pool::bases_for(
+        &stage.catalog,
+        &[base.clone(), r.clone()],
+        Some(&base),
+        &AccessNames::default(),
+    )
+    .unwrap();
     assert_eq!(bases.len(), 1, "nothing builds on itself");
     let on = &bases[&r.id];
     let shared = Sharer::new(&mut stage.catalog, &store, true).share(&r, on).unwrap();
@@ -92,10 +98,14 @@ fn archives_with_little_in_common_stay_apart() {
     stage.commit("b");
     stage.catalog.add(&[NewRepository::new("b", &url)], stage.clock.now()).unwrap();
     let (a, b) = (stage.get("a"), stage.get("b"));
-    let bases = weir_pool::bases_for(&stage.catalog, std::slice::from_ref(&b), Some(&a)).unwrap();
+    let bases =
+        weir_pool::bases_for(&stage.catalog, std::slice::from_ref(&b), Some(&a), &AccessNames::default())
+            .unwrap();
     let shared = Sharer::new(&mut stage.catalog, &store, true).share(&b, &bases[&b.id]).unwrap();
     assert!(matches!(shared, ShareOutcome::Later), "{shared:?}");
-    let unmirrored = weir_pool::bases_for(&stage.catalog, std::slice::from_ref(&a), Some(&b)).unwrap();
+    let unmirrored =
+        weir_pool::bases_for(&stage.catalog, std::slice::from_ref(&a), Some(&b), &AccessNames::default())
+            .unwrap();
     let said = refused(Sharer::new(&mut stage.catalog, &store, false).share(&a, &unmirrored[&a.id]));
     assert!(said.contains("'b' has not been mirrored yet"), "{said}");
 }
@@ -105,8 +115,13 @@ fn a_lost_catalog_is_made_again_from_the_store() {
     let (mut stage, store) = mirrored(&["base"]);
     fork(&mut stage, "base", "fork");
     let r = stage.get("fork");
-    let bases =
-        weir_pool::bases_for(&stage.catalog, std::slice::from_ref(&r), Some(&stage.get("base"))).unwrap();
+    let bases = weir_pool::bases_for(
+        &stage.catalog,
+        std::slice::from_ref(&r),
+        Some(&stage.get("base")),
+        &AccessNames::default(),
+    )
+    .unwrap();
     Sharer::new(&mut stage.catalog, &store, false).share(&r, &bases[&r.id]).unwrap();
     let before = ["base", "fork"].map(|name| stage.get(name));
     fs::write(store.path.join("stray.tar"), "no archive").unwrap();

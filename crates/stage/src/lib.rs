@@ -112,7 +112,7 @@ impl Stage {
                 forbidden_s: 86_400,
             },
             waits_out_pauses: true,
-            shares_forks: false,
+            shares_forks: None,
             rules: Vec::new(),
             forge_refs: ForgeRefs { named: Default::default(), others: Vec::new() },
         };

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize, Serializer};
+use weir_catalog::AccessNames;
 use weir_forge::CrawlSource;
 use weir_ground::FileError;
 use weir_pool::check_pattern;
@@ -309,6 +310,11 @@ pub(crate) struct TokenConfig {
 }
 
 impl AccessConfig {
+    /// Returns which names rules are about, but for those that let everybody read.
+    pub(crate) fn names(&self) -> AccessNames {
+        AccessNames(self.rules.iter().filter(|rule| !rule.public).map(|r| r.repositories.clone()).collect())
+    }
+
     /// Returns the access rules in force.
     pub(crate) fn rules(&self) -> std::result::Result<Access, String> {
         let token = |t: &TokenConfig| {

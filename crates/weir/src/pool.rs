@@ -268,7 +268,7 @@ impl Pool {
                 jobs,
                 jobs_per_host: c.mirror.jobs_per_host.into(),
                 waits_out_pauses: true,
-                shares_forks: c.store.share_forks,
+                shares_forks: c.store.share_forks.then(|| c.access.names()),
                 rules: c.mirror.rules.iter().map(config::MirrorRule::rule).collect(),
                 // Refs that a forge itself makes and remakes are no change of a repository.
                 forge_refs: ForgeRefs {

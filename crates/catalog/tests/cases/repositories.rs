@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use weir_catalog::{ArchiveEnd, Catalog, Error, Listed, Outcome, Visit, Which};
+use weir_catalog::{AccessNames, ArchiveEnd, Catalog, Error, Listed, Outcome, Visit, Which};
 use weir_ground::{Epoch, Seq, Timestamp};
 
 use super::{entry, listed, pass};
@@ -48,11 +48,17 @@ pub fn an_inventory_has_every_repository_once(c: &mut Catalog) {
 
 pub fn forks_build_on_the_root_of_their_network(c: &mut Catalog) {
     let ids = network(c);
-    assert_eq!(c.bases_by_forge(&ids).unwrap().len(), 2);
+    assert_eq!(c.bases_by_forge(&ids, &AccessNames::default()).unwrap().len(), 2);
     assert!(all_bases(c, &ids).is_empty());
-    c.choose_bases(&ids[2..3]).unwrap();
+    // A rule about the base alone would not hold any more.
+    let rules = |patterns: &[&str]| AccessNames(vec![patterns.iter().map(|&p| p.to_owned()).collect()]);
+    c.choose_bases(&ids, &rules(&["h/o/r1"])).unwrap();
+    assert!(all_bases(c, &ids).is_empty() && c.bases_by_forge(&ids, &rules(&["h/o/r1"])).unwrap().is_empty());
+    assert_eq!(c.bases_by_forge(&ids, &rules(&["h/o/r1", "h/o/r2"])).unwrap().len(), 1);
+    assert_eq!(c.bases_by_forge(&ids, &rules(&["h"])).unwrap().len(), 2);
+    c.choose_bases(&ids[2..3], &AccessNames::default()).unwrap();
     assert_eq!(all_bases(c, &ids), [(ids[2], ids[0])].into(), "past a parent that is not mirrored");
-    c.choose_bases(&ids).unwrap();
+    c.choose_bases(&ids, &AccessNames::default()).unwrap();
     assert_eq!(all_bases(c, &ids), [(ids[1], ids[0]), (ids[2], ids[0])].into());
     assert_eq!(c.built_on(ids[0]).unwrap().iter().map(|r| r.id).collect::<Vec<_>>(), ids[1..3]);
     assert_eq!(c.bases(&ids[1..2]).unwrap()[0].path, "h/o/r1.tar");
@@ -135,7 +141,7 @@ fn what_is_mirrored_already_is_left_as_it_is(c: &mut Catalog, ids: &[i64]) {
         (Some(5), Some(9)),
         "never backwards"
     );
-    c.choose_bases(ids).unwrap();
+    c.choose_bases(ids, &AccessNames::default()).unwrap();
     assert!(all_bases(c, ids).is_empty());
-    assert_eq!(c.bases_by_forge(&ids[2..3]).unwrap()[0].base, ids[1]);
+    assert_eq!(c.bases_by_forge(&ids[2..3], &AccessNames::default()).unwrap()[0].base, ids[1]);
 }

@@ -5,12 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use weir_catalog::Hold;
-use weir_ground::name_matches;
 use weir_pool::{SoundEntries, check_name};
 use weir_transport::Url;
 
 use crate::cli::{AddArgs, Global};
-use crate::config::{AccessConfig, RuleConfig};
 use crate::error::{Error, Result, SOME_FAILED};
 use crate::output;
 use crate::pool::{Made, Pool, now};
@@ -68,7 +66,8 @@ pub(crate) fn add(pool: &mut Pool, global: &Global, args: AddArgs) -> Result<Exi
     }
     let SoundEntries { entries, new, .. } = sound;
     if let Some(base) = &base
-        && let Some(shown) = entries.iter().find(|e| hides_more(&pool.config.access, &base.name, &e.name))
+        && let access = pool.config.access.names()
+        && let Some(shown) = entries.iter().find(|e| access.hide_more(&base.name, &e.name))
     {
         return Err(Error::Message(format!(
             "an access rule hides '{}' from some who could read '{}', and with it all objects of the base: \
@@ -179,12 +178,6 @@ pub(crate) fn pause(pool: &mut Pool, global: &Global, patterns: &[String], is_pa
         }
     }
     Ok(())
-}
-
-/// Returns whether a rule is about `base` and not about `fork`, which gives away all objects of its base.
-fn hides_more(access: &AccessConfig, base: &str, fork: &str) -> bool {
-    let is_about = |rule: &RuleConfig, name: &str| rule.repositories.iter().any(|p| name_matches(p, name));
-    access.rules.iter().any(|rule| !rule.public && is_about(rule, base) && !is_about(rule, fork))
 }
 
 pub(crate) fn rename(pool: &mut Pool, global: &Global, name: &str, new: &str) -> Result<()> {

@@ -21,11 +21,22 @@ pub(crate) fn share(
 ) -> Result<ExitCode> {
     let repositories = pool.selected(selection)?;
     let reference = reference.map(|name| pool.get(name)).transpose()?;
-    let bases = bases_for(&pool.catalog, &repositories, reference.as_ref())?;
+    let access = pool.config.access.names();
+    let bases = bases_for(&pool.catalog, &repositories, reference.as_ref(), &access)?;
     let mut sharer = Sharer::new(&mut pool.catalog, &pool.store, dry_run);
     let mut failed = 0;
     for r in &repositories {
         let Some(base) = bases.get(&r.id) else { continue };
+        if access.hide_more(&base.name, &r.name) {
+            failed += 1;
+            warn_line!(
+                "{}: an access rule hides '{}' from some who could read it, and with it all objects of \
+                the base: name both in the rule",
+                r.name,
+                base.name
+            );
+            continue;
+        }
         match sharer.share(r, base) {
             Ok(shared) => report(global, r, base, &shared)?,
             Err(e) => {

@@ -456,7 +456,8 @@ fn forks_of_a_forge_share_if_that_is_wanted() {
     let forge = Forge::new(State { repositories, clone_base: daemon.url(""), ..State::default() });
     let text = format!(
         "[store]\nshare_forks = true\n[mirror]\nretry = \"1s\"\nthrottle_window = 0\n[[forge]]\ntype = \
-        \"bitbucket\"\nurl = \"{}\"\nname = \"f\"\nclone_from = [\"{}\"]\n",
+        \"bitbucket\"\nurl = \"{}\"\nname = \"f\"\nclone_from = [\"{}\"]\n\
+        [[access.rules]]\nrepositories = [\"f/o/r1\", \"f/o/r2\", \"f/o/r3\"]\npublic = false\n",
         forge.url(),
         daemon.url("")
     );
@@ -467,16 +468,21 @@ fn forks_of_a_forge_share_if_that_is_wanted() {
     assert!(said.contains("f/o/r1"), "{said}");
     assert_eq!(
         env.weir_json(&["ls"]).as_array().unwrap().iter().filter(|r| !r["seq"].is_null()).count(),
-        0,
-        "forks wait"
+        1,
+        "forks wait, but for the one that may not share"
     );
     std::fs::rename(env.path("away.git"), &up).unwrap();
     let said = env.weir(&["mirror", "--all"]);
-    assert!(said.contains("4 updated"), "{said}");
-    for id in 2..=4 {
+    assert!(said.contains("3 updated"), "{said}");
+    for id in 2..=3 {
         assert_eq!(env.weir_json(&["show", &format!("f/o/r{id}")])["base"], "f/o/r1");
         let len = |id: u64| std::fs::metadata(env.pool().join(format!("store/f/o/r{id}.tar"))).unwrap().len();
         assert!(len(id) < len(1) / 4);
     }
+    // Who may read the last one may not read the base.
+    assert_eq!(env.weir(&["share", "f/o/r4"]), "");
+    let said = env.weir_fails(&["share", "--reference", "f/o/r1", "f/o/r4"]);
+    assert!(said.contains("f/o/r4: an access rule hides 'f/o/r1' from some"), "{said}");
+    assert_eq!(env.weir_json(&["show", "f/o/r4"])["base"], serde_json::Value::Null);
     env.weir(&["fsck"]);
 }
