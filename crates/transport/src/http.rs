@@ -24,6 +24,8 @@ use crate::tls::why_not_believed;
 use crate::url::Url;
 
 const REDIRECTS_MAX: u32 = 10;
+/// Connections to a host that are kept for further requests.
+const KEPT_CONNECTIONS_MAX: usize = 3;
 /// Headers that say where a request goes, how it is framed, and who sends it: an LFS server may not set them.
 const OWN_HEADERS: [&str; 11] = [
     "host",
@@ -92,6 +94,7 @@ impl Http {
             .user_agent(format!("git/2.0 ({})", options.agent))
             .tls_config(TlsConfig::builder().root_certs(options.roots.clone()).build())
             .max_redirects(REDIRECTS_MAX)
+            .max_idle_connections_per_host(KEPT_CONNECTIONS_MAX)
             .http_status_as_error(false)
             .proxy(proxy.clone())
             .timeout_connect(Some(options.connect_timeout))
@@ -302,10 +305,14 @@ impl Http {
             ),
             _ => false,
         };
-        let answer = match send() {
-            Err(e) if is_closed(&e) && self.has_answered.load(Ordering::Relaxed) => send(),
-            answer => answer,
-        };
+        let mut answer = send();
+        // Other connections that were kept may be closed, too.
+        for _ in 0..KEPT_CONNECTIONS_MAX {
+            match &answer {
+                Err(e) if is_closed(e) && self.has_answered.load(Ordering::Relaxed) => answer = send(),
+                _ => break,
+            }
+        }
         self.has_answered.fetch_or(answer.is_ok(), Ordering::Relaxed);
         answer.map_err(|e| self.explain(e, pace))
     }
