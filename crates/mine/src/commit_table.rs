@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use weir_git::{Kind, Oid, commit_links, commit_time};
+use weir_git::{Kind, Oid, commit_links};
 use weir_ground::Stop;
 use weir_ground::thread::on_threads;
 use weir_repo::{DeltaBase, Error, ForestReader, ForestVisit, NO_OBJECT, ObjectReader};
@@ -27,7 +27,7 @@ const ROOTS_AT_ONCE: usize = 256;
 const REPLACED_DEPTH_MAX: usize = 5;
 
 /// Stands for no time.
-const NO_TIME: i64 = i64::MIN;
+const NO_TIME: i64 = i64::MAX;
 
 /// A commit, with the numbers of what it names.
 #[derive(Clone, Copy, Debug)]
@@ -37,10 +37,9 @@ pub(crate) struct CommitNode {
     content: u32,
     /// `NO_OBJECT` if trees are not needed.
     pub(crate) tree: u32,
-    /// The time of the committer in seconds since 1970, by which commits are sorted.
+    /// The time of the committer in seconds since 1970, by which commits are sorted; `NO_TIME` if there is
+    /// none.
     pub(crate) date: i64,
-    /// The same as the rows have it; `NO_TIME` if the commit has none.
-    committer_time: i64,
     parents_at: usize,
     parent_count: u32,
     chunk: u32,
@@ -60,7 +59,7 @@ pub(crate) struct CommitNeeds {
 impl CommitNode {
     /// Returns the time of the committer in seconds since 1970, as the rows of the commit have it.
     pub(crate) fn committer_time(&self) -> Option<i64> {
-        (self.committer_time != NO_TIME).then_some(self.committer_time)
+        (self.date != NO_TIME).then_some(self.date)
     }
 }
 
@@ -162,11 +161,7 @@ impl ForestVisit for CommitVisit<'_, '_, '_> {
             object: number,
             content: number,
             tree: NO_OBJECT,
-            date: i64::try_from(commit_time(data)).unwrap_or(i64::MAX),
-            committer_time: match self.needs.trees {
-                true => committer_time(data).unwrap_or(NO_TIME),
-                false => NO_TIME,
-            },
+            date: committer_time(data).unwrap_or(NO_TIME),
             parents_at,
             parent_count: links.parents.len() as u32,
             chunk,

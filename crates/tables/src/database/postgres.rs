@@ -39,9 +39,9 @@ fn of(error: postgres::Error) -> String {
 pub(super) fn prepare(client: &mut Client) -> Result<bool, String> {
     let encoding: String =
         client.query_one("SHOW server_encoding", &[]).and_then(|row| row.try_get(0)).map_err(of)?;
-    if !matches!(encoding.as_str(), "UTF8" | "SQL_ASCII") {
+    if encoding != "UTF8" {
         return Err(format!(
-            "its encoding is {encoding}, which has not all characters; make a database with ENCODING 'UTF8' \
+            "its encoding is {encoding}, not UTF8, in which texts are; make a database with ENCODING 'UTF8' \
             TEMPLATE template0"
         ));
     }
