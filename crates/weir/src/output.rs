@@ -88,6 +88,11 @@ fn is_control(c: char) -> bool {
 
 impl<W: Write> Write for PlainJson<W> {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        // Their first bytes in UTF-8; most data has none of them.
+        if !data.iter().any(|byte| matches!(byte, 0x7f | 0xc2 | 0xe2)) {
+            self.0.write_all(data)?;
+            return Ok(data.len());
+        }
         match std::str::from_utf8(data) {
             Ok(text) if text.contains(is_control) => {
                 let mut plain = String::with_capacity(text.len() + 16);

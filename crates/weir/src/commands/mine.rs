@@ -73,10 +73,7 @@ pub(crate) fn mine(global: &Global, args: &MineArgs) -> Result<ExitCode> {
     let rows = match is_stream {
         true => {
             let out = BufWriter::with_capacity(STREAM_BYTES, std::io::stdout());
-            MineOutput::Stream(JsonStream::new(match std::io::stdout().is_terminal() {
-                true => Box::new(output::PlainJson(out)),
-                false => Box::new(out),
-            }))
+            MineOutput::Stream(JsonStream::new(Box::new(output::PlainJson(out))))
         }
         false => open_output(args, pool.as_ref())?,
     };
