@@ -50,15 +50,24 @@ struct DatasetFile {
 /// The content of the file of a run.
 #[derive(Default, Serialize, Deserialize)]
 struct RunFile {
-    /// The files of rows, without their end: `TABLE/part-NUMBER`.
-    parts: Vec<String>,
+    /// The files of rows.
+    parts: Vec<RunPart>,
     /// Files of earlier runs, and those that take their place, if rows are left.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    rewritten: Vec<(String, Option<String>)>,
+    rewritten: Vec<(String, Option<RunPart>)>,
     /// Repositories of earlier runs, and their new names; those without are forgotten.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     moved: Vec<(String, Option<String>)>,
     origins: Vec<OriginRun>,
+}
+
+/// A file of rows.
+#[derive(Clone, Serialize, Deserialize)]
+struct RunPart {
+    /// Its name without its end: `TABLE/part-NUMBER`.
+    name: String,
+    /// Its length.
+    bytes: u64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -71,7 +80,7 @@ struct OriginRun {
 /// The rows of a run.
 #[derive(Default)]
 struct RunRows {
-    parts: Vec<String>,
+    parts: Vec<RunPart>,
     origins: HashSet<String>,
 }
 
@@ -127,14 +136,14 @@ impl Dataset {
         for &table in TableKind::ALL {
             let part = HiddenPart::name_of(table, EMPTY_PART);
             let path = self.root.join(format!("{part}.{}", self.format.name()));
-            let is_of_table = |part: &String| part.split('/').next() == Some(table.name());
+            let is_of_table = |part: &RunPart| part.name.split('/').next() == Some(table.name());
             if path.exists() || self.runs.iter().any(|run| run.parts.iter().any(is_of_table)) {
                 continue;
             }
             let hidden = self.root.join(table.name()).join(format!(".{EMPTY_PART}.tmp"));
             PartFile::create(&hidden, table, self.format)
                 .and_then(PartFile::finish)
-                .and_then(|()| fs::rename(&hidden, &path))
+                .and_then(|_| fs::rename(&hidden, &path))
                 .map_err(Error::on(&path))?;
         }
         Ok(())
@@ -166,13 +175,15 @@ impl Dataset {
             self.took_place(&run.rewritten);
             old.extend(run.rewritten.into_iter().map(|(old, _)| old));
             self.runs.push(rows);
-            self.next_run = number + 1;
+            let next = number.checked_add(1);
+            self.next_run = next.ok_or_else(|| damaged("no run has this number".to_owned()))?;
         }
-        let mut parts: HashSet<String> = self.runs.iter().flat_map(|run| run.parts.iter().cloned()).collect();
+        let parts = self.runs.iter().flat_map(|run| &run.parts);
+        let mut parts: HashMap<String, u64> = parts.map(|part| (part.name.clone(), part.bytes)).collect();
         for table in TableKind::ALL {
             self.tidy(table.name(), &mut parts, &old)?;
         }
-        match parts.into_iter().next() {
+        match parts.into_keys().next() {
             None => Ok(()),
             Some(missing) => {
                 let path = self.root.join(format!("{missing}.{}", self.format.name()));
@@ -182,10 +193,10 @@ impl Dataset {
     }
 
     /// Notes which files took the place of others.
-    fn took_place(&mut self, rewritten: &[(String, Option<String>)]) {
+    fn took_place(&mut self, rewritten: &[(String, Option<RunPart>)]) {
         for (old, new) in rewritten {
             for run in &mut self.runs {
-                if let Some(at) = run.parts.iter().position(|part| part == old) {
+                if let Some(at) = run.parts.iter().position(|part| part.name == *old) {
                     run.parts.swap_remove(at);
                     run.parts.extend(new.clone());
                 }
@@ -222,8 +233,8 @@ impl Dataset {
     }
 
     /// Gives hidden files of `table` that belong to the dataset their names, and deletes the others, and
-    /// those in `old`. Takes those that are there out of `parts`.
-    fn tidy(&mut self, table: &str, parts: &mut HashSet<String>, old: &HashSet<String>) -> Result<()> {
+    /// those in `old`. Takes those that are there out of `parts`, which holds their lengths.
+    fn tidy(&mut self, table: &str, parts: &mut HashMap<String, u64>, old: &HashSet<String>) -> Result<()> {
         let folder = self.root.join(table);
         let fail = Error::on(&folder);
         for entry in fs::read_dir(&folder).map_err(&fail)? {
@@ -234,11 +245,21 @@ impl Dataset {
             let Some(stem) = shown.strip_suffix(&end).filter(|stem| stem.starts_with("part-")) else {
                 continue;
             };
-            if let Some(number) = stem.strip_prefix("part-").and_then(|n| n.parse::<u64>().ok()) {
-                self.next_part.fetch_max(number + 1, Ordering::Relaxed);
+            let number = stem.strip_prefix("part-").and_then(|n| n.parse::<u64>().ok());
+            // A file with the last number is somebody else's: none could follow it.
+            if let Some(next) = number.and_then(|number| number.checked_add(1)) {
+                self.next_part.fetch_max(next, Ordering::Relaxed);
             }
             let part = format!("{table}/{stem}");
-            match (parts.remove(&part), shown == name) {
+            let expected = parts.remove(&part);
+            if let Some(expected) = expected {
+                let found = fs::metadata(&path).map_err(Error::on(&path))?.len();
+                if found != expected {
+                    let what = format!("it has {found} bytes, not {expected}");
+                    return Err(Error::Damaged { path, what });
+                }
+            }
+            match (expected.is_some(), shown == name) {
                 (true, true) => {}
                 (true, false) => fs::rename(&path, folder.join(shown)).map_err(Error::on(&path))?,
                 (false, false) => fs::remove_file(&path).map_err(Error::on(&path))?,
@@ -316,8 +337,8 @@ impl Dataset {
             let path = self.root.join(part.hidden_path(self.format));
             hidden.push((path.clone(), self.root.join(part.path(self.format))));
             let name = part.name();
-            part.file.finish().map_err(Error::on(&path))?;
-            Ok(name)
+            let bytes = part.file.finish().map_err(Error::on(&path))?;
+            Ok(RunPart { name, bytes })
         };
         for writer in writers {
             edits.append(&mut writer.edits);
@@ -374,7 +395,7 @@ impl Dataset {
             if of_run.is_empty() {
                 continue;
             }
-            for part in &run.parts {
+            for RunPart { name: part, .. } in &run.parts {
                 let path = self.root.join(format!("{part}.{}", self.format.name()));
                 let table = part.split('/').next().unwrap_or_default();
                 let Some(table) = TableKind::ALL.iter().find(|kind| kind.name() == table) else { continue };

@@ -64,15 +64,17 @@ impl PartFile {
         }
     }
 
-    /// Completes the file, and makes it durable.
-    pub(crate) fn finish(self) -> io::Result<()> {
-        match self {
-            PartFile::Parquet(writer) => writer.into_inner().map_err(of_parquet)?.sync_all(),
+    /// Completes the file, and makes it durable. Returns its length in bytes.
+    pub(crate) fn finish(self) -> io::Result<u64> {
+        let file = match self {
+            PartFile::Parquet(writer) => writer.into_inner().map_err(of_parquet)?,
             PartFile::JsonLines(mut writer) => {
                 writer.finish().map_err(io::Error::other)?;
-                writer.into_inner().into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
+                writer.into_inner().into_inner().map_err(io::IntoInnerError::into_error)?
             }
-        }
+        };
+        file.sync_all()?;
+        Ok(file.metadata()?.len())
     }
 }
 

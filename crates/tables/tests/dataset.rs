@@ -115,6 +115,42 @@ fn a_repository_that_fails_half_way_leaves_no_rows() {
 }
 
 #[test]
+fn a_file_that_was_cut_is_named() {
+    let dir = weir_testing::folder();
+    let [git_dir, folder] = ["git", "cut"].map(|name| dir.path().join(name));
+    fs::create_dir(&git_dir).unwrap();
+    add_commits(&git_dir, 0, 30);
+    for format in [FileFormat::JsonLines, FileFormat::Parquet] {
+        mined(&folder, format, &[source("a", &git_dir)]);
+        let is_of_run = |file: &std::path::PathBuf| !file.to_str().unwrap().contains("part-00000000");
+        let file = files(&folder, TableKind::Revision).into_iter().find(is_of_run).unwrap();
+        let length = fs::metadata(&file).unwrap().len();
+        fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(length - 1).unwrap();
+        let error = Dataset::open(&folder, format, "settings").map(drop).unwrap_err().to_string();
+        let wanted = format!("is damaged: it has {} bytes, not {length}", length - 1);
+        assert!(error.contains(file.to_str().unwrap()) && error.contains(&wanted), "{error}");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}
+
+#[test]
+fn a_file_with_the_last_number_ends_nothing() {
+    let dir = weir_testing::folder();
+    let [git_dir, folder] = ["git", "last"].map(|name| dir.path().join(name));
+    fs::create_dir(&git_dir).unwrap();
+    add_commits(&git_dir, 0, 5);
+    fs::create_dir_all(folder.join("_weir")).unwrap();
+    fs::create_dir(folder.join("revision")).unwrap();
+    let other = folder.join("revision/part-18446744073709551615.jsonl");
+    fs::write(&other, b"somebody else's").unwrap();
+    mined(&folder, FileFormat::JsonLines, &[source("a", &git_dir)]);
+    assert_eq!(fs::read(&other).unwrap(), b"somebody else's");
+    fs::write(folder.join("_weir/run-18446744073709551615.json"), br#"{"parts":[],"origins":[]}"#).unwrap();
+    let error = Dataset::open(&folder, FileFormat::JsonLines, "settings").map(drop).unwrap_err();
+    assert!(error.to_string().contains("no run has this number"), "{error}");
+}
+
+#[test]
 fn a_folder_that_cannot_be_used_is_named() {
     let dir = weir_testing::folder();
     let open = |path: &Path, format, settings| Dataset::open(path, format, settings).map(drop).unwrap_err();
@@ -132,7 +168,7 @@ fn a_folder_that_cannot_be_used_is_named() {
     assert!(matches!(open(&folder, FileFormat::Parquet, "--what commits"), Error::Damaged { .. }));
     fs::write(
         folder.join("_weir/run-00000001.json"),
-        br#"{"parts":["revision/part-00000001"],"origins":[]}"#,
+        br#"{"parts":[{"name":"revision/part-00000001","bytes":1}],"origins":[]}"#,
     )
     .unwrap();
     let error = open(&folder, FileFormat::Parquet, "--what commits").to_string();
