@@ -84,8 +84,12 @@ pub fn entry(url: &str, name: Option<&str>) -> Result<NewRepository> {
         kept = absolute.to_str().ok_or_else(|| Error::Refused(format!("'{url}' is not UTF-8")))?.to_owned();
         default = Url::parse(&kept)?.default_name();
     }
+    let is_given = name.is_some();
     let name = name.map_or(default, |n| n.trim_matches('/').to_owned());
-    check_name(&name)?;
+    check_name(&name).map_err(|e| match e {
+        Error::Refused(why) if !is_given => Error::Refused(format!("{why}; choose a name with --name")),
+        e => e,
+    })?;
     let path = format!("{name}{SUFFIX}");
     Ok(NewRepository { name, url: kept, path })
 }

@@ -19,6 +19,7 @@ mod rot;
 mod settings;
 mod slow_upstreams;
 mod space;
+mod spellings;
 mod take_over;
 mod tar_readers;
 mod unreadable;

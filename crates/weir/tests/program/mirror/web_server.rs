@@ -59,7 +59,7 @@ fn smart_http_that_is_slow_to_make_a_pack_is_waited_for() {
 }
 
 /// Starts nginx with git's http-backend by fcgiwrap. Both end with the test, and their workers with them.
-fn nginx(env: &Env, port: u16) -> Option<[Terminated; 2]> {
+pub(super) fn nginx(env: &Env, port: u16) -> Option<[Terminated; 2]> {
     let (nginx, fcgiwrap) = (program("nginx")?, program("fcgiwrap")?);
     let dir = env.dir.path().display();
     let exec_path = env.git(env.dir.path(), &["--exec-path"]);
