@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::{CONTENT, git, mined, mined_into, rows, source};
-use rusqlite::Connection;
-use weir_tables::{DatabaseStore, FileFormat, MineEvent, MineOutput, TableKind};
+use common::databases::{Place, Row, json_rows};
+use common::{CONTENT, git, mined, mined_into, source};
+use weir_tables::{FileFormat, MineEvent, MineOutput, MineSource, TableKind};
 
 /// A generator of numbers (xorshift64).
 struct Random(u64);
@@ -235,62 +235,20 @@ impl Changing {
 const ALL: &[&[TableKind]] =
     &[CONTENT, &[TableKind::MiningError, TableKind::RefChange, TableKind::DefaultBranch]];
 
-/// The rows of a table, in any order.
-type Rows = Vec<String>;
-
-fn sqlite_rows(path: &Path, table: TableKind) -> Rows {
-    let connection = Connection::open(path).unwrap();
-    let columns: Vec<String> = table.schema().fields().iter().map(|field| field.name().clone()).collect();
-    let sql = format!("SELECT * FROM {}", table.name());
-    let mut statement = connection.prepare(&sql).unwrap();
-    let found = statement.query_map([], |row| {
-        use rusqlite::types::Value;
-        let mut fields = serde_json::Map::new();
-        for (at, name) in columns.iter().enumerate() {
-            let value = match row.get(at)? {
-                Value::Null => continue,
-                Value::Integer(n) if matches!(&name[..2], "is") => (n != 0).into(),
-                Value::Integer(n) => n.into(),
-                Value::Text(text) => text.into(),
-                Value::Blob(bytes) => bytes.iter().map(|b| format!("{b:02x}")).collect::<String>().into(),
-                Value::Real(_) => unreachable!("no column has fractions"),
-            };
-            fields.insert(name.clone(), value);
-        }
-        Ok(serde_json::Value::Object(fields).to_string())
-    });
-    found.unwrap().map(Result::unwrap).collect()
-}
-
-/// Returns each row as JSON with its fields in one order.
-fn in_order(rows: Rows) -> Rows {
-    let mut rows: Rows = rows
-        .iter()
-        .map(|row| serde_json::from_str::<BTreeMap<String, serde_json::Value>>(row).unwrap())
-        .map(|row| serde_json::to_string(&row).unwrap())
-        .collect();
-    rows.sort();
-    rows
-}
-
 /// Returns the id of the commit or tag that a row is about.
-fn key(row: &str) -> String {
-    let row: serde_json::Value = serde_json::from_str(row).unwrap();
-    ["revision", "id", "object"].iter().find_map(|name| row[name].as_str()).unwrap().to_owned()
+fn key(row: &Row) -> String {
+    ["revision", "id", "object"].iter().find_map(|name| row.get(*name)).unwrap().clone()
 }
 
 /// Returns where the rows of `ref_change` lead.
-fn replayed(rows: &[String]) -> BTreeMap<String, String> {
-    let mut changes: Vec<serde_json::Value> =
-        rows.iter().map(|row| serde_json::from_str(row).unwrap()).collect();
-    changes.sort_by_key(|change| change["visit"].as_u64());
+fn replayed(mut changes: Vec<Row>) -> BTreeMap<String, String> {
+    changes.sort_by_key(|change| change["visit"].parse::<u64>().unwrap());
     let mut refs = BTreeMap::new();
     for change in changes {
-        let name = change["name"].as_str().unwrap().to_owned();
-        let before = change["old_target"].as_str().map(str::to_owned);
-        match change["target"].as_str() {
-            Some(target) => assert_eq!(refs.insert(name, target.to_owned()), before),
-            None => assert_eq!(refs.remove(&name), before),
+        let (name, before) = (&change["name"], change.get("old_target").cloned());
+        match change.get("target") {
+            Some(target) => assert_eq!(refs.insert(name.clone(), target.clone()), before),
+            None => assert_eq!(refs.remove(name), before),
         }
     }
     refs
@@ -301,22 +259,36 @@ fn whatever_happened_in_between() {
     let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
     let of = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
     let seed = of("WEIR_SEED").unwrap_or(clock % 1_000_000_007);
+    let server = weir_testing::PostgresServer::start(&["fsync=off"]);
     for round in 0..of("WEIR_ROUNDS").unwrap_or(30) {
-        sequence(seed + round);
+        sequence(seed + round, server.as_ref());
     }
 }
 
-fn sequence(seed: u64) {
+fn sequence(seed: u64, server: Option<&weir_testing::PostgresServer>) {
     let folder = weir_testing::folder();
     let folder = folder.path();
     let mut changing = Changing::new(folder, seed);
     let path = changing.dir();
-    let sources = [source("it", &path)];
+    // The names that the repository has had; the last is its own.
+    let mut names = vec!["it".to_owned()];
+    let named = |names: &[String]| match names.split_last() {
+        Some((name, former)) => [MineSource { former: former.to_vec(), ..source(name, &path) }],
+        None => unreachable!("it has a name"),
+    };
     let place = |name: &str| folder.join(name);
-    let mine = |story: &[&str]| {
-        let database = DatabaseStore::sqlite(&place("mined.sqlite"), "settings").unwrap();
-        let (totals, mut told) = mined_into(MineOutput::Database(database), &sources);
-        assert_eq!(totals.unwrap().failed, 0, "WEIR_SEED={seed}: {story:?} {told:?}");
+    let mut databases = vec![("sqlite", Place::Sqlite(place("mined.sqlite")))];
+    let schema = format!("seed_{seed}");
+    databases.extend(server.map(|server| ("postgres", Place::Postgres(server.schema(&schema)))));
+    let mine = |names: &[String], story: &[&str]| {
+        let sources = named(names);
+        let mut told = Vec::new();
+        for (_, database) in &databases {
+            let database = database.try_open("settings").unwrap();
+            let (totals, events) = mined_into(MineOutput::Database(database), &sources);
+            assert_eq!(totals.unwrap().failed, 0, "WEIR_SEED={seed}: {story:?} {events:?}");
+            told.extend(events);
+        }
         for (name, format) in [("parquet", FileFormat::Parquet), ("jsonl", FileFormat::JsonLines)] {
             told.extend(mined(&place(name), format, &sources).1);
         }
@@ -325,45 +297,53 @@ fn sequence(seed: u64) {
     let mut story: Vec<&str> = vec![if changing.is_clone { "clone" } else { "own" }];
     for _ in 0..10 {
         story.push(changing.step());
+        if changing.random.below(8) == 0 {
+            story.push("rename");
+            names.push(format!("it{}", names.len()));
+        }
         if changing.random.below(2) == 0 {
             story.push("mine");
-            mine(&story);
+            mine(&names, &story);
         }
     }
     changing.bring_back();
-    mine(&story);
-    let told = mine(&story);
+    mine(&names, &story);
+    let told = mine(&names, &story);
     let is_same = |event: &MineEvent| *event == MineEvent::Unchanged;
     assert!(told.iter().all(is_same), "WEIR_SEED={seed}: {story:?} {told:?}");
-    mined(&place("scratch"), FileFormat::JsonLines, &sources);
-    let read = |name: &str, table| match name {
-        "mined.sqlite" => in_order(sqlite_rows(&place(name), table)),
-        name => in_order(rows(&place(name), table)),
+    mined(&place("scratch"), FileFormat::JsonLines, &named(&names));
+    let read = |name: &str, table| match databases.iter().find(|(output, _)| *output == name) {
+        Some((_, database)) => database.rows(table),
+        None => json_rows(&place(name), table),
     };
-    let here_now: BTreeSet<String> =
-        read("scratch", TableKind::Revision).iter().map(|row| key(row)).collect();
-    for output in ["jsonl", "parquet", "mined.sqlite"] {
+    let here_now: BTreeSet<String> = read("scratch", TableKind::Revision).iter().map(key).collect();
+    let outputs = ["jsonl", "parquet"].into_iter().chain(databases.iter().map(|(output, _)| *output));
+    for output in outputs {
         for &table in ALL.iter().copied().flatten() {
             let context = || format!("WEIR_SEED={seed}: {output} {table:?} {story:?}");
             let (found, once) = (read(output, table), read("scratch", table));
             if table == TableKind::RefChange {
-                assert_eq!(replayed(&found), replayed(&once), "{}", context());
+                assert_eq!(replayed(found), replayed(once), "{}", context());
                 continue;
             }
             if table == TableKind::DefaultBranch {
                 assert_eq!(found, once, "{}", context());
                 continue;
             }
-            let keys: BTreeSet<String> = once.iter().map(|row| key(row)).collect();
-            let (here, gone): (Rows, Rows) = found.into_iter().partition(|row| keys.contains(&key(row)));
+            let keys: BTreeSet<String> = once.iter().map(key).collect();
+            let (here, gone): (Vec<Row>, Vec<Row>) =
+                found.into_iter().partition(|row| keys.contains(&key(row)));
             assert_eq!(here, once, "{}", context());
             let mut each_once = gone.clone();
             each_once.dedup();
             assert_eq!(each_once, gone, "{}", context());
             // Errors are only of commits that are gone themselves.
-            let is_left = |row: &String| here_now.contains(&key(row));
+            let is_left = |row: &Row| here_now.contains(&key(row));
             let is_error = table == TableKind::MiningError;
             assert!(!is_error || !gone.iter().any(is_left), "{}: {gone:?}", context());
         }
+    }
+    if let Some(server) = server {
+        server.sql(&format!("DROP SCHEMA {schema} CASCADE"));
     }
 }

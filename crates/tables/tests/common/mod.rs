@@ -1,6 +1,8 @@
 //! Repositories that are mined in tests, and the rows of datasets.
 #![allow(dead_code)] // Each test file uses its own part.
 
+pub mod databases;
+
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
