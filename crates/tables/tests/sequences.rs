@@ -320,30 +320,40 @@ fn sequence(seed: u64, server: Option<&weir_testing::PostgresServer>) {
     let outputs = ["jsonl", "parquet"].into_iter().chain(databases.iter().map(|(output, _)| *output));
     for output in outputs {
         for &table in ALL.iter().copied().flatten() {
-            let context = || format!("WEIR_SEED={seed}: {output} {table:?} {story:?}");
-            let (found, once) = (read(output, table), read("scratch", table));
-            if table == TableKind::RefChange {
-                assert_eq!(replayed(found), replayed(once), "{}", context());
-                continue;
-            }
-            if table == TableKind::DefaultBranch {
-                assert_eq!(found, once, "{}", context());
-                continue;
-            }
-            let keys: BTreeSet<String> = once.iter().map(key).collect();
-            let (here, gone): (Vec<Row>, Vec<Row>) =
-                found.into_iter().partition(|row| keys.contains(&key(row)));
-            assert_eq!(here, once, "{}", context());
-            let mut each_once = gone.clone();
-            each_once.dedup();
-            assert_eq!(each_once, gone, "{}", context());
-            // Errors are only of commits that are gone themselves.
-            let is_left = |row: &Row| here_now.contains(&key(row));
-            let is_error = table == TableKind::MiningError;
-            assert!(!is_error || !gone.iter().any(is_left), "{}: {gone:?}", context());
+            let context = format!("WEIR_SEED={seed}: {output} {table:?} {story:?}");
+            assert_as_once(table, read(output, table), &read("scratch", table), &here_now, &context);
         }
     }
     if let Some(server) = server {
         server.sql(&format!("DROP SCHEMA {schema} CASCADE"));
     }
+}
+
+/// Fails unless rows of `table` are those of mining once, and besides only rows of what is not `here_now`,
+/// each once.
+fn assert_as_once(
+    table: TableKind,
+    found: Vec<Row>,
+    once: &[Row],
+    here_now: &BTreeSet<String>,
+    context: &str,
+) {
+    if table == TableKind::RefChange {
+        assert_eq!(replayed(found), replayed(once.to_vec()), "{context}");
+        return;
+    }
+    if table == TableKind::DefaultBranch {
+        assert_eq!(found, once, "{context}");
+        return;
+    }
+    let keys: BTreeSet<String> = once.iter().map(key).collect();
+    let (here, gone): (Vec<Row>, Vec<Row>) = found.into_iter().partition(|row| keys.contains(&key(row)));
+    assert_eq!(here, once, "{context}");
+    let mut each_once = gone.clone();
+    each_once.dedup();
+    assert_eq!(each_once, gone, "{context}");
+    // Errors are only of commits that are gone themselves.
+    let is_left = |row: &Row| here_now.contains(&key(row));
+    let is_error = table == TableKind::MiningError;
+    assert!(!is_error || !gone.iter().any(is_left), "{context}: {gone:?}");
 }
