@@ -51,9 +51,9 @@ pub struct Listed {
     /// The language most of it is in.
     pub language: Option<String>,
     /// All its languages with their bytes, largest first.
-    pub languages: Vec<(String, u64)>,
+    pub languages: Option<Vec<(String, u64)>>,
     /// Its topics.
-    pub topics: Vec<String>,
+    pub topics: Option<Vec<String>>,
     /// The branch HEAD leads to.
     pub default_branch: Option<String>,
     /// Whether it is a fork.

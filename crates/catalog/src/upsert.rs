@@ -470,9 +470,12 @@ fn write_metadata(db: &Database, forge: &str, told: &[(i64, &Listed)], now: Time
         .collect();
     db.execute_rows(METADATA, &METADATA_COLUMNS, &rows)?;
     write_lists(db, "languages", &last, |l| {
-        l.languages.iter().map(|(name, bytes)| (name.as_str(), Some(*bytes))).collect()
+        let languages = l.languages.as_ref()?;
+        Some(languages.iter().map(|(name, bytes)| (name.as_str(), Some(*bytes))).collect())
     })?;
-    write_lists(db, "topics", &last, |l| l.topics.iter().map(|topic| (topic.as_str(), None)).collect())
+    write_lists(db, "topics", &last, |l| {
+        Some(l.topics.as_ref()?.iter().map(|topic| (topic.as_str(), None)).collect())
+    })
 }
 
 /// Writes the owners of the repositories in `told`. Returns their numbers by their ids at the forge.
@@ -517,16 +520,14 @@ fn write_lists<'a>(
     db: &Database,
     table: &str,
     told: &[(i64, &'a Listed)],
-    list: impl Fn(&'a Listed) -> Vec<(&'a str, Option<u64>)>,
+    list: impl Fn(&'a Listed) -> Option<Vec<(&'a str, Option<u64>)>>,
 ) -> Result<()> {
     let (mut ids, mut rows) = (Vec::new(), Vec::new());
     let mut has_numbers = false;
     for &(id, listed) in told {
-        let of_one: HashMap<&str, Option<u64>> =
-            list(listed).into_iter().filter(|(name, _)| fits(name)).collect();
-        if !of_one.is_empty() {
-            ids.push(id);
-        }
+        let Some(of_one) = list(listed) else { continue };
+        let of_one: HashMap<&str, Option<u64>> = of_one.into_iter().filter(|(name, _)| fits(name)).collect();
+        ids.push(id);
         for (name, number) in of_one {
             has_numbers |= number.is_some();
             let mut row: Vec<Value<'_>> = values![id, name].into();
@@ -538,6 +539,9 @@ fn write_lists<'a>(
         return Ok(());
     }
     db.execute(&format!("DELETE FROM {table} WHERE repository_id = ANY(?1)"), &[Value::Integers(ids)])?;
+    if rows.is_empty() {
+        return Ok(());
+    }
     let types = [Type::Integer, Type::Text, Type::Integer];
     db.execute_rows(
         &format!("INSERT INTO {table} SELECT * FROM rows"),

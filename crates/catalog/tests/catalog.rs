@@ -213,7 +213,7 @@ fn a_catalog_moves_there_and_back_and_is_the_same() {
         kind: weir_catalog::AccountKind::User,
     };
     let description = Some("tab\t, line\n, return\r, \\N, \\. and \u{1f980}".to_owned());
-    let languages = vec![("C".to_owned(), 5)];
+    let languages = Some(vec![("C".to_owned(), 5)]);
     let page: Vec<_> = (0..12_000)
         .map(|n| {
             let (name, owner, description, languages) =

@@ -39,7 +39,7 @@ impl ListingFilter {
         if listed.empty == Some(true) {
             return FilterVerdict::Unwanted;
         }
-        let names = || listed.language.iter().chain(listed.languages.iter().map(|(name, _)| name));
+        let names = || listed.language.iter().chain(listed.languages.iter().flatten().map(|(name, _)| name));
         let is_spoken =
             || self.languages.iter().any(|wanted| names().any(|name| name.eq_ignore_ascii_case(wanted)));
         let active = || listed.pushed_at.as_ref().or(listed.updated_at.as_ref());
@@ -85,7 +85,7 @@ mod tests {
         assert!(matches!(strict.verdict(&Listed::default()), FilterVerdict::Unknown(_)));
         let good = Listed {
             language: Some("C".into()),
-            languages: vec![("Rust".into(), 3)],
+            languages: Some(vec![("Rust".into(), 3)]),
             fork: Some(false),
             archived: Some(false),
             private: Some(false),
@@ -102,7 +102,7 @@ mod tests {
             Listed { empty: Some(true), ..good.clone() },
             Listed { stars: Some(4), ..good.clone() },
             Listed { kibibytes: Some(101), ..good.clone() },
-            Listed { languages: vec![], ..good.clone() },
+            Listed { languages: None, ..good.clone() },
             Listed { pushed_at: Some("2023-12-31T23:59:59Z".into()), ..good.clone() },
             Listed { fork: Some(true), stars: None, ..good.clone() },
         ] {
@@ -114,7 +114,7 @@ mod tests {
             Listed { private: None, ..good.clone() },
             Listed { stars: None, ..good.clone() },
             Listed { kibibytes: None, ..good.clone() },
-            Listed { language: None, languages: vec![], ..good.clone() },
+            Listed { language: None, languages: None, ..good.clone() },
             Listed { pushed_at: None, ..good.clone() },
         ] {
             assert!(matches!(strict.verdict(&unknown), FilterVerdict::Unknown(_)), "{unknown:?}");

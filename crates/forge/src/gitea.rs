@@ -267,7 +267,7 @@ fn from_repository(repository: &Value) -> Option<Listed> {
         description: text(&repository["description"]),
         homepage: text(&repository["website"]),
         language: text(&repository["language"]),
-        topics: repository["topics"].as_array().into_iter().flatten().filter_map(text).collect(),
+        topics: repository["topics"].as_array().map(|topics| topics.iter().filter_map(text).collect()),
         default_branch: text(&repository["default_branch"]),
         fork: repository["fork"].as_bool(),
         parent_id: repository["parent"]["id"].as_u64().map(|id| id.to_string()),

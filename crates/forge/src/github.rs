@@ -429,8 +429,8 @@ pub(crate) fn from_item(item: &Value) -> Option<Listed> {
         description: text(&item["description"]),
         homepage: text(&item["homepage"]),
         language: text(&item["language"]),
-        languages: Vec::new(),
-        topics: item["topics"].as_array().into_iter().flatten().filter_map(text).collect(),
+        languages: None,
+        topics: item["topics"].as_array().map(|topics| topics.iter().filter_map(text).collect()),
         default_branch: text(&item["default_branch"]),
         fork: item["fork"].as_bool(),
         parent_id: item["parent"]["id"].as_u64().map(|id| id.to_string()),
@@ -467,17 +467,12 @@ fn from_node(node: &Value) -> Option<Listed> {
         description: text(&node["description"]),
         homepage: text(&node["homepageUrl"]),
         language: text(&node["primaryLanguage"]["name"]),
-        languages: edges
-            .into_iter()
-            .flatten()
-            .filter_map(|e| Some((text(&e["node"]["name"])?, e["size"].as_u64()?)))
-            .collect(),
+        languages: edges.map(|edges| {
+            edges.iter().filter_map(|e| Some((text(&e["node"]["name"])?, e["size"].as_u64()?))).collect()
+        }),
         topics: node["repositoryTopics"]["nodes"]
             .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(|t| text(&t["topic"]["name"]))
-            .collect(),
+            .map(|topics| topics.iter().filter_map(|t| text(&t["topic"]["name"])).collect()),
         default_branch: text(&node["defaultBranchRef"]["name"]),
         fork: node["isFork"].as_bool(),
         parent_id: node["parent"]["databaseId"].as_u64().map(|id| id.to_string()),

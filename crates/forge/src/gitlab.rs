@@ -181,7 +181,7 @@ fn from_project(project: &Value) -> Option<Listed> {
             Account { forge_id: id.to_string(), login, kind }
         }),
         description: text(&project["description"]),
-        topics: project["topics"].as_array().into_iter().flatten().filter_map(text).collect(),
+        topics: project["topics"].as_array().map(|topics| topics.iter().filter_map(text).collect()),
         default_branch: text(&project["default_branch"]),
         fork: (project.get("visibility").is_some()).then(|| project["forked_from_project"].is_object()),
         parent_id: project["forked_from_project"]["id"].as_u64().map(|id| id.to_string()),

@@ -286,7 +286,9 @@ impl<'v, 'p, 'f, 'o> PairVisit<'v, 'p, 'f, 'o> {
             self.counted.push((place, lines));
         }
         if waiting > 0 {
-            self.hold(number, Held { data: Rc::clone(data), is_binary, waiting });
+            // Of binary files nothing is compared.
+            let data = if is_binary { Rc::default() } else { Rc::clone(data) };
+            self.hold(number, Held { data, is_binary, waiting });
         }
     }
 
@@ -320,10 +322,15 @@ impl<'v, 'p, 'f, 'o> PairVisit<'v, 'p, 'f, 'o> {
         for place in late.drain(..) {
             let (old, new) = self.plan.pairs[place as usize];
             let mut read = |number| objects.require(&self.plan.ids.oid(number));
-            let lines = match (read(old), read(new)) {
-                (Ok(old), Ok(new)) if looks_binary(&old.data) || looks_binary(&new.data) => Lines::Binary,
-                (Ok(old), Ok(new)) => text(self.counter.count(&old.data, &new.data)),
-                _ => Lines::Unavailable,
+            let lines = match read(old) {
+                // The other was visited before: it is there.
+                Ok(old) if looks_binary(&old.data) => Lines::Binary,
+                Ok(old) => match read(new) {
+                    Ok(new) if looks_binary(&new.data) => Lines::Binary,
+                    Ok(new) => text(self.counter.count(&old.data, &new.data)),
+                    Err(_) => Lines::Unavailable,
+                },
+                Err(_) => Lines::Unavailable,
             };
             self.counted.push((place, lines));
         }

@@ -187,8 +187,8 @@ impl<S: RowSink> Miner<'_, '_, '_, S> {
     }
 
     /// Writes the commits that the default branch has gained. If it has lost some, or what it had may have
-    /// been told wrong, all are written again.
-    fn write_branch(&self, tips: &Tips<'_>) -> Result<()> {
+    /// been told wrong, all are written again; not while a part of the same history cannot be read.
+    fn write_branch(&mut self, tips: &Tips<'_>) -> Result<()> {
         let reached = |head: Option<Oid>| {
             let mut marks = vec![false; self.table.nodes.len()];
             let mut is_whole = true;
@@ -199,7 +199,13 @@ impl<S: RowSink> Miner<'_, '_, '_, S> {
         // A directory may have been converted to another hash.
         let hash = self.ids.forest().objects().hash();
         let known_head = tips.known_head.filter(|oid| oid.kind() == hash);
-        let ((is, _), (was, was_whole)) = (reached(tips.head), reached(known_head));
+        let ((is, is_whole), (was, was_whole)) = (reached(tips.head), reached(known_head));
+        if !is_whole {
+            self.report.has_unread = true;
+            if tips.head == known_head {
+                return Ok(());
+            }
+        }
         let is_right = known_head.is_some() && was_whole && !tips.replaces;
         let is_lost = || was.iter().zip(&is).any(|(was, is)| *was && !is);
         let is_anew = tips.known_head.is_some() && (!is_right || is_lost());

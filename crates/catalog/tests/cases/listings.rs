@@ -150,8 +150,8 @@ pub fn all_that_a_forge_tells_is_kept_and_counted(c: &mut Catalog) {
     let (name, mut full) = listed(1, "o/a");
     full.owner = Some(owner("o"));
     full.description = Some("with a NUL \0, a tab\t and a 'quote'".into());
-    full.languages = vec![("C".into(), 10), ("Rust".into(), 20), ("C".into(), 11)];
-    full.topics = vec!["x".into(), "x".into(), "y".into()];
+    full.languages = Some(vec![("C".into(), 10), ("Rust".into(), 20), ("C".into(), 11)]);
+    full.topics = Some(vec!["x".into(), "x".into(), "y".into()]);
     (full.fork, full.archived, full.stars) = (Some(false), Some(true), Some(1 << 40));
     let (_, taken) = pass(c, &[(name.clone(), full.clone()), listed(2, "o/b")], Timestamp(10));
     assert_eq!(taken.added, 2);
@@ -159,9 +159,21 @@ pub fn all_that_a_forge_tells_is_kept_and_counted(c: &mut Catalog) {
     let told = c.description(id).unwrap().unwrap();
     assert_eq!(told.replace('\u{fffd}', "\0"), full.description.clone().unwrap());
     full.owner = Some(owner("renamed"));
-    full.topics = vec!["z".into()];
-    let (_, taken) = pass(c, &[(name.clone(), full), listed(2, "o/b"), listed(2, "o/b")], Timestamp(20));
+    full.topics = Some(vec!["z".into()]);
+    let page = [(name.clone(), full.clone()), listed(2, "o/b"), listed(2, "o/b")];
+    let (_, taken) = pass(c, &page, Timestamp(20));
     assert_eq!(taken.known, 3, "one of them was told of twice");
+    let said = |c: &Catalog| {
+        let said = c.forge_metadata(&[id]).unwrap().remove(&id).unwrap();
+        (said.topics.join(" "), said.languages.len())
+    };
+    assert_eq!(said(c), ("z".to_owned(), 2));
+    // A listing that says nothing of topics leaves them; one that says that there are none does not.
+    for (topics, left) in [(None, "z"), (Some(Vec::new()), "")] {
+        (full.topics, full.languages) = (topics, None);
+        pass(c, &[(name.clone(), full.clone()), listed(2, "o/b")], Timestamp(20));
+        assert_eq!(said(c), (left.to_owned(), 2));
+    }
     let counts = c.counts(Timestamp(30)).unwrap();
     assert_eq!((counts.repositories, counts.due, counts.archive_bytes, counts.mirrored), (2, 2, 0, 0));
     assert_eq!(c.next_ones(10).unwrap().len(), 2);

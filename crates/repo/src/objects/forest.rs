@@ -10,6 +10,7 @@ use weir_git::{Kind, Oid};
 use weir_ground::thread::on_threads;
 
 use crate::error::{Error, Result};
+use crate::large::LargeTurn;
 use crate::objects::entry::{EntryHead, Stored, apply_delta, delta_sizes};
 use crate::objects::id_finder::IdFinder;
 use crate::objects::lookup::Objects;
@@ -395,6 +396,9 @@ impl<'f, 'o> ForestReader<'f, 'o> {
         if !visit.wants(root) {
             return;
         }
+        // Readers of many repositories at a time would hold as many large objects.
+        let packed = self.forest.place(root).map(|_| self.forest.size(root, &mut self.inflate).unwrap_or(0));
+        let mut turn = LargeTurn::for_bytes(packed.unwrap_or(0));
         let data = match self.whole(root) {
             Ok(data) => Rc::new(data),
             Err(e) => return self.fail(root, &e, visit),
@@ -414,6 +418,9 @@ impl<'f, 'o> ForestReader<'f, 'o> {
             frame.next += 1;
             if !visit.wants(child) {
                 continue;
+            }
+            if turn.is_none() {
+                turn = LargeTurn::for_bytes(held as u64);
             }
             let made = match held > HELD_BYTES_MAX {
                 true => Err(self.forest.corrupt(child, "its delta tree holds too many bytes at a time")),

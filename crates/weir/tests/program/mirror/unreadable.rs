@@ -35,15 +35,38 @@ fn upstream(env: &Env, name: &str) -> PathBuf {
 
 /// What is done to a file of a git directory.
 const DAMAGES: [&str; 3] = ["away", "empty", "cut"];
+/// What else is done with `WEIR_DAMAGES=all`.
+const MORE_DAMAGES: [&str; 6] = ["garbage", "zeros", "flipped", "one byte", "folder", "link"];
+
+/// Returns whether all damages are tried, which takes minutes: with `WEIR_DAMAGES=all`.
+fn are_all_tried() -> bool {
+    std::env::var_os("WEIR_DAMAGES").is_some_and(|which| which == "all")
+}
 
 fn damage(path: &Path, how: &str) {
-    let data = fs::read(path).unwrap();
+    let mut data = fs::read(path).unwrap();
+    let middle = data.len() / 2;
     fs::remove_file(path).unwrap();
     match how {
-        "empty" => fs::write(path, b"").unwrap(),
-        "cut" => fs::write(path, &data[..data.len() / 2]).unwrap(),
-        _ => {}
+        "empty" => data.clear(),
+        "cut" => data.truncate(middle),
+        "garbage" => data.fill(0xa5),
+        "zeros" => data.fill(0),
+        "flipped" => data.iter_mut().skip(middle).take(1).for_each(|byte| *byte ^= 1),
+        "one byte" => data.truncate(1),
+        "folder" => return fs::create_dir(path).unwrap(),
+        "link" => return std::os::unix::fs::symlink("nowhere", path).unwrap(),
+        _ => return,
     }
+    fs::write(path, data).unwrap();
+}
+
+/// Moves the objects of a git directory to an alternate within it.
+fn move_to_alternate(dir: &Path) {
+    fs::create_dir(dir.join("alternate")).unwrap();
+    fs::rename(dir.join("objects"), dir.join("alternate/objects")).unwrap();
+    fs::create_dir_all(dir.join("objects/info")).unwrap();
+    fs::write(dir.join("objects/info/alternates"), "../alternate/objects\n").unwrap();
 }
 
 fn files_below(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -55,14 +78,24 @@ fn files_below(folder: &Path, found: &mut Vec<PathBuf>) {
 
 /// Calls `each` with an upstream of which a file is damaged, for each file and damage, and with its name.
 fn with_each_damage(env: &Env, whole: &Path, url: &Path, mut each: impl FnMut(&str)) {
+    each_damage(env, whole, url, &DAMAGES, &mut each);
+    if are_all_tried() {
+        each_damage(env, whole, url, &MORE_DAMAGES, &mut each);
+        move_to_alternate(whole);
+        each_damage(env, whole, url, &DAMAGES, &mut each);
+        each_damage(env, whole, url, &MORE_DAMAGES, &mut each);
+    }
+}
+
+fn each_damage(env: &Env, whole: &Path, url: &Path, damages: &[&str], each: &mut impl FnMut(&str)) {
     let mut files = Vec::new();
     files_below(whole, &mut files);
     files.sort();
     for file in files {
         let below = file.strip_prefix(whole).unwrap();
-        for how in DAMAGES {
+        for how in damages {
             // Without its file, a ref is gone for git, too.
-            if below == Path::new("packed-refs") || (below.starts_with("refs") && how != "empty") {
+            if below == Path::new("packed-refs") || (below.starts_with("refs") && *how != "empty") {
                 continue;
             }
             copy(whole, url);
