@@ -39,7 +39,8 @@ pub struct AccountCounts {
 /// The remaining requests of a credential, as a forge reports them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RequestBudget {
-    /// The credential: the start of its SHA-256, or the name of an App's installation.
+    /// The credential: the start of its SHA-256, or the name of an App's installation. A limit of some
+    /// requests only has its name behind a blank: `graphql`.
     pub credential: String,
     /// Requests in all, if the forge says so.
     pub limit: Option<i64>,

@@ -1,5 +1,6 @@
 //! Requests to a forge's API, with several tokens, rate limits, and retries after temporary errors.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -25,6 +26,9 @@ const LIMIT_WAIT_MAX: Duration = Duration::from_secs(2 * 3600);
 /// Seconds for which a token of an App's installation is valid, and how long before their end it is renewed.
 pub(crate) const INSTALLATION_TOKEN_S: u64 = 3600;
 pub(crate) const RENEWED_BEFORE_S: u64 = 120;
+/// Limits that are kept of a credential, and bytes of the name of one.
+const SAID_MAX: usize = 8;
+const RESOURCE_BYTES_MAX: usize = 40;
 /// Pages of a list of installations.
 const INSTALLATION_PAGES_MAX: u64 = 100;
 
@@ -97,9 +101,22 @@ struct Credential {
     holds_until: u64,
     /// The name under which its budget is recorded.
     name: String,
-    /// The rate limit as the forge last reported it: the limit, the remaining requests, and the time of
-    /// reset.
-    said: Option<(Option<u64>, u64, u64)>,
+    /// The rate limits as the forge last reported them, by what they are limits of: empty for the one that
+    /// most requests count against, or `graphql`.
+    said: BTreeMap<String, SaidLimit>,
+    /// What the limit is of that was reported last.
+    resource: String,
+}
+
+/// A rate limit as a forge reports it.
+#[derive(Clone, Copy, Default)]
+struct SaidLimit {
+    /// The requests in all.
+    limit: Option<u64>,
+    /// The remaining requests.
+    left: u64,
+    /// The time of reset, in seconds since 1970.
+    reset: u64,
 }
 
 impl Credential {
@@ -117,7 +134,8 @@ impl Credential {
             installation,
             holds_until: 0,
             name,
-            said: None,
+            said: BTreeMap::new(),
+            resource: String::new(),
         }
     }
 }
@@ -180,24 +198,27 @@ impl Api {
     /// Returns what is left of limits, by credential.
     pub(crate) fn budgets(&self) -> Vec<RequestBudget> {
         let integer = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
-        let budget = |c: &Credential| {
-            let (limit, left, reset) = c.said?;
-            Some(RequestBudget {
-                credential: c.name.clone(),
-                limit: limit.map(integer),
-                remaining: integer(left),
-                reset_at: Timestamp(integer(reset)),
-            })
+        let budget = |name: &str, resource: &str, said: &SaidLimit| RequestBudget {
+            credential: format!("{name} {resource}").trim_end().to_owned(),
+            limit: said.limit.map(integer),
+            remaining: integer(said.left),
+            reset_at: Timestamp(integer(said.reset)),
         };
-        self.credentials.iter().filter_map(budget).collect()
+        let of =
+            |c: &Credential| c.said.iter().map(|(of, said)| budget(&c.name, of, said)).collect::<Vec<_>>();
+        self.credentials.iter().flat_map(of).collect()
     }
 
     /// Restores what was left of limits before: a credential whose limit is used up is not tried.
     pub(crate) fn remember(&mut self, budgets: &[RequestBudget]) {
         let latest = now().saturating_add(LIMIT_WAIT_MAX.as_secs());
         for credential in &mut self.credentials {
-            if let Some(spent) = budgets.iter().find(|b| b.credential == credential.name && b.remaining == 0)
-            {
+            let is_its = |b: &RequestBudget| {
+                b.credential
+                    .strip_prefix(&credential.name)
+                    .is_some_and(|of| of.is_empty() || of.starts_with(' '))
+            };
+            if let Some(spent) = budgets.iter().find(|b| is_its(b) && b.remaining == 0) {
                 credential.spent_until = spent.reset_at.as_u64().min(latest);
             }
         }
@@ -308,7 +329,8 @@ impl Api {
                         until.clamp(now.saturating_add(limits), now.saturating_add(LIMIT_WAIT_MAX.as_secs()));
                     let credential = &mut self.credentials[self.current];
                     credential.spent_until = until;
-                    credential.said = Some((credential.said.and_then(|said| said.0), 0, until));
+                    let said = credential.said.entry(credential.resource.clone()).or_default();
+                    (said.left, said.reset) = (0, until);
                 }
                 // Forges refuse good tokens for a moment: a token is tried once more.
                 Err(Unanswered::Refused(e)) if refused != Some(self.current) => {
@@ -551,10 +573,17 @@ impl Api {
     /// Notes what an answer says of the limit; the request may have been the last one.
     fn note_limit(&mut self, headers: &HeaderMap) {
         let remaining = number(headers, &REMAINING);
+        let resource = headers.get(RESOURCE).and_then(|name| name.to_str().ok()).unwrap_or_default();
+        let resource = if resource == "core" { "" } else { resource };
         // Searches have a limit of their own, per minute: it says nothing of the others.
-        let is_of_all = headers.get(RESOURCE).is_none_or(|resource| resource.as_bytes() != b"search");
-        if let (Some(left), Some(reset), true) = (remaining, reset_time(headers), is_of_all) {
-            self.credentials[self.current].said = Some((number(headers, &LIMIT), left, reset));
+        if let (Some(left), Some(reset), true) = (remaining, reset_time(headers), resource != "search")
+            && let credential = &mut self.credentials[self.current]
+            && let is_known = credential.said.contains_key(resource)
+            && (is_known || credential.said.len() < SAID_MAX && resource.len() <= RESOURCE_BYTES_MAX)
+        {
+            let limit = number(headers, &LIMIT);
+            credential.said.insert(resource.to_owned(), SaidLimit { limit, left, reset });
+            resource.clone_into(&mut credential.resource);
         }
         if remaining == Some(0) {
             let latest = now().saturating_add(LIMIT_WAIT_MAX.as_secs());

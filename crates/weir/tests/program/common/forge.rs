@@ -63,6 +63,7 @@ pub struct State {
     /// Owners that are organisations. Their repositories with odd ids are private.
     pub private_owners: Vec<String>,
     /// The rate limit that each answer reports: requests in all, requests left, and the time of the reset.
+    /// 600 more are left for GraphQL, if any are.
     pub said: Option<(u64, u64, u64)>,
     /// The installations of an App. If there are any, the forge accepts only their tokens.
     pub installations: Vec<u64>,
@@ -131,9 +132,12 @@ impl Forge {
             }
         }
         if let Some((limit, left, reset)) = self.state().said {
+            let is_graphql = path.ends_with("/graphql");
+            let of_graphql = if left == 0 { 0 } else { left + 600 };
+            let (resource, left) = if is_graphql { ("graphql", of_graphql) } else { ("core", left) };
             headers += &format!(
                 "X-RateLimit-Limit: {limit}\r\nX-RateLimit-Remaining: {left}\r\nX-RateLimit-Reset: \
-                {reset}\r\n"
+                {reset}\r\nX-RateLimit-Resource: {resource}\r\n"
             );
         }
         let text = if status.starts_with("304") { String::new() } else { value.to_string() };

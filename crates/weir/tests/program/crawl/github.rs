@@ -409,6 +409,7 @@ fn what_is_left_of_a_limit_is_shown_and_a_token_that_is_used_up_is_not_tried() {
         status.contains(": 4321 of 5000 requests left, reset in ") && !status.contains("first"),
         "{status}"
     );
+    assert!(status.contains(" graphql: 4921 of 5000 requests left"), "{status}");
     // One request uses up each of the two tokens, and weir records that. The next process uses neither.
     forge.state().said = Some((5000, 0, now + 3000));
     crawl(&env);
