@@ -7,7 +7,8 @@ use weir_repo::StoredClone;
 use crate::advertise::LISTED_AT_ONCE_MAX;
 use crate::band::Framing;
 use crate::options::Context;
-use crate::pack_request::{CutRequest, PackRequest, RefsRequest, Work};
+use crate::pack_request::{CutRequest, PackRequest};
+use crate::work::{RefsRequest, Work};
 
 /// The next action for the caller that drives a session.
 pub enum Step {

@@ -19,12 +19,14 @@ mod request;
 mod upload_pack;
 mod v0;
 mod v2;
+mod work;
 
 pub use answer::Step;
 pub use band::Framing;
 pub use error::RequestError;
 pub use options::{UploadLimits, UploadOptions};
-pub use pack_request::{Keepalive, UNREADABLE, Work, WorkOutcome};
+pub use pack_request::{UNREADABLE, WorkOutcome};
 pub use policy::{Features, FilterPolicy, WantPolicy};
 pub use request::{DaemonRequest, Service, parse_daemon_request};
 pub use upload_pack::{UploadPack, Version};
+pub use work::{Keepalive, Work};

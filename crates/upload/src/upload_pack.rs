@@ -10,9 +10,10 @@ use crate::answer::{Answer, Step, list_refs};
 use crate::band::Framing;
 use crate::error::{RequestError, refuse};
 use crate::options::{Context, UploadOptions};
-use crate::pack_request::{RefsList, RefsRequest, TrailerRequest, Work, WorkOutcome};
+use crate::pack_request::WorkOutcome;
 use crate::v0::V0;
 use crate::v2::V2;
+use crate::work::{RefsList, RefsRequest, TrailerRequest, Work};
 use crate::{advertise, v0, v2};
 
 /// The version of the protocol.
@@ -223,6 +224,14 @@ impl UploadPack {
                 let context = self.context();
                 let answers = match &mut self.protocol {
                     Some(Protocol::V0(v0)) => v0::met(v0, &context, answer, looked_at),
+                    _ => Vec::new(),
+                };
+                self.queue(answers);
+            }
+            WorkOutcome::Shown(is_shown) => {
+                let context = self.context();
+                let answers = match &mut self.protocol {
+                    Some(Protocol::V0(v0)) => v0::looked_up(v0, &context, is_shown),
                     _ => Vec::new(),
                 };
                 self.queue(answers);

@@ -9,8 +9,9 @@ use crate::band::Framing;
 use crate::error::{RequestError, refuse};
 use crate::fetch_arguments::{FetchArguments, check_object_format, shown};
 use crate::options::Context;
-use crate::pack_request::{CutRequest, CutWork, Meeting, PackRequest, Work};
+use crate::pack_request::{CutRequest, PackRequest};
 use crate::policy::WantPolicy;
+use crate::work::{CutWork, Meeting, ShownRequest, Work};
 
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 enum MultiAck {
@@ -45,12 +46,14 @@ pub(crate) struct V0 {
     lines: usize,
 }
 
-/// A line whose answer depends on whether enough is in common.
+/// A line that cannot be answered at once.
 enum Pending {
     /// A have that is not here.
     Have(Oid),
     /// The end of a block of haves.
     Flush,
+    /// A have that is here, and that refs may not reach.
+    Doubtful(Oid),
 }
 
 /// Whether enough is in common.
@@ -191,24 +194,50 @@ pub(crate) fn met(state: &mut V0, context: &Context, answer: bool, looked_at: us
     match state.pending.take() {
         Some(Pending::Have(oid)) => send(have_other(state, &oid, answer)),
         Some(Pending::Flush) => flush(state, context, answer),
-        None => Vec::new(),
+        Some(Pending::Doubtful(_)) | None => Vec::new(),
+    }
+}
+
+/// Continues after it was found out whether refs reach a have.
+pub(crate) fn looked_up(state: &mut V0, context: &Context, is_shown: bool) -> Vec<Answer> {
+    match state.pending.take() {
+        Some(Pending::Doubtful(oid)) if is_shown => have_common(state, oid),
+        Some(Pending::Doubtful(oid)) => have_absent(state, context, oid),
+        _ => Vec::new(),
     }
 }
 
 fn have(state: &mut V0, context: &Context, oid: Oid) -> Vec<Answer> {
-    if !context.repo.contains(&oid) {
-        state.got_other = true;
-        if state.multi_ack == MultiAck::None {
-            return Vec::new();
-        }
-        return match is_enough(state, context) {
-            Enough::Known(answer) => send(have_other(state, &oid, answer)),
-            Enough::ToFindOut(meeting) => {
-                state.pending = Some(Pending::Have(oid));
-                vec![Answer::Step(Step::Work(Work::Meet(meeting)))]
-            }
-        };
+    if state.common_set.contains(&oid) {
+        return have_common(state, oid);
     }
+    if !context.repo.contains(&oid) {
+        return have_absent(state, context, oid);
+    }
+    if !context.repo.may_be_removed(&oid) {
+        return have_common(state, oid);
+    }
+    state.pending = Some(Pending::Doubtful(oid));
+    let (repo, steps_max) = (context.repo.clone(), context.options.limits.steps_max);
+    vec![Answer::Step(Step::Work(Work::Shown(Box::new(ShownRequest { repo, have: oid, steps_max }))))]
+}
+
+/// Answers a have that is not here.
+fn have_absent(state: &mut V0, context: &Context, oid: Oid) -> Vec<Answer> {
+    state.got_other = true;
+    if state.multi_ack == MultiAck::None {
+        return Vec::new();
+    }
+    match is_enough(state, context) {
+        Enough::Known(answer) => send(have_other(state, &oid, answer)),
+        Enough::ToFindOut(meeting) => {
+            state.pending = Some(Pending::Have(oid));
+            vec![Answer::Step(Step::Work(Work::Meet(meeting)))]
+        }
+    }
+}
+
+fn have_common(state: &mut V0, oid: Oid) -> Vec<Answer> {
     let mut out = Vec::new();
     let mut line = |text: String| push(&mut out, text.as_bytes());
     state.got_common = true;

@@ -1,7 +1,7 @@
 //! Protocol v2: commands (gitprotocol-v2).
 
 use weir_git::Oid;
-use weir_git::pktline::{Pkt, push, push_flush};
+use weir_git::pktline::{Pkt, push_flush};
 
 use crate::advertise::{LsRefs, PREFIXES_MAX};
 use crate::answer::{Answer, Step, answer_pack, list_refs};
@@ -9,9 +9,8 @@ use crate::band::Framing;
 use crate::error::{RequestError, refuse};
 use crate::fetch_arguments::{FetchArguments, Sections, check_object_format, shown};
 use crate::options::Context;
-use crate::pack_request::{
-    BundlesRequest, Negotiation, ObjectInfo, PackRequest, RefsList, RefsRequest, Work,
-};
+use crate::pack_request::PackRequest;
+use crate::work::{BundlesRequest, Negotiation, ObjectInfo, RefsList, RefsRequest, Work};
 
 /// The maximum number of objects in one `object-info`.
 const OBJECT_INFO_MAX: usize = 10_000;
@@ -208,18 +207,11 @@ fn answer_fetch(context: &Context, asked: FetchArguments) -> Vec<Answer> {
     if !has_haves || done {
         return answer_pack(context, request, Vec::new());
     }
-    let mut out = Vec::new();
-    push(&mut out, b"acknowledgments\n");
-    if request.common.is_empty() {
-        push(&mut out, b"NAK\n");
-    }
-    for oid in &request.common {
-        push(&mut out, format!("ACK {oid}\n").as_bytes());
-    }
-    if request.common.is_empty() || wait_for_done {
+    if request.common.is_empty() || (wait_for_done && !request.has_doubtful) {
+        let mut out = request.acknowledgments();
         push_flush(&mut out);
         let sections = request.sections.unwrap_or_default();
         return vec![Answer::Step(Step::Send(sections.banded(out)))];
     }
-    vec![Answer::Step(Step::Work(Work::Negotiate(Box::new(Negotiation { request, acknowledged: out }))))]
+    vec![Answer::Step(Step::Work(Work::Negotiate(Box::new(Negotiation { request, wait_for_done }))))]
 }

@@ -39,6 +39,17 @@ impl Repo {
             || self.gives(oid)
     }
 
+    /// Returns whether the object is here although it may be that only removed history reaches it. A git
+    /// directory tells a client of all that it has, as git does.
+    pub fn may_be_removed(&self, oid: &Oid) -> bool {
+        self.archive().is_some()
+            && match self.objects().locate(oid) {
+                None => false,
+                Some(Location::Packed { pack, .. }) => !self.bodies.is_reachable_whole(pack),
+                Some(_) => true,
+            }
+    }
+
     /// Returns whether the refs reach the object; false if that cannot be computed.
     pub(crate) fn gives(&self, oid: &Oid) -> bool {
         match self.objects().locate(oid) {

@@ -22,6 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// The number of answers that are remembered: tens of megabytes.
 const ANSWERS_MAX: usize = 100_000;
 
+/// The number of no repository.
+const NOBODY: i64 = -1;
+
 /// Looks up repositories in the catalog. Answers of a catalog on another machine are remembered, so that
 /// their repositories are served on while it is unavailable.
 struct Lookups {
@@ -38,14 +41,17 @@ pub(crate) struct KnownRepository {
 }
 
 fn ask(catalog: &Catalog, name: &str) -> weir_catalog::Result<Option<KnownRepository>> {
-    let Some(repository) = catalog.get(name)? else { return Ok(None) };
-    let exposure = catalog.exposure(repository.id)?;
-    Ok(Some(KnownRepository { repository, exposure }))
+    // A name that is hidden must not take longer than one that is not there.
+    let repository = catalog.get(name)?;
+    let exposure = catalog.exposure(repository.as_ref().map_or(NOBODY, |repository| repository.id))?;
+    Ok(repository.map(|repository| KnownRepository { repository, exposure }))
 }
 
 #[derive(Default)]
 struct Memory {
     answers: HashMap<String, (Instant, KnownRepository)>,
+    /// Names that nothing has. Clients choose them, so they are apart from the answers.
+    absent: HashMap<String, Instant>,
     silent_since: Option<Instant>,
     /// Since when a thread waits for an answer.
     asked_since: Option<Instant>,
@@ -59,8 +65,26 @@ impl Memory {
         match self.answers.get(name) {
             Some((at, known)) if is_silent || at.elapsed() < ANSWER_AGE_MAX => Some(Some(known.clone())),
             None if is_silent => Some(None),
+            None if self.absent.get(name).is_some_and(|at| at.elapsed() < ANSWER_AGE_MAX) => Some(None),
             _ => None,
         }
+    }
+
+    /// Remembers an answer.
+    fn remember(&mut self, name: &str, found: Option<&KnownRepository>) {
+        if let Some(known) = found {
+            if self.answers.len() >= ANSWERS_MAX {
+                self.answers.clear();
+            }
+            self.absent.remove(name);
+            self.answers.insert(name.to_owned(), (Instant::now(), known.clone()));
+            return;
+        }
+        if self.absent.len() >= ANSWERS_MAX {
+            self.absent.clear();
+        }
+        self.answers.remove(name);
+        self.absent.insert(name.to_owned(), Instant::now());
     }
 }
 
@@ -101,14 +125,7 @@ impl Lookups {
         match asked {
             Ok(found) => {
                 memory.silent_since = None;
-                if let Some(known) = &found {
-                    if memory.answers.len() >= ANSWERS_MAX {
-                        memory.answers.clear();
-                    }
-                    memory.answers.insert(name.to_owned(), (Instant::now(), known.clone()));
-                } else {
-                    memory.answers.remove(name);
-                }
+                memory.remember(name, found.as_ref());
                 found
             }
             Err(e) => {
