@@ -36,6 +36,7 @@ def fetch():
     with zipfile.ZipFile(glob.glob(FETCHED + "/*.whl")[0]) as wheel:
         wheel.extractall(FETCHED, [name for name in wheel.namelist() if "/tests/data/" in name])
 
+
 class Server(http.server.ThreadingHTTPServer):
     """Serves `pages`: for each path and query, a file and a link to the next page.
 
