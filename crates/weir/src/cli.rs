@@ -4,6 +4,7 @@ mod args;
 mod clone;
 mod daemon;
 mod mine;
+mod mount;
 
 use std::path::PathBuf;
 
@@ -16,6 +17,7 @@ pub(crate) use args::{
 pub(crate) use clone::CloneArgs;
 pub(crate) use daemon::{DaemonArgs, UploadPackArgs};
 pub(crate) use mine::{DiffMerges, MineArgs, MineFormat, MineWhat};
+pub(crate) use mount::MountArgs;
 
 use crate::colors::ColorChoice;
 
@@ -121,6 +123,19 @@ pub(crate) enum Command {
             3 if a repository cannot be mined; what is damaged within one becomes rows of mining_error."
     )]
     Mine(Box<MineArgs>),
+    /// Show branches, tags and commits as folders
+    ///
+    /// Mounts a read-only file system (FUSE). Nothing is checked out: a file is read when it is opened, and
+    /// mounting takes the same time whatever the size of the repository.
+    #[command(
+        after_help = "In the folder of a repository, HEAD, branches/NAME, tags/NAME and refs/NAME lead to \
+            commits/ID, which has the files of that commit. commits/ lists the tips of branches and tags; \
+            any other commit is there under its id, or the start of one. A commit never changes; branches \
+            and tags follow the repository within a second or two.\nweir goes on until Ctrl-C, SIGTERM or \
+            'umount DIR'. A user other than root needs fusermount3 (package fuse3). Without --allow-other, \
+            nobody else may look, not even root."
+    )]
+    Mount(MountArgs),
     /// Serve all repositories of the pool over git:// and HTTP
     #[command(
         after_help = "An address is ADDRESS:PORT, NAME:PORT, :PORT for all addresses of this machine, PORT \

@@ -18,6 +18,7 @@ mod metadata;
 mod migrate;
 mod mine;
 mod mirror;
+mod mount;
 mod purge;
 mod register;
 mod serve;
@@ -52,6 +53,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::Crawl(args) => crawl::crawl(open()?, global, &args),
         Command::Metadata(command) => metadata::metadata(open()?, global, command),
         Command::Mine(args) => mine::mine(global, &args),
+        Command::Mount(args) => done(mount::mount(global, &args)),
         Command::Import(args) => import::import(open()?, global, &args),
         Command::Mirror(args) => mirror::mirror(open()?, global, &args),
         Command::Serve(args) => done(serve::serve(open()?, global, args)),

@@ -5,4 +5,5 @@ mod common;
 mod crawl;
 mod mine;
 mod mirror;
+mod mount;
 mod serve;

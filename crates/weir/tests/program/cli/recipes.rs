@@ -50,6 +50,7 @@ struct Chapter {
 }
 
 const AS_ROOT: &str = "changes the machine";
+const MOUNTS: &str = "needs a system that mounts: tests/program/mount.rs does so";
 const CHAPTERS: &[Chapter] = &[
     Chapter {
         file: "install.md",
@@ -110,6 +111,12 @@ const CHAPTERS: &[Chapter] = &[
             serve weir serve --no-mirror --git 127.0.0.1:9418",
         between: &[],
         left_out: &[],
+    },
+    Chapter {
+        file: "mounting.md",
+        before: "pool https://github.com/git/git.git",
+        between: &[],
+        left_out: &[("weir mount ", MOUNTS), ("ls ", MOUNTS), ("diff ", MOUNTS), ("umount ", MOUNTS)],
     },
     Chapter {
         file: "mining.md",
@@ -430,6 +437,7 @@ chapters! {
     commands_of_lfs_and_metadata: "lfs-and-metadata.md",
     commands_of_history: "history.md",
     commands_of_mining: "mining.md",
+    commands_of_mounting: "mounting.md",
     commands_of_operating: "operating.md",
     commands_of_coming_from_other_tools: "coming-from.md",
 }

@@ -211,6 +211,12 @@ catalog.commit()
         self.in_pool(command(env!("CARGO_BIN_EXE_weir")), args)
     }
 
+    /// Returns a command of weir that receives SIGTERM, and can clean up, when the test ends.
+    pub fn weir_terminated(&self, args: &[&str]) -> Command {
+        let weir = env!("CARGO_BIN_EXE_weir");
+        self.in_pool(weir_testing::command_ended_by(weir_testing::Signal::SIGTERM, weir), args)
+    }
+
     /// Runs weir until it ends.
     fn run(&self, args: &[&str]) -> Output {
         self.in_pool(short_command(env!("CARGO_BIN_EXE_weir")), args).output().unwrap()

@@ -1,0 +1,19 @@
+//! Flags of `weir mount`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueHint};
+
+#[derive(Args)]
+pub(crate) struct MountArgs {
+    /// A repository of the pool, an archive, a git directory, or the folder of a pool; with @REV, only the
+    /// files of that commit
+    #[arg(value_name = "REPO[@REV]|POOL")]
+    pub(crate) source: String,
+    /// The folder to mount on; made if it is not there
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) folder: PathBuf,
+    /// Let other users look, too
+    #[arg(long)]
+    pub(crate) allow_other: bool,
+}

@@ -1,0 +1,167 @@
+//! `mount`: shows repositories as folders.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use weir_catalog::Catalog;
+use weir_ground::{FileError, Stop};
+use weir_repo::{Repo, resolve_revision};
+use weir_serve::{Found, OpenError, Presentation, RepoCache};
+use weir_workspace::{MountOptions, Repositories, Shown, mount as mount_view};
+
+use crate::cli::{Global, MountArgs};
+use crate::error::{Error, Result};
+use crate::local;
+use crate::output;
+use crate::pool::Pool;
+use crate::pool_path::is_pool_folder;
+use crate::signals::stop_on_signal;
+
+/// Archives that are kept open.
+const OPEN_MAX: usize = 256;
+/// For how long the list of names, or a git directory, is taken as it was.
+const AGE_MAX: Duration = Duration::from_secs(1);
+/// A list of names that takes long to make is kept this many times as long.
+const AGE_SHARE: u32 = 20;
+const THREADS_MAX: usize = 8;
+
+/// A value, and until when it is taken for true.
+type Kept<T> = Mutex<Option<(Instant, T)>>;
+
+/// Returns the value of `kept`, or makes it anew, if it is old.
+fn fresh<T: Clone>(
+    kept: &Kept<T>,
+    make: impl FnOnce() -> weir_workspace::Result<T>,
+) -> weir_workspace::Result<T> {
+    let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+    let start = Instant::now();
+    if let Some((until, value)) = &*kept
+        && *until > start
+    {
+        return Ok(value.clone());
+    }
+    let value = make()?;
+    *kept = Some((Instant::now() + AGE_MAX.max(start.elapsed() * AGE_SHARE), value.clone()));
+    Ok(value)
+}
+
+fn failed(e: impl std::fmt::Display) -> weir_workspace::Error {
+    weir_workspace::Error::Source(e.to_string())
+}
+
+/// The repositories of a pool.
+struct PoolRepositories {
+    catalog: Mutex<Catalog>,
+    store: PathBuf,
+    cache: RepoCache,
+    names: Kept<Arc<Vec<String>>>,
+}
+
+impl PoolRepositories {
+    fn new(pool: &Pool) -> Result<PoolRepositories> {
+        Ok(PoolRepositories {
+            catalog: Mutex::new(pool.another_catalog()?),
+            store: pool.store.path.clone(),
+            cache: RepoCache::new(OPEN_MAX, Presentation::default()),
+            names: Mutex::default(),
+        })
+    }
+}
+
+impl Repositories for PoolRepositories {
+    fn names(&self) -> weir_workspace::Result<Arc<Vec<String>>> {
+        fresh(&self.names, || {
+            let all = self.catalog.lock().unwrap_or_else(PoisonError::into_inner).list().map_err(failed)?;
+            // What was never mirrored has nothing to show.
+            let mirrored = all.into_iter().filter(|known| known.seq.is_some());
+            let mut names: Vec<String> = mirrored.map(|known| known.name).collect();
+            names.sort_unstable();
+            Ok(Arc::new(names))
+        })
+    }
+
+    fn open(&self, name: &str) -> weir_workspace::Result<Option<Arc<Repo>>> {
+        let known = self.catalog.lock().unwrap_or_else(PoisonError::into_inner).get(name).map_err(failed)?;
+        let Some(known) = known else { return Ok(None) };
+        match self.cache.open(&Found::Archive(self.store.join(known.path))) {
+            Ok(opened) => Ok(Some(opened.repo)),
+            Err(OpenError::NotFound) => Ok(None),
+            Err(OpenError::Broken(e)) => Err(e.into()),
+            Err(OpenError::Busy) => Err(failed("too many archives are being opened")),
+        }
+    }
+}
+
+/// An archive or a git directory that is no pool's.
+struct RepositoryAt {
+    path: PathBuf,
+    opened: Kept<Arc<Repo>>,
+}
+
+impl Repositories for RepositoryAt {
+    fn names(&self) -> weir_workspace::Result<Arc<Vec<String>>> {
+        Ok(Arc::default())
+    }
+
+    fn open(&self, _: &str) -> weir_workspace::Result<Option<Arc<Repo>>> {
+        fresh(&self.opened, || Ok(Arc::new(local::open(&self.path)?))).map(Some)
+    }
+}
+
+pub(crate) fn mount(global: &Global, args: &MountArgs) -> Result<()> {
+    let shown = shown(global, &args.source)?;
+    let folder = &args.folder;
+    let is_new = !folder.exists();
+    if is_new {
+        std::fs::create_dir(folder).map_err(FileError::on("make", folder))?;
+    }
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+    let options = MountOptions { threads, allow_other: args.allow_other };
+    let mounted = mount_view(shown, folder, &options).inspect_err(|_| {
+        if is_new {
+            let _ = std::fs::remove_dir(folder);
+        }
+    });
+    let mounted = mounted.map_err(|e| Error::Message(e.to_string()))?;
+    let stop = Stop::default();
+    stop_on_signal(&stop)?;
+    if !global.quiet {
+        let (source, folder) = (&args.source, folder.display());
+        writeln!(output::stdout(), "{source} is mounted on {folder}; Ctrl-C or 'umount {folder}' ends it")?;
+    }
+    let ended = mounted.wait(&stop).map_err(|e| Error::Message(e.to_string()));
+    if is_new {
+        let _ = std::fs::remove_dir(folder);
+    }
+    ended
+}
+
+/// Returns what `source` names: the folder of a pool, a path of a repository, or a repository's name.
+fn shown(global: &Global, source: &str) -> Result<Shown> {
+    if is_pool_folder(Path::new(source)) {
+        let pool = Pool::open(&Global { pool: Some(source.into()), ..global.clone() })?;
+        return Ok(Shown::All(Box::new(PoolRepositories::new(&pool)?)));
+    }
+    let in_repo = |e: weir_repo::Error| Error::Message(format!("{source}: {e}"));
+    let (name, revision) = match source.rsplit_once('@') {
+        Some((name, revision)) if !Path::new(source).exists() => (name, Some(revision)),
+        _ => (source, None),
+    };
+    let (repositories, name): (Box<dyn Repositories>, String) = if Path::new(name).exists() {
+        let path = std::path::absolute(name)?;
+        local::open(&path).map_err(in_repo)?;
+        (Box::new(RepositoryAt { path, opened: Mutex::default() }), String::new())
+    } else {
+        let pool = Pool::open(global)?;
+        let known = pool.get(name)?;
+        pool.open_repo(&known)?;
+        (Box::new(PoolRepositories::new(&pool)?), known.name)
+    };
+    let Some(revision) = revision else { return Ok(Shown::One(repositories, name)) };
+    let opened = repositories.open(&name).map_err(|e| Error::Message(e.to_string()))?;
+    let repo = opened.ok_or_else(|| Error::Message(format!("'{name}' has no archive")))?;
+    let commit = resolve_revision(&repo, revision).map_err(in_repo)?;
+    Ok(Shown::Commit(repo, commit))
+}

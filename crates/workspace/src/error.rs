@@ -1,0 +1,42 @@
+//! What can go wrong with a view.
+
+use weir_git::Oid;
+
+/// An error of a view or of its mount.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The repository cannot be read.
+    #[error(transparent)]
+    Repo(#[from] weir_repo::Error),
+    /// The repositories cannot be listed or found.
+    #[error("{0}")]
+    Source(String),
+    /// The object is a file, which cannot be mounted.
+    #[error("{0} is no commit, and no tag or tree")]
+    NoCommit(Oid),
+    /// A file was used as a folder.
+    #[error("not a folder")]
+    NotAFolder,
+    /// A folder was used as a file.
+    #[error("not a file")]
+    NotAFile,
+    /// No node has the number.
+    #[error("no such node")]
+    NoNode,
+    /// A view has as many files as it can number.
+    #[error("the view has more files than it can number")]
+    Full,
+    /// The folder cannot be mounted on.
+    #[error("cannot mount on '{path}': {source}{remedy}")]
+    Mount {
+        /// The folder.
+        path: std::path::PathBuf,
+        /// The system's error.
+        source: std::io::Error,
+        /// What can be done about it; begins with a separator, or is empty.
+        remedy: String,
+    },
+}
+
+/// The result of a fallible function of this crate.
+pub type Result<T> = std::result::Result<T, Error>;

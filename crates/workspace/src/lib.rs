@@ -1,0 +1,13 @@
+//! Commits as folders: a read-only view of repositories, mounted as a file system.
+//!
+//! A commit never changes, so the kernel keeps all of it that was asked for; nothing is read before. What
+//! grows with a repository is not touched: mounting costs the same, however many files there are.
+
+mod error;
+mod mount;
+mod tree;
+mod view;
+
+pub use error::{Error, Result};
+pub use mount::{Mount, MountOptions, mount};
+pub use view::{Repositories, Shown};

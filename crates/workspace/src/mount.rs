@@ -1,0 +1,378 @@
+//! A view as a file system of the kernel (FUSE). No other file of the crate knows `fuser`.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fuser::{
+    Config, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, Request, Session, SessionACL,
+};
+use nix::errno::Errno;
+use nix::mount::{MntFlags, umount2};
+use nix::unistd::{Gid, Uid};
+use weir_ground::Stop;
+
+use crate::error::{Error, Result};
+use crate::tree::FileKind;
+use crate::view::{Attributes, Child, Shown, Validity, View};
+
+/// How long the kernel keeps what never changes, and what may.
+const LASTING: Duration = Duration::from_secs(365 * 24 * 3600);
+const CHANGING: Duration = Duration::from_secs(1);
+/// Requests that the kernel sends ahead, and bytes it reads ahead.
+const BACKGROUND_MAX: u16 = 64;
+const READAHEAD_BYTES: u32 = 1 << 20;
+
+/// How often it is looked whether to stop.
+const TICK: Duration = Duration::from_millis(100);
+
+/// How to mount.
+pub struct MountOptions {
+    /// Threads that answer the kernel.
+    pub threads: usize,
+    /// Whether other users may look, too.
+    pub allow_other: bool,
+}
+
+/// A mounted view. It is unmounted when dropped.
+pub struct Mount {
+    session: fuser::BackgroundSession,
+    path: PathBuf,
+}
+
+/// Mounts what is `shown` on the folder `path`.
+///
+/// # Errors
+/// If it cannot be read, or the system does not let the user mount there.
+pub fn mount(shown: Shown, path: &Path, options: &MountOptions) -> Result<Mount> {
+    let view = View::new(shown)?;
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::RO,
+        MountOption::NoDev,
+        MountOption::NoSuid,
+        MountOption::DefaultPermissions,
+        MountOption::FSName("weir".to_owned()),
+        MountOption::Subtype("weir".to_owned()),
+    ];
+    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
+    config.n_threads = Some(options.threads.max(1));
+    config.clone_fd = options.threads > 1;
+    let files = MountedView {
+        view,
+        user: Uid::current().as_raw(),
+        group: Gid::current().as_raw(),
+        opened: Mutex::default(),
+        next: AtomicU64::new(1),
+    };
+    let failed = |source| Error::Mount { path: path.to_owned(), remedy: remedy(&source), source };
+    // The system would let a file be mounted on.
+    if !path.is_dir() {
+        return Err(failed(std::io::ErrorKind::NotADirectory.into()));
+    }
+    let session = Session::new(files, path, &config).and_then(Session::spawn).map_err(failed)?;
+    Ok(Mount { session, path: path.to_owned() })
+}
+
+impl Mount {
+    /// Waits until the view is unmounted, by somebody else or because of `stop`. If its files are in use
+    /// then, it disappears, and is served until they are closed.
+    ///
+    /// # Errors
+    /// If answering the kernel failed.
+    pub fn wait(self, stop: &Stop) -> Result<()> {
+        let Mount { session, path } = self;
+        while !session.guard.is_finished() {
+            if !stop.sleep(TICK) {
+                unmount(&path);
+                break;
+            }
+        }
+        session.join().map_err(|source| Error::Mount { path, source, remedy: String::new() })
+    }
+}
+
+/// Unmounts the folder `path`, if it is mounted.
+fn unmount(path: &Path) {
+    let done = match umount2(path, MntFlags::empty()) {
+        // Only root may, or whom the program helps that belongs to root.
+        Err(Errno::EPERM) => {
+            let mut helper = Command::new("fusermount3");
+            let done = helper.args(["-u", "-z", "--"]).arg(path).stdin(Stdio::null()).output();
+            done.map_err(|e| e.to_string()).and_then(|output| match output.status.success() {
+                true => Ok(()),
+                false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+            })
+        }
+        Err(Errno::EBUSY) => umount2(path, MntFlags::MNT_DETACH).map_err(|e| e.to_string()),
+        done => done.map_err(|e| e.to_string()),
+    };
+    if let Err(why) = done {
+        tracing::error!("cannot unmount '{}': {why}", path.display());
+    }
+}
+
+/// Returns what can be done about an error of mounting.
+fn remedy(e: &std::io::Error) -> String {
+    if !Path::new("/dev/fuse").exists() {
+        return "; this system has no /dev/fuse: load the kernel's module 'fuse', or pass the device to the \
+                container"
+            .to_owned();
+    }
+    match e.kind() {
+        std::io::ErrorKind::NotFound => "; install fuse3, whose fusermount3 lets users mount".to_owned(),
+        std::io::ErrorKind::PermissionDenied => {
+            "; /dev/fuse must be readable, and 'user_allow_other' be in /etc/fuse.conf to let others look"
+                .to_owned()
+        }
+        _ => String::new(),
+    }
+}
+
+/// The view, as `fuser` calls it.
+struct MountedView {
+    view: View,
+    user: u32,
+    group: u32,
+    /// The children of folders that are being read and may change meanwhile.
+    opened: Mutex<HashMap<u64, Arc<Vec<Child>>>>,
+    next: AtomicU64,
+}
+
+/// Returns the number of the system's error for `e`, which is logged if it is about a repository.
+fn errno(e: &Error) -> fuser::Errno {
+    match e {
+        Error::NotAFolder => fuser::Errno::ENOTDIR,
+        Error::NotAFile => fuser::Errno::EISDIR,
+        Error::NoNode => fuser::Errno::ESTALE,
+        Error::NoCommit(_) => fuser::Errno::ENOENT,
+        Error::Full => fuser::Errno::ENFILE,
+        Error::Repo(_) | Error::Source(_) | Error::Mount { .. } => {
+            tracing::error!("{e}");
+            fuser::Errno::EIO
+        }
+    }
+}
+
+fn file_type(kind: FileKind) -> FileType {
+    match kind {
+        FileKind::Folder | FileKind::Submodule => FileType::Directory,
+        FileKind::File { .. } => FileType::RegularFile,
+        FileKind::Link => FileType::Symlink,
+    }
+}
+
+impl MountedView {
+    fn attributes(&self, of: &Attributes) -> FileAttr {
+        let time: SystemTime = UNIX_EPOCH + Duration::from_secs(of.time);
+        let (perm, nlink) = match of.kind {
+            FileKind::Folder | FileKind::Submodule => (0o555, 2),
+            FileKind::File { is_executable: true } => (0o555, 1),
+            FileKind::File { is_executable: false } => (0o444, 1),
+            FileKind::Link => (0o777, 1),
+        };
+        FileAttr {
+            ino: INodeNo(of.node),
+            size: of.size,
+            blocks: of.size.div_ceil(512),
+            atime: time,
+            mtime: time,
+            ctime: time,
+            crtime: time,
+            kind: file_type(of.kind),
+            perm,
+            nlink,
+            uid: self.user,
+            gid: self.group,
+            rdev: 0,
+            blksize: 4096,
+            flags: 0,
+        }
+    }
+
+    fn opened(&self, handle: FileHandle) -> Option<Arc<Vec<Child>>> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner).get(&handle.0).map(Arc::clone)
+    }
+
+    /// Calls `add` with each entry of a folder behind `offset`: its name, what it is, and the place behind
+    /// it. Ends when `add` returns that there is no more room.
+    fn each_entry(
+        &self,
+        node: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        mut add: impl FnMut(&[u8], &Attributes, u64) -> bool,
+    ) -> Result<()> {
+        if offset == 0 && add(b".", &self.view.attributes(node.0)?, 1) {
+            return Ok(());
+        }
+        if offset <= 1 && add(b"..", &self.view.attributes(self.view.parent(node.0)?)?, 2) {
+            return Ok(());
+        }
+        let from = usize::try_from(offset.saturating_sub(2)).unwrap_or(usize::MAX);
+        if let Some(children) = self.opened(handle) {
+            for (n, child) in children.iter().enumerate().skip(from) {
+                if add(&child.name, &child.attributes, n as u64 + 3) {
+                    break;
+                }
+            }
+            return Ok(());
+        }
+        self.view.each_child(node.0, from, |name, attributes, next| !add(name, &attributes, next as u64 + 2))
+    }
+}
+
+fn ttl(of: &Attributes) -> &'static Duration {
+    match of.validity {
+        Validity::Lasting => &LASTING,
+        Validity::Changing => &CHANGING,
+        Validity::Unknown => &Duration::ZERO,
+    }
+}
+
+impl Filesystem for MountedView {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
+        // Not FUSE_EXPORT_SUPPORT: overlayfs would keep handles that go stale when caches are dropped.
+        let mut wanted = InitFlags::FUSE_DO_READDIRPLUS
+            | InitFlags::FUSE_READDIRPLUS_AUTO
+            | InitFlags::FUSE_PARALLEL_DIROPS
+            | InitFlags::FUSE_ASYNC_READ
+            | InitFlags::FUSE_MAX_PAGES
+            | InitFlags::FUSE_NO_OPEN_SUPPORT;
+        if self.view.is_lasting() {
+            wanted |= InitFlags::FUSE_NO_OPENDIR_SUPPORT | InitFlags::FUSE_CACHE_SYMLINKS;
+        }
+        // Older kernels know fewer of them.
+        for flag in wanted.iter() {
+            let _ = config.add_capabilities(flag);
+        }
+        let _ = config.set_max_readahead(READAHEAD_BYTES);
+        let _ = config.set_max_background(BACKGROUND_MAX);
+        Ok(())
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        match self.view.look_up(parent.0, name.as_bytes()) {
+            Ok(Some(found)) => reply.entry(ttl(&found), &self.attributes(&found), Generation(0)),
+            // An entry without a number says that there is none, and for how long.
+            Ok(None) => match self.view.attributes(parent.0) {
+                Ok(folder) => {
+                    let nothing = Attributes { node: 0, ..folder };
+                    reply.entry(ttl(&folder), &self.attributes(&nothing), Generation(0));
+                }
+                Err(e) => reply.error(errno(&e)),
+            },
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    fn getattr(&self, _: &Request, node: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        match self.view.attributes(node.0) {
+            Ok(found) => reply.attr(ttl(&found), &self.attributes(&found)),
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    fn readlink(&self, _: &Request, node: INodeNo, reply: ReplyData) {
+        match self.view.content(node.0) {
+            Ok(target) => reply.data(&target),
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        // All files may be opened: the kernel need not ask.
+        reply.error(fuser::Errno::ENOSYS);
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        node: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        match self.view.content(node.0) {
+            Ok(data) => {
+                let from = usize::try_from(offset).unwrap_or(usize::MAX).min(data.len());
+                let to = from.saturating_add(size as usize).min(data.len());
+                reply.data(&data[from..to]);
+            }
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    fn opendir(&self, _: &Request, node: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        if self.view.is_lasting() {
+            return reply.error(fuser::Errno::ENOSYS);
+        }
+        match self.view.all_children(node.0) {
+            Ok(Some(children)) => {
+                let handle = self.next.fetch_add(1, Ordering::Relaxed);
+                let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+                opened.insert(handle, Arc::new(children));
+                reply.opened(FileHandle(handle), FopenFlags::empty());
+            }
+            Ok(None) => {
+                reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_CACHE_DIR);
+            }
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    fn releasedir(&self, _: &Request, _: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle.0);
+        reply.ok();
+    }
+
+    fn readdir(
+        &self,
+        _: &Request,
+        node: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let done = self.each_entry(node, handle, offset, |name, found, next| {
+            reply.add(INodeNo(found.node), next, file_type(found.kind), OsStr::from_bytes(name))
+        });
+        match done {
+            Ok(()) => reply.ok(),
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    fn readdirplus(
+        &self,
+        _: &Request,
+        node: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let done = self.each_entry(node, handle, offset, |name, found, next| {
+            let attributes = self.attributes(found);
+            let name = OsStr::from_bytes(name);
+            reply.add(INodeNo(found.node), next, name, ttl(found), &attributes, Generation(0))
+        });
+        match done {
+            Ok(()) => reply.ok(),
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        reply.statfs(0, 0, 0, 0, 0, 4096, 255, 4096);
+    }
+}

@@ -1,0 +1,304 @@
+//! The files of a commit, read from its repository when they are asked for.
+//!
+//! A node is a number: 1 is the top folder, and the entries of a folder get numbers in a row when the folder
+//! is first read. A folder keeps its tree as it is stored; a file costs 12 bytes besides.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use weir_git::{HashKind, Kind, Oid, TreeEntry, TreeIter, commit_links, commit_time};
+use weir_repo::Repo;
+
+use crate::error::{Error, Result};
+
+/// The number of the top folder.
+pub(crate) const TOP: u32 = 1;
+/// A size that is not known yet.
+const UNKNOWN: u64 = u64::MAX;
+/// Larger files are kept decoded while they are read; smaller ones are read at once.
+const KEPT_BYTES_MIN: usize = 128 << 10;
+/// Bytes of decoded files that are kept; one larger file is kept alone.
+const KEPT_BYTES_MAX: usize = 64 << 20;
+
+/// What a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileKind {
+    Folder,
+    File {
+        is_executable: bool,
+    },
+    Link,
+    /// A commit of another repository: an empty folder, as a clone without submodules leaves it.
+    Submodule,
+}
+
+impl FileKind {
+    fn of(mode: u32) -> FileKind {
+        match mode & 0o170_000 {
+            0o040_000 => FileKind::Folder,
+            0o120_000 => FileKind::Link,
+            0o160_000 => FileKind::Submodule,
+            // git takes any other mode for a file, and its owner's bit for all.
+            _ => FileKind::File { is_executable: mode & 0o100 != 0 },
+        }
+    }
+
+    pub(crate) fn is_folder(self) -> bool {
+        matches!(self, FileKind::Folder | FileKind::Submodule)
+    }
+}
+
+/// The entries of a folder, by name.
+pub(crate) struct TreeFolder {
+    /// Its own number, and that of the folder above.
+    number: u32,
+    pub(crate) above: u32,
+    /// The number of the first entry.
+    first: u32,
+    hash: HashKind,
+    /// The tree, as it is stored.
+    tree: Vec<u8>,
+    /// Where the entries are in the tree.
+    places: Box<[u32]>,
+    /// The sizes of the entries, as far as they are known.
+    sizes: Box<[AtomicU64]>,
+}
+
+/// An entry of a folder.
+pub(crate) struct Entry<'f> {
+    pub(crate) node: u32,
+    pub(crate) name: &'f [u8],
+    pub(crate) kind: FileKind,
+    oid: Oid,
+    size: &'f AtomicU64,
+}
+
+impl TreeFolder {
+    fn raw(&self, at: usize) -> TreeEntry<'_> {
+        let rest = &self.tree[self.places[at] as usize..];
+        TreeIter::new(self.hash, rest).next().and_then(std::result::Result::ok).expect("it was parsed before")
+    }
+
+    fn entry(&self, at: usize) -> Entry<'_> {
+        let TreeEntry { mode, name, id } = self.raw(at);
+        let oid = Oid::from_bytes(self.hash, id).expect("entries have ids of the hash");
+        Entry { node: self.first + at as u32, name, kind: FileKind::of(mode), oid, size: &self.sizes[at] }
+    }
+
+    /// Returns the entry called `name`.
+    pub(crate) fn find(&self, name: &[u8]) -> Option<Entry<'_>> {
+        let at = self.places.binary_search_by(|place| {
+            let rest = &self.tree[*place as usize..];
+            let entry = TreeIter::new(self.hash, rest).next().and_then(std::result::Result::ok);
+            entry.map_or(&[][..], |entry| entry.name).cmp(name)
+        });
+        at.ok().map(|at| self.entry(at))
+    }
+
+    /// Returns the entries from the place `from` on.
+    pub(crate) fn entries(&self, from: usize) -> impl Iterator<Item = Entry<'_>> {
+        (from..self.places.len()).map(|at| self.entry(at))
+    }
+}
+
+/// The files of a commit.
+pub(crate) struct CommitTree {
+    repo: Arc<Repo>,
+    top: Oid,
+    /// The committer's time, in seconds since 1970.
+    pub(crate) time: u64,
+    folders: RwLock<ReadFolders>,
+    kept: Mutex<KeptFiles>,
+}
+
+/// The folders that were read.
+struct ReadFolders {
+    by_number: HashMap<u32, Arc<TreeFolder>>,
+    /// Those that have entries, by the number of the first.
+    by_first: Vec<Arc<TreeFolder>>,
+    /// The first number that no node has.
+    next: u32,
+}
+
+/// Decoded files, the last used at the end.
+#[derive(Default)]
+struct KeptFiles {
+    list: Vec<(u32, Arc<Vec<u8>>)>,
+    bytes: usize,
+}
+
+impl CommitTree {
+    /// Returns the files of `commit`, which may be a tag of one, or a tree.
+    pub(crate) fn open(repo: Arc<Repo>, commit: &Oid) -> Result<CommitTree> {
+        let commit = repo.objects().peel(commit)?.unwrap_or(*commit);
+        let object = repo.reader().require(&commit)?;
+        let (top, time) = match object.kind {
+            Kind::Tree => (commit, 0),
+            Kind::Commit => {
+                let malformed = |source| weir_repo::Error::Object { oid: commit, source };
+                let links = commit_links(repo.hash(), &object.data).map_err(malformed)?;
+                (links.tree, commit_time(&object.data))
+            }
+            Kind::Blob | Kind::Tag => return Err(Error::NoCommit(commit)),
+        };
+        let folders = ReadFolders { by_number: HashMap::new(), by_first: Vec::new(), next: TOP + 1 };
+        Ok(CommitTree { repo, top, time, folders: RwLock::new(folders), kept: Mutex::default() })
+    }
+
+    /// Returns the folder with the number `node`.
+    pub(crate) fn folder(&self, node: u32) -> Result<Arc<TreeFolder>> {
+        if let Some(folder) = self.known(node) {
+            return Ok(folder);
+        }
+        if node == TOP {
+            return self.read_folder(TOP, TOP, &self.top);
+        }
+        let (folder, at) = self.place(node)?;
+        let entry = folder.entry(at);
+        match entry.kind {
+            FileKind::Folder => self.read_folder(node, folder.number, &entry.oid),
+            FileKind::Submodule => self.add(node, folder.number, Vec::new(), Vec::new()),
+            FileKind::File { .. } | FileKind::Link => Err(Error::NotAFolder),
+        }
+    }
+
+    fn known(&self, node: u32) -> Option<Arc<TreeFolder>> {
+        let folders = self.folders.read().unwrap_or_else(PoisonError::into_inner);
+        folders.by_number.get(&node).map(Arc::clone)
+    }
+
+    fn read_folder(&self, node: u32, above: u32, tree: &Oid) -> Result<Arc<TreeFolder>> {
+        let object = self.repo.reader().require(tree)?;
+        if object.kind != Kind::Tree {
+            return Err(Error::NotAFolder);
+        }
+        let data = Rc::try_unwrap(object.data).unwrap_or_else(|shared| shared.as_ref().clone());
+        let hash = self.repo.hash();
+        let mut places: Vec<(&[u8], u32)> = Vec::new();
+        let mut entries = TreeIter::new(hash, &data);
+        let mut at = 0;
+        while let Some(entry) = entries.next() {
+            let entry = entry.map_err(|source| weir_repo::Error::Object { oid: *tree, source })?;
+            // As git checks them out: not at all.
+            if is_name(entry.name) {
+                places.push((entry.name, u32::try_from(at).map_err(|_| Error::Full)?));
+            }
+            at = data.len() - entries.rest().len();
+        }
+        // A tree sorts folders as if their names ended with a slash. Of doubled names the first counts.
+        places.sort();
+        places.dedup_by_key(|(name, _)| *name);
+        let places = places.into_iter().map(|(_, place)| place).collect();
+        self.add(node, above, data, places)
+    }
+
+    fn add(&self, number: u32, above: u32, tree: Vec<u8>, places: Vec<u32>) -> Result<Arc<TreeFolder>> {
+        let mut folders = self.folders.write().unwrap_or_else(PoisonError::into_inner);
+        // Another thread may have been faster.
+        if let Some(known) = folders.by_number.get(&number) {
+            return Ok(Arc::clone(known));
+        }
+        let first = folders.next;
+        let count = u32::try_from(places.len()).map_err(|_| Error::Full)?;
+        folders.next = first.checked_add(count).ok_or(Error::Full)?;
+        let sizes = places.iter().map(|_| AtomicU64::new(UNKNOWN)).collect();
+        let folder =
+            TreeFolder { number, above, first, hash: self.repo.hash(), tree, places: places.into(), sizes };
+        let folder = Arc::new(folder);
+        if count > 0 {
+            folders.by_first.push(Arc::clone(&folder));
+        }
+        folders.by_number.insert(number, Arc::clone(&folder));
+        Ok(folder)
+    }
+
+    /// Returns the folder that the node is an entry of, and its place there.
+    fn place(&self, node: u32) -> Result<(Arc<TreeFolder>, usize)> {
+        let folders = self.folders.read().unwrap_or_else(PoisonError::into_inner);
+        let behind = folders.by_first.partition_point(|folder| folder.first <= node);
+        let folder = behind.checked_sub(1).map(|last| &folders.by_first[last]);
+        let at = |folder: &Arc<TreeFolder>| (node - folder.first) as usize;
+        let found = folder.filter(|folder| at(folder) < folder.places.len());
+        found.map(|folder| (Arc::clone(folder), at(folder))).ok_or(Error::NoNode)
+    }
+
+    /// Returns what the node is, and its size in bytes.
+    pub(crate) fn attributes(&self, node: u32) -> Result<(FileKind, u64)> {
+        if node == TOP {
+            return Ok((FileKind::Folder, 0));
+        }
+        let (folder, at) = self.place(node)?;
+        let entry = folder.entry(at);
+        Ok((entry.kind, self.size(&entry)?))
+    }
+
+    /// Returns the size of a file or link in bytes.
+    pub(crate) fn size(&self, entry: &Entry<'_>) -> Result<u64> {
+        if entry.kind.is_folder() {
+            return Ok(0);
+        }
+        let known = entry.size.load(Ordering::Relaxed);
+        if known != UNKNOWN {
+            return Ok(known);
+        }
+        let found = self.repo.reader().kind_and_size(&entry.oid)?;
+        let (kind, size) = found.ok_or(weir_repo::Error::Missing(entry.oid))?;
+        if kind != Kind::Blob {
+            return Err(Error::NotAFile);
+        }
+        entry.size.store(size, Ordering::Relaxed);
+        Ok(size)
+    }
+
+    /// Returns the content of a file, or the target of a link.
+    pub(crate) fn content(&self, node: u32) -> Result<Arc<Vec<u8>>> {
+        if let Some(kept) = self.kept.lock().unwrap_or_else(PoisonError::into_inner).get(node) {
+            return Ok(kept);
+        }
+        let (folder, at) = self.place(node)?;
+        let entry = folder.entry(at);
+        if entry.kind.is_folder() {
+            return Err(Error::NotAFile);
+        }
+        let object = self.repo.reader().require(&entry.oid)?;
+        if object.kind != Kind::Blob {
+            return Err(Error::NotAFile);
+        }
+        let data = Arc::new(Rc::try_unwrap(object.data).unwrap_or_else(|shared| shared.as_ref().clone()));
+        if data.len() > KEPT_BYTES_MIN {
+            self.kept.lock().unwrap_or_else(PoisonError::into_inner).keep(node, &data);
+        }
+        Ok(data)
+    }
+}
+
+impl KeptFiles {
+    fn get(&mut self, node: u32) -> Option<Arc<Vec<u8>>> {
+        let at = self.list.iter().position(|(kept, _)| *kept == node)?;
+        let found = self.list.remove(at);
+        let data = Arc::clone(&found.1);
+        self.list.push(found);
+        Some(data)
+    }
+
+    fn keep(&mut self, node: u32, data: &Arc<Vec<u8>>) {
+        if self.list.iter().any(|(kept, _)| *kept == node) {
+            return;
+        }
+        self.bytes += data.len();
+        self.list.push((node, Arc::clone(data)));
+        while self.bytes > KEPT_BYTES_MAX && self.list.len() > 1 {
+            self.bytes -= self.list.remove(0).1.len();
+        }
+    }
+}
+
+/// Returns whether git checks out entries of this name. A `.git` in a tree would be taken for a repository.
+fn is_name(name: &[u8]) -> bool {
+    !matches!(name, b"" | b"." | b"..")
+        && !name.contains(&b'/')
+        && !name.eq_ignore_ascii_case(b".git")
+        && !name.eq_ignore_ascii_case(b"git~1")
+}

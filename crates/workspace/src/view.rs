@@ -1,0 +1,521 @@
+//! Repositories as folders: branches, tags and commits.
+//!
+//! ```text
+//! NAME/HEAD                 -> commits/ID
+//! NAME/branches/BRANCH      -> ../commits/ID
+//! NAME/tags/TAG             -> ../commits/ID
+//! NAME/refs/REF             every ref by its full name
+//! NAME/commits/ID/          the files of a commit
+//! ```
+//!
+//! A node is a number. Its upper half says which commit's files it belongs to, or is 0 for the folders above
+//! commits, which change when a repository does.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use weir_git::Oid;
+use weir_repo::{Repo, resolve_revision};
+
+use crate::error::Result;
+use crate::tree::{CommitTree, FileKind, TOP};
+
+/// The number of the top folder.
+pub(crate) const ROOT: u64 = 1;
+/// The shortest name of a commit in digits, as for git.
+const ID_DIGITS_MIN: usize = 4;
+
+/// Repositories by name.
+pub trait Repositories: Send + Sync {
+    /// Returns all names, ascending by their bytes.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    fn names(&self) -> Result<Arc<Vec<String>>>;
+
+    /// Returns the repository called `name` as it is now, if there is one.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    fn open(&self, name: &str) -> Result<Option<Arc<Repo>>>;
+}
+
+/// What is shown.
+pub enum Shown {
+    /// All repositories, in folders as their names say.
+    All(Box<dyn Repositories>),
+    /// The repository of this name.
+    One(Box<dyn Repositories>, String),
+    /// The files of a commit.
+    Commit(Arc<Repo>, Oid),
+}
+
+/// A node's attributes.
+#[derive(Clone, Copy)]
+pub(crate) struct Attributes {
+    pub(crate) node: u64,
+    pub(crate) kind: FileKind,
+    pub(crate) size: u64,
+    /// In seconds since 1970.
+    pub(crate) time: u64,
+    pub(crate) validity: Validity,
+}
+
+/// How long attributes and names are true.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Validity {
+    /// For ever: a commit never changes.
+    Lasting,
+    /// Until the repository changes.
+    Changing,
+    /// Not at all: the object cannot be read now.
+    Unknown,
+}
+
+/// A folder or link above commits.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum ViewPlace {
+    /// The repositories whose names begin with this and a slash; all, if it is empty.
+    Names(String),
+    Repository(String),
+    /// The refs of a repository whose names begin with `prefix`, `depth` folders below that of the
+    /// repository.
+    Refs {
+        repository: String,
+        prefix: Vec<u8>,
+        depth: usize,
+    },
+    Commits(String),
+    Link(Vec<u8>),
+    /// The files of a commit.
+    Tree {
+        repository: String,
+        commit: Oid,
+    },
+}
+
+struct PlaceNode {
+    above: u64,
+    place: ViewPlace,
+}
+
+/// The folders above commits that were looked up.
+#[derive(Default)]
+struct ViewPlaces {
+    list: Vec<Arc<PlaceNode>>,
+    numbers: HashMap<(u64, Vec<u8>), u32>,
+}
+
+/// The commits whose files were looked up.
+#[derive(Default)]
+struct ViewTrees {
+    /// With the number of the folder above.
+    list: Vec<(Arc<CommitTree>, u64)>,
+    numbers: HashMap<(String, Oid), u32>,
+}
+
+/// A child of a folder.
+pub(crate) struct Child {
+    pub(crate) name: Vec<u8>,
+    pub(crate) attributes: Attributes,
+}
+
+/// What is shown, with the numbers of all that was looked up.
+pub(crate) struct View {
+    repositories: Option<Box<dyn Repositories>>,
+    places: Mutex<ViewPlaces>,
+    trees: RwLock<ViewTrees>,
+    /// When it was made, in seconds since 1970.
+    made: u64,
+}
+
+impl View {
+    pub(crate) fn new(shown: Shown) -> Result<View> {
+        let made = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        let (mut places, mut trees) = (ViewPlaces::default(), ViewTrees::default());
+        let mut top = |place| places.list.push(Arc::new(PlaceNode { above: ROOT, place }));
+        let repositories = match shown {
+            Shown::All(repositories) => {
+                top(ViewPlace::Names(String::new()));
+                Some(repositories)
+            }
+            Shown::One(repositories, name) => {
+                top(ViewPlace::Repository(name));
+                Some(repositories)
+            }
+            Shown::Commit(repo, commit) => {
+                trees.list.push((Arc::new(CommitTree::open(repo, &commit)?), ROOT));
+                None
+            }
+        };
+        Ok(View { repositories, places: Mutex::new(places), trees: RwLock::new(trees), made })
+    }
+
+    /// Returns whether nothing that is shown ever changes.
+    pub(crate) fn is_lasting(&self) -> bool {
+        self.repositories.is_none()
+    }
+
+    /// Returns the number that the rest of this file uses for a node of the kernel.
+    fn own(&self, node: u64) -> u64 {
+        if node == ROOT && self.is_lasting() { 1 << 32 | u64::from(TOP) } else { node }
+    }
+
+    /// Returns the number by which the kernel knows a node.
+    fn shown(&self, node: u64) -> u64 {
+        if self.is_lasting() && node == 1 << 32 | u64::from(TOP) { ROOT } else { node }
+    }
+
+    fn places(&self) -> MutexGuard<'_, ViewPlaces> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the tree that `node` belongs to, the number of its folder above, and the number of the node in
+    /// it; `None` for a node above commits.
+    fn tree(&self, node: u64) -> Option<(Arc<CommitTree>, u64, u32)> {
+        let trees = self.trees.read().unwrap_or_else(PoisonError::into_inner);
+        let at = usize::try_from((node >> 32).checked_sub(1)?).ok()?;
+        let (tree, above) = trees.list.get(at)?;
+        Some((Arc::clone(tree), *above, node as u32))
+    }
+
+    fn place(&self, node: u64) -> Result<Arc<PlaceNode>> {
+        let at = usize::try_from(node).ok().and_then(|node| node.checked_sub(1));
+        let places = self.places();
+        at.and_then(|at| places.list.get(at)).map(Arc::clone).ok_or(crate::Error::NoNode)
+    }
+
+    fn repositories(&self) -> Result<&dyn Repositories> {
+        self.repositories.as_deref().ok_or(crate::Error::NoNode)
+    }
+
+    fn repository(&self, name: &str) -> Result<Option<Arc<Repo>>> {
+        self.repositories()?.open(name)
+    }
+
+    pub(crate) fn attributes(&self, node: u64) -> Result<Attributes> {
+        let node = self.own(node);
+        if let Some((tree, _, at)) = self.tree(node) {
+            let (kind, size) = tree.attributes(at)?;
+            return Ok(Attributes {
+                node: self.shown(node),
+                kind,
+                size,
+                time: tree.time,
+                validity: Validity::Lasting,
+            });
+        }
+        Ok(self.attributes_of(node, &self.place(node)?.place))
+    }
+
+    fn attributes_of(&self, node: u64, place: &ViewPlace) -> Attributes {
+        let (kind, size) = match place {
+            ViewPlace::Link(target) => (FileKind::Link, target.len() as u64),
+            _ => (FileKind::Folder, 0),
+        };
+        Attributes { node, kind, size, time: self.made, validity: Validity::Changing }
+    }
+
+    /// Returns the node called `name` in the folder `above`.
+    pub(crate) fn look_up(&self, above: u64, name: &[u8]) -> Result<Option<Attributes>> {
+        let above = self.own(above);
+        if let Some((tree, top, at)) = self.tree(above) {
+            let folder = tree.folder(at)?;
+            return Ok(match name {
+                b"." => Some(self.attributes(above)?),
+                b".." => Some(self.attributes(self.above(above, top, at, folder.above))?),
+                _ => match folder.find(name) {
+                    None => None,
+                    Some(entry) => {
+                        let (node, size) = (above >> 32 << 32 | u64::from(entry.node), tree.size(&entry)?);
+                        Some(Attributes {
+                            node,
+                            kind: entry.kind,
+                            size,
+                            time: tree.time,
+                            validity: Validity::Lasting,
+                        })
+                    }
+                },
+            });
+        }
+        let place = self.place(above)?;
+        match name {
+            b"." => return self.attributes(above).map(Some),
+            b".." => return self.attributes(place.above).map(Some),
+            _ => {}
+        }
+        match self.child(&place.place, name)? {
+            Some(child) => self.known(above, name, child).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Returns the number of the folder above a folder of a tree.
+    fn above(&self, node: u64, top: u64, at: u32, above: u32) -> u64 {
+        if at == TOP { top } else { self.shown(node >> 32 << 32 | u64::from(above)) }
+    }
+
+    /// Returns the attributes of a child, which gets a number if it has none.
+    fn known(&self, above: u64, name: &[u8], place: ViewPlace) -> Result<Attributes> {
+        if let ViewPlace::Tree { repository, commit } = place {
+            return self.known_tree(above, repository, commit);
+        }
+        let mut places = self.places();
+        let key = (above, name.to_vec());
+        let node = match places.numbers.get(&key) {
+            Some(&number) => {
+                let number = number as usize;
+                // A branch has moved, or a repository took the place of a folder.
+                if places.list[number].place != place {
+                    places.list[number] = Arc::new(PlaceNode { above, place: place.clone() });
+                }
+                number
+            }
+            None => {
+                let number = places.list.len();
+                places.numbers.insert(key, u32::try_from(number).map_err(|_| crate::Error::Full)?);
+                places.list.push(Arc::new(PlaceNode { above, place: place.clone() }));
+                number
+            }
+        };
+        Ok(self.attributes_of(node as u64 + 1, &place))
+    }
+
+    fn known_tree(&self, above: u64, repository: String, commit: Oid) -> Result<Attributes> {
+        let key = (repository, commit);
+        let number = self.trees.read().unwrap_or_else(PoisonError::into_inner).numbers.get(&key).copied();
+        let number = match number {
+            Some(number) => number,
+            None => {
+                let repo = self.repository(&key.0)?.ok_or(crate::Error::NoNode)?;
+                let tree = Arc::new(CommitTree::open(repo, &commit)?);
+                let mut trees = self.trees.write().unwrap_or_else(PoisonError::into_inner);
+                let next = u32::try_from(trees.list.len() + 1).map_err(|_| crate::Error::Full)?;
+                let number = *trees.numbers.entry(key).or_insert(next);
+                if number == next {
+                    trees.list.push((tree, above));
+                }
+                number
+            }
+        };
+        self.attributes(u64::from(number) << 32 | u64::from(TOP))
+    }
+
+    /// Returns what is called `name` in a folder above commits.
+    fn child(&self, place: &ViewPlace, name: &[u8]) -> Result<Option<ViewPlace>> {
+        let text = std::str::from_utf8(name).ok();
+        match place {
+            ViewPlace::Names(prefix) => text.map_or(Ok(None), |name| self.named(prefix, name)),
+            ViewPlace::Repository(repository) => {
+                let Some(repo) = self.repository(repository)? else { return Ok(None) };
+                let own = own_children(repository, &repo).into_iter().find(|(own, _)| *own == name);
+                match (own, text) {
+                    (Some((_, place)), _) => Ok(Some(place)),
+                    (None, Some(name)) => self.named(repository, name),
+                    (None, None) => Ok(None),
+                }
+            }
+            ViewPlace::Refs { repository, prefix, depth } => {
+                let Some(repo) = self.repository(repository)? else { return Ok(None) };
+                let children = refs_below(&repo, repository, prefix, *depth, Some(name));
+                Ok(children.into_iter().map(|(_, place)| place).next())
+            }
+            ViewPlace::Commits(repository) => {
+                let Some(repo) = self.repository(repository)? else { return Ok(None) };
+                Ok(text.and_then(|name| commit_named(&repo, repository, name)))
+            }
+            ViewPlace::Link(_) | ViewPlace::Tree { .. } => Err(crate::Error::NotAFolder),
+        }
+    }
+
+    /// Returns the repository `prefix/name`, or the folder of repositories whose names begin so.
+    fn named(&self, prefix: &str, name: &str) -> Result<Option<ViewPlace>> {
+        let full = if prefix.is_empty() { name.to_owned() } else { format!("{prefix}/{name}") };
+        let names = self.repositories()?.names()?;
+        if names.binary_search(&full).is_ok() {
+            return Ok(Some(ViewPlace::Repository(full)));
+        }
+        let below = format!("{full}/");
+        let at = names.partition_point(|name| *name < below);
+        Ok(names.get(at).filter(|name| name.starts_with(&below)).map(|_| ViewPlace::Names(full)))
+    }
+
+    /// Returns the names right below `prefix`.
+    fn names_below(&self, prefix: &str) -> Result<Vec<(Vec<u8>, ViewPlace)>> {
+        let below = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
+        let names = self.repositories()?.names()?;
+        let from = names.partition_point(|name| *name < below);
+        let mut children: BTreeMap<&str, ViewPlace> = BTreeMap::new();
+        for name in names[from..].iter().take_while(|name| name.starts_with(&below)) {
+            match name[below.len()..].split_once('/') {
+                None => {
+                    children.insert(&name[below.len()..], ViewPlace::Repository(name.clone()));
+                }
+                // The folder of a repository shows those below it, too.
+                Some((child, _)) => {
+                    children.entry(child).or_insert_with(|| ViewPlace::Names(format!("{below}{child}")));
+                }
+            }
+        }
+        Ok(children.into_iter().map(|(name, place)| (name.as_bytes().to_vec(), place)).collect())
+    }
+
+    /// Returns the children of a folder above commits.
+    fn children(&self, place: &ViewPlace) -> Result<Vec<(Vec<u8>, ViewPlace)>> {
+        match place {
+            ViewPlace::Names(prefix) => self.names_below(prefix),
+            ViewPlace::Repository(repository) => {
+                let Some(repo) = self.repository(repository)? else { return Ok(Vec::new()) };
+                let mut children = own_children(repository, &repo);
+                let own: Vec<Vec<u8>> = children.iter().map(|(name, _)| name.clone()).collect();
+                children.extend(self.names_below(repository)?.into_iter().filter(|(n, _)| !own.contains(n)));
+                Ok(children)
+            }
+            ViewPlace::Refs { repository, prefix, depth } => {
+                let Some(repo) = self.repository(repository)? else { return Ok(Vec::new()) };
+                Ok(refs_below(&repo, repository, prefix, *depth, None))
+            }
+            ViewPlace::Commits(repository) => {
+                let Some(repo) = self.repository(repository)? else { return Ok(Vec::new()) };
+                let mut tips: Vec<Oid> = repo.refs().head_and_tag_tips().collect();
+                tips.extend(repo.refs().head_oid());
+                let peel = |tip: Oid| repo.objects().peel(&tip).ok().map(|peeled| peeled.unwrap_or(tip));
+                let mut tips: Vec<Oid> = tips.into_iter().filter_map(peel).collect();
+                tips.sort_unstable();
+                tips.dedup();
+                let tree = |commit: Oid| ViewPlace::Tree { repository: repository.clone(), commit };
+                Ok(tips.into_iter().map(|tip| (tip.to_string().into_bytes(), tree(tip))).collect())
+            }
+            ViewPlace::Link(_) | ViewPlace::Tree { .. } => Err(crate::Error::NotAFolder),
+        }
+    }
+
+    /// Returns all children of a folder above commits; `None` if the folder is one of a commit.
+    pub(crate) fn all_children(&self, node: u64) -> Result<Option<Vec<Child>>> {
+        if self.own(node) >> 32 != 0 {
+            return Ok(None);
+        }
+        let place = self.place(node)?;
+        let mut children = Vec::new();
+        for (name, child) in self.children(&place.place)? {
+            // What cannot be opened is not listed, and does not hide the others.
+            match self.known(node, &name, child) {
+                Ok(attributes) => children.push(Child { name, attributes }),
+                Err(e) => tracing::warn!(name = %String::from_utf8_lossy(&name), "not shown: {e}"),
+            }
+        }
+        Ok(Some(children))
+    }
+
+    /// Calls `each` with the children of a commit's folder from the place `from` on, and the place behind
+    /// each, until it returns false.
+    pub(crate) fn each_child(
+        &self,
+        node: u64,
+        from: usize,
+        mut each: impl FnMut(&[u8], Attributes, usize) -> bool,
+    ) -> Result<()> {
+        let node = self.own(node);
+        let (tree, _, at) = self.tree(node).ok_or(crate::Error::NoNode)?;
+        let folder = tree.folder(at)?;
+        for (n, entry) in folder.entries(from).enumerate() {
+            let child = node >> 32 << 32 | u64::from(entry.node);
+            // A file that is missing hides no other; who asks for it gets the error.
+            let (size, validity) =
+                tree.size(&entry).map_or((0, Validity::Unknown), |size| (size, Validity::Lasting));
+            let attributes = Attributes { node: child, kind: entry.kind, size, time: tree.time, validity };
+            if !each(entry.name, attributes, from + n + 1) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the number of the folder above a folder.
+    pub(crate) fn parent(&self, node: u64) -> Result<u64> {
+        let node = self.own(node);
+        match self.tree(node) {
+            Some((tree, top, at)) => Ok(self.above(node, top, at, tree.folder(at)?.above)),
+            None => Ok(self.place(node)?.above),
+        }
+    }
+
+    /// Returns the content of a file, or the target of a link.
+    pub(crate) fn content(&self, node: u64) -> Result<Arc<Vec<u8>>> {
+        let node = self.own(node);
+        if let Some((tree, _, at)) = self.tree(node) {
+            return tree.content(at);
+        }
+        match &self.place(node)?.place {
+            ViewPlace::Link(target) => Ok(Arc::new(target.clone())),
+            _ => Err(crate::Error::NotAFile),
+        }
+    }
+}
+
+/// Returns what is in the folder of a repository besides repositories below it.
+fn own_children(repository: &str, repo: &Repo) -> Vec<(Vec<u8>, ViewPlace)> {
+    let refs = |prefix: &[u8]| {
+        let (repository, prefix) = (repository.to_owned(), prefix.to_vec());
+        ViewPlace::Refs { repository, prefix, depth: 1 }
+    };
+    let mut children = Vec::new();
+    if let Some(head) = repo.refs().head_oid() {
+        children.push((b"HEAD".to_vec(), ViewPlace::Link(format!("commits/{head}").into_bytes())));
+    }
+    children.push((b"branches".to_vec(), refs(b"refs/heads/")));
+    children.push((b"commits".to_vec(), ViewPlace::Commits(repository.to_owned())));
+    children.push((b"refs".to_vec(), refs(b"refs/")));
+    children.push((b"tags".to_vec(), refs(b"refs/tags/")));
+    children
+}
+
+/// Returns the refs whose names begin with `prefix`, as folders and links; only the one called `only`, if
+/// that is given.
+fn refs_below(
+    repo: &Repo,
+    repository: &str,
+    prefix: &[u8],
+    depth: usize,
+    only: Option<&[u8]>,
+) -> Vec<(Vec<u8>, ViewPlace)> {
+    let list = repo.refs().list();
+    let wanted = [prefix, only.unwrap_or_default()].concat();
+    let from = list.partition_point(|r| r.name < wanted);
+    let mut children: BTreeMap<&[u8], ViewPlace> = BTreeMap::new();
+    for r in list[from..].iter().take_while(|r| r.name.starts_with(&wanted)) {
+        let rest = &r.name[prefix.len()..];
+        let slash = rest.iter().position(|byte| *byte == b'/');
+        let name = &rest[..slash.unwrap_or(rest.len())];
+        if name.is_empty() || only.is_some_and(|only| only != name) {
+            continue;
+        }
+        if let Some(end) = slash {
+            let (repository, prefix) = (repository.to_owned(), [prefix, &rest[..=end]].concat());
+            children.insert(name, ViewPlace::Refs { repository, prefix, depth: depth + 1 });
+            continue;
+        }
+        // A folder of refs shows more than the ref of its name.
+        children.entry(name).or_insert_with(|| {
+            let commit = r.peeled.unwrap_or(r.oid);
+            ViewPlace::Link(format!("{}commits/{commit}", "../".repeat(depth)).into_bytes())
+        });
+    }
+    children.into_iter().map(|(name, place)| (name.to_vec(), place)).collect()
+}
+
+/// Returns the files of the commit `name`, or a link to them, if the name is short.
+fn commit_named(repo: &Repo, repository: &str, name: &str) -> Option<ViewPlace> {
+    let is_id = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
+    if name.len() < ID_DIGITS_MIN || !name.chars().all(is_id) {
+        return None;
+    }
+    if let Some(commit) = Oid::from_hex(repo.hash(), name.as_bytes()) {
+        let tree = ViewPlace::Tree { repository: repository.to_owned(), commit };
+        return repo.contains(&commit).then_some(tree);
+    }
+    let commit = resolve_revision(repo, name).ok()?;
+    Some(ViewPlace::Link(commit.to_string().into_bytes()))
+}
