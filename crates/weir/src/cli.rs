@@ -5,6 +5,7 @@ mod clone;
 mod daemon;
 mod mine;
 mod mount;
+mod workspace;
 
 use std::path::PathBuf;
 
@@ -18,6 +19,7 @@ pub(crate) use clone::CloneArgs;
 pub(crate) use daemon::{DaemonArgs, UploadPackArgs};
 pub(crate) use mine::{DiffMerges, MineArgs, MineFormat, MineWhat};
 pub(crate) use mount::MountArgs;
+pub(crate) use workspace::WorkspaceCommand;
 
 use crate::colors::ColorChoice;
 
@@ -136,6 +138,18 @@ pub(crate) enum Command {
             nobody else may look, not even root."
     )]
     Mount(MountArgs),
+    /// Make, list and remove working trees that are mounted, not checked out
+    ///
+    /// A workspace is a writable working tree of a commit that is there at once, whatever the size of the
+    /// repository. git, editors and build tools work in it as in a clone.
+    #[command(
+        subcommand,
+        alias = "ws",
+        after_help = "The commit below cannot move: what is written in a workspace lies above it, in the \
+            user's state folder. All workspaces of a commit share one view of it. Needs root, FUSE and \
+            overlayfs."
+    )]
+    Workspace(WorkspaceCommand),
     /// Serve all repositories of the pool over git:// and HTTP
     #[command(
         after_help = "An address is ADDRESS:PORT, NAME:PORT, :PORT for all addresses of this machine, PORT \

@@ -9,13 +9,14 @@ use clap::{Command, CommandFactory};
 use crate::cli::Cli;
 
 /// The groups. Each command is in one of them.
-const GROUPS: [(&str, &[&str]); 8] = [
+const GROUPS: [(&str, &[&str]); 9] = [
     ("Set up a pool", &["init", "add", "crawl", "import", "config", "migrate"]),
     ("Keep it up to date", &["mirror", "hint", "set", "pause", "resume", "metadata"]),
     ("Inspect it", &["status", "errors", "due", "check", "ls", "show", "log", "visits", "du", "accounts"]),
     ("Serve it", &["serve", "shell", "daemon", "upload-pack", "http-backend", "manifest"]),
+    ("Work on it", &["workspace", "mount"]),
     ("Mine it", &["mine"]),
-    ("Get repositories out of it", &["clone", "export", "mount", "cat", "ls-tree"]),
+    ("Get repositories out of it", &["clone", "export", "cat", "ls-tree"]),
     ("Maintain it", &["fsck", "compact", "share", "dissociate", "restore", "rename", "adopt", "rm", "purge"]),
     ("Helpers", &["completions", "man"]),
 ];

@@ -33,6 +33,7 @@ mod locators;
 mod log_output;
 mod metrics;
 mod mirror_guard;
+mod named_source;
 mod notify;
 mod output;
 mod pauses;

@@ -14,6 +14,34 @@ pub enum Error {
     /// The object is a file, which cannot be mounted.
     #[error("{0} is no commit, and no tag or tree")]
     NoCommit(Oid),
+    /// A file or folder cannot be read or written.
+    #[error("cannot access '{path}': {source}")]
+    File {
+        /// The file or folder.
+        path: std::path::PathBuf,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// There is no workspace.
+    #[error("'{0}' is in no workspace; 'weir workspace ls' lists them")]
+    NoWorkspace(std::path::PathBuf),
+    /// The folder is a workspace already.
+    #[error("'{0}' is a workspace already")]
+    Taken(std::path::PathBuf),
+    /// The folder has files.
+    #[error("'{0}' is not empty; choose another folder")]
+    NotEmpty(std::path::PathBuf),
+    /// git would not check the commit out.
+    #[error("{0}")]
+    Odd(String),
+    /// The folder is in use, or the user may not unmount it.
+    #[error("cannot unmount '{path}': {source}")]
+    Unmount {
+        /// The folder.
+        path: std::path::PathBuf,
+        /// The system's error.
+        source: std::io::Error,
+    },
     /// A file was used as a folder.
     #[error("not a folder")]
     NotAFolder,
@@ -40,3 +68,10 @@ pub enum Error {
 
 /// The result of a fallible function of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// Returns a function that makes an error about `path` of a system's error.
+    pub(crate) fn on(path: &std::path::Path) -> impl Fn(std::io::Error) -> Error {
+        move |source| Error::File { path: path.to_owned(), source }
+    }
+}

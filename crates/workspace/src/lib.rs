@@ -4,10 +4,15 @@
 //! grows with a repository is not touched: mounting costs the same, however many files there are.
 
 mod error;
+mod git_dir;
+mod index;
 mod mount;
+mod overlay;
 mod tree;
 mod view;
+mod workspaces;
 
 pub use error::{Error, Result};
 pub use mount::{Mount, MountOptions, mount};
 pub use view::{Repositories, Shown};
+pub use workspaces::{Added, NewWorkspace, Workspace, Workspaces, is_mounted};

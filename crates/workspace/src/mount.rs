@@ -41,7 +41,7 @@ pub struct MountOptions {
     pub allow_other: bool,
 }
 
-/// A mounted view. It is unmounted when dropped.
+/// A mounted view.
 pub struct Mount {
     session: fuser::BackgroundSession,
     path: PathBuf,
@@ -84,18 +84,20 @@ pub fn mount(shown: Shown, path: &Path, options: &MountOptions) -> Result<Mount>
 impl Mount {
     /// Waits until the view is unmounted, by somebody else or because of `stop`. If its files are in use
     /// then, it disappears, and is served until they are closed.
-    ///
-    /// # Errors
-    /// If answering the kernel failed.
-    pub fn wait(self, stop: &Stop) -> Result<()> {
+    pub fn wait(self, stop: &Stop) {
         let Mount { session, path } = self;
+        let mut is_stopping = false;
         while !session.guard.is_finished() {
-            if !stop.sleep(TICK) {
+            if is_stopping {
+                std::thread::sleep(TICK);
+            } else if !stop.sleep(TICK) {
                 unmount(&path);
-                break;
+                is_stopping = true;
             }
         }
-        session.join().map_err(|source| Error::Mount { path, source, remedy: String::new() })
+        // fuser 0.18 would unmount what is mounted there by now: it takes an end of its own view for the
+        // contrary (`is_mounted`).
+        std::mem::forget(session);
     }
 }
 
@@ -154,7 +156,7 @@ fn errno(e: &Error) -> fuser::Errno {
         Error::NoNode => fuser::Errno::ESTALE,
         Error::NoCommit(_) => fuser::Errno::ENOENT,
         Error::Full => fuser::Errno::ENFILE,
-        Error::Repo(_) | Error::Source(_) | Error::Mount { .. } => {
+        _ => {
             tracing::error!("{e}");
             fuser::Errno::EIO
         }
@@ -213,11 +215,15 @@ impl MountedView {
         if offset == 0 && add(b".", &self.view.attributes(node.0)?, 1) {
             return Ok(());
         }
-        if offset <= 1 && add(b"..", &self.view.attributes(self.view.parent(node.0)?)?, 2) {
+        if offset <= 1 && add(b"..", &self.view.parent(node.0)?, 2) {
             return Ok(());
         }
         let from = usize::try_from(offset.saturating_sub(2)).unwrap_or(usize::MAX);
-        if let Some(children) = self.opened(handle) {
+        let children = match self.opened(handle) {
+            Some(children) => Some(children),
+            None => self.view.all_children(node.0)?.map(Arc::new),
+        };
+        if let Some(children) = children {
             for (n, child) in children.iter().enumerate().skip(from) {
                 if add(&child.name, &child.attributes, n as u64 + 3) {
                     break;

@@ -58,6 +58,8 @@ pub(crate) struct TreeFolder {
     /// The number of the first entry.
     first: u32,
     hash: HashKind,
+    /// The hash of its path.
+    path: u32,
     /// The tree, as it is stored.
     tree: Vec<u8>,
     /// Where the entries are in the tree.
@@ -71,6 +73,8 @@ pub(crate) struct Entry<'f> {
     pub(crate) node: u32,
     pub(crate) name: &'f [u8],
     pub(crate) kind: FileKind,
+    /// The hash of its path.
+    pub(crate) path: u32,
     oid: Oid,
     size: &'f AtomicU64,
 }
@@ -84,7 +88,8 @@ impl TreeFolder {
     fn entry(&self, at: usize) -> Entry<'_> {
         let TreeEntry { mode, name, id } = self.raw(at);
         let oid = Oid::from_bytes(self.hash, id).expect("entries have ids of the hash");
-        Entry { node: self.first + at as u32, name, kind: FileKind::of(mode), oid, size: &self.sizes[at] }
+        let (node, path) = (self.first + at as u32, path_hash(self.path, name));
+        Entry { node, name, kind: FileKind::of(mode), path, oid, size: &self.sizes[at] }
     }
 
     /// Returns the entry called `name`.
@@ -132,19 +137,25 @@ struct KeptFiles {
 impl CommitTree {
     /// Returns the files of `commit`, which may be a tag of one, or a tree.
     pub(crate) fn open(repo: Arc<Repo>, commit: &Oid) -> Result<CommitTree> {
+        let (top, time) = CommitTree::top_of(&repo, commit)?;
+        let folders = ReadFolders { by_number: HashMap::new(), by_first: Vec::new(), next: TOP + 1 };
+        Ok(CommitTree { repo, top, time, folders: RwLock::new(folders), kept: Mutex::default() })
+    }
+
+    /// Returns the tree of `commit`, which may be a tag of one, or a tree, and the time of its files, in
+    /// seconds since 1970.
+    pub(crate) fn top_of(repo: &Repo, commit: &Oid) -> Result<(Oid, u64)> {
         let commit = repo.objects().peel(commit)?.unwrap_or(*commit);
         let object = repo.reader().require(&commit)?;
-        let (top, time) = match object.kind {
-            Kind::Tree => (commit, 0),
+        match object.kind {
+            Kind::Tree => Ok((commit, 0)),
             Kind::Commit => {
                 let malformed = |source| weir_repo::Error::Object { oid: commit, source };
                 let links = commit_links(repo.hash(), &object.data).map_err(malformed)?;
-                (links.tree, commit_time(&object.data))
+                Ok((links.tree, commit_time(&object.data)))
             }
-            Kind::Blob | Kind::Tag => return Err(Error::NoCommit(commit)),
-        };
-        let folders = ReadFolders { by_number: HashMap::new(), by_first: Vec::new(), next: TOP + 1 };
-        Ok(CommitTree { repo, top, time, folders: RwLock::new(folders), kept: Mutex::default() })
+            Kind::Blob | Kind::Tag => Err(Error::NoCommit(commit)),
+        }
     }
 
     /// Returns the folder with the number `node`.
@@ -153,13 +164,15 @@ impl CommitTree {
             return Ok(folder);
         }
         if node == TOP {
-            return self.read_folder(TOP, TOP, &self.top);
+            return self.read_folder(TOP, TOP, PATH_HASH_START, &self.top);
         }
         let (folder, at) = self.place(node)?;
         let entry = folder.entry(at);
         match entry.kind {
-            FileKind::Folder => self.read_folder(node, folder.number, &entry.oid),
-            FileKind::Submodule => self.add(node, folder.number, Vec::new(), Vec::new()),
+            FileKind::Folder => {
+                self.read_folder(node, folder.number, path_hash(entry.path, b"/"), &entry.oid)
+            }
+            FileKind::Submodule => self.add(node, folder.number, entry.path, Vec::new(), Vec::new()),
             FileKind::File { .. } | FileKind::Link => Err(Error::NotAFolder),
         }
     }
@@ -169,7 +182,7 @@ impl CommitTree {
         folders.by_number.get(&node).map(Arc::clone)
     }
 
-    fn read_folder(&self, node: u32, above: u32, tree: &Oid) -> Result<Arc<TreeFolder>> {
+    fn read_folder(&self, node: u32, above: u32, path: u32, tree: &Oid) -> Result<Arc<TreeFolder>> {
         let object = self.repo.reader().require(tree)?;
         if object.kind != Kind::Tree {
             return Err(Error::NotAFolder);
@@ -191,10 +204,17 @@ impl CommitTree {
         places.sort();
         places.dedup_by_key(|(name, _)| *name);
         let places = places.into_iter().map(|(_, place)| place).collect();
-        self.add(node, above, data, places)
+        self.add(node, above, path, data, places)
     }
 
-    fn add(&self, number: u32, above: u32, tree: Vec<u8>, places: Vec<u32>) -> Result<Arc<TreeFolder>> {
+    fn add(
+        &self,
+        number: u32,
+        above: u32,
+        path: u32,
+        tree: Vec<u8>,
+        places: Vec<u32>,
+    ) -> Result<Arc<TreeFolder>> {
         let mut folders = self.folders.write().unwrap_or_else(PoisonError::into_inner);
         // Another thread may have been faster.
         if let Some(known) = folders.by_number.get(&number) {
@@ -204,8 +224,16 @@ impl CommitTree {
         let count = u32::try_from(places.len()).map_err(|_| Error::Full)?;
         folders.next = first.checked_add(count).ok_or(Error::Full)?;
         let sizes = places.iter().map(|_| AtomicU64::new(UNKNOWN)).collect();
-        let folder =
-            TreeFolder { number, above, first, hash: self.repo.hash(), tree, places: places.into(), sizes };
+        let folder = TreeFolder {
+            number,
+            above,
+            first,
+            hash: self.repo.hash(),
+            path,
+            tree,
+            places: places.into(),
+            sizes,
+        };
         let folder = Arc::new(folder);
         if count > 0 {
             folders.by_first.push(Arc::clone(&folder));
@@ -224,14 +252,14 @@ impl CommitTree {
         found.map(|folder| (Arc::clone(folder), at(folder))).ok_or(Error::NoNode)
     }
 
-    /// Returns what the node is, and its size in bytes.
-    pub(crate) fn attributes(&self, node: u32) -> Result<(FileKind, u64)> {
+    /// Returns what the node is, its size in bytes, and the hash of its path.
+    pub(crate) fn attributes(&self, node: u32) -> Result<(FileKind, u64, u32)> {
         if node == TOP {
-            return Ok((FileKind::Folder, 0));
+            return Ok((FileKind::Folder, 0, PATH_HASH_START));
         }
         let (folder, at) = self.place(node)?;
         let entry = folder.entry(at);
-        Ok((entry.kind, self.size(&entry)?))
+        Ok((entry.kind, self.size(&entry)?, entry.path))
     }
 
     /// Returns the size of a file or link in bytes.
@@ -295,8 +323,16 @@ impl KeptFiles {
     }
 }
 
+/// The hash of the empty path (FNV-1a with 32 bits).
+pub(crate) const PATH_HASH_START: u32 = 0x811c_9dc5;
+
+/// Returns the hash of a path that goes on with `bytes`.
+pub(crate) fn path_hash(start: u32, bytes: &[u8]) -> u32 {
+    bytes.iter().fold(start, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+}
+
 /// Returns whether git checks out entries of this name. A `.git` in a tree would be taken for a repository.
-fn is_name(name: &[u8]) -> bool {
+pub(crate) fn is_name(name: &[u8]) -> bool {
     !matches!(name, b"" | b"." | b"..")
         && !name.contains(&b'/')
         && !name.eq_ignore_ascii_case(b".git")

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use weir_git::Oid;
-use weir_repo::{Repo, resolve_revision};
+use weir_repo::{Pack, Region, Repo, resolve_revision};
 
 use crate::error::Result;
 use crate::tree::{CommitTree, FileKind, TOP};
@@ -49,6 +49,22 @@ pub enum Shown {
     One(Box<dyn Repositories>, String),
     /// The files of a commit.
     Commit(Arc<Repo>, Oid),
+    /// What workspaces of a commit stand on: its files in the folder `files`, and the objects of an archive
+    /// in `objects`, as a git directory has them.
+    Base(Arc<Repo>, Oid),
+}
+
+/// A repository that stays as it is open.
+struct OpenRepository(Arc<Repo>);
+
+impl Repositories for OpenRepository {
+    fn names(&self) -> Result<Arc<Vec<String>>> {
+        Ok(Arc::default())
+    }
+
+    fn open(&self, _: &str) -> Result<Option<Arc<Repo>>> {
+        Ok(Some(Arc::clone(&self.0)))
+    }
 }
 
 /// A node's attributes.
@@ -93,6 +109,15 @@ enum ViewPlace {
         repository: String,
         commit: Oid,
     },
+    /// The files and the objects of a commit.
+    Base(Oid),
+    Objects,
+    Packs,
+    /// The pack of this number, or its index.
+    Pack {
+        number: usize,
+        is_index: bool,
+    },
 }
 
 struct PlaceNode {
@@ -115,6 +140,24 @@ struct ViewTrees {
     numbers: HashMap<(String, Oid), u32>,
 }
 
+/// The content of a file.
+pub(crate) enum FileContent {
+    Decoded(Arc<Vec<u8>>),
+    /// A part of an archive.
+    Stored(Region),
+}
+
+impl std::ops::Deref for FileContent {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            FileContent::Decoded(data) => data,
+            FileContent::Stored(data) => data,
+        }
+    }
+}
+
 /// A child of a folder.
 pub(crate) struct Child {
     pub(crate) name: Vec<u8>,
@@ -128,12 +171,29 @@ pub(crate) struct View {
     trees: RwLock<ViewTrees>,
     /// When it was made, in seconds since 1970.
     made: u64,
+    numbering: Numbering,
 }
+
+/// How the kernel knows the nodes of commits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Numbering {
+    /// By the numbers of this file.
+    Plain,
+    /// Likewise; but the top folder of the only commit is that of the view.
+    Commit,
+    /// The only commit's nodes have their number in the upper half, and a hash of their path in the lower:
+    /// git compares the lower half with its index, which knows it without asking.
+    Base,
+}
+
+/// The number of the first commit's files.
+const FIRST_TREE: u64 = 1 << 32;
 
 impl View {
     pub(crate) fn new(shown: Shown) -> Result<View> {
         let made = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
         let (mut places, mut trees) = (ViewPlaces::default(), ViewTrees::default());
+        let mut numbering = Numbering::Plain;
         let mut top = |place| places.list.push(Arc::new(PlaceNode { above: ROOT, place }));
         let repositories = match shown {
             Shown::All(repositories) => {
@@ -145,26 +205,40 @@ impl View {
                 Some(repositories)
             }
             Shown::Commit(repo, commit) => {
-                trees.list.push((Arc::new(CommitTree::open(repo, &commit)?), ROOT));
+                numbering = Numbering::Commit;
+                trees.list.push((Arc::new(CommitTree::open(repo, &commit)?), FIRST_TREE | u64::from(TOP)));
                 None
             }
+            Shown::Base(repo, commit) => {
+                numbering = Numbering::Base;
+                top(ViewPlace::Base(commit));
+                Some(Box::new(OpenRepository(repo)) as Box<dyn Repositories>)
+            }
         };
-        Ok(View { repositories, places: Mutex::new(places), trees: RwLock::new(trees), made })
+        Ok(View { repositories, places: Mutex::new(places), trees: RwLock::new(trees), made, numbering })
     }
 
     /// Returns whether nothing that is shown ever changes.
     pub(crate) fn is_lasting(&self) -> bool {
-        self.repositories.is_none()
+        self.numbering != Numbering::Plain
     }
 
     /// Returns the number that the rest of this file uses for a node of the kernel.
     fn own(&self, node: u64) -> u64 {
-        if node == ROOT && self.is_lasting() { 1 << 32 | u64::from(TOP) } else { node }
+        match self.numbering {
+            Numbering::Commit if node == ROOT => FIRST_TREE | u64::from(TOP),
+            Numbering::Base if node >> 32 != 0 => FIRST_TREE | node >> 32,
+            _ => node,
+        }
     }
 
-    /// Returns the number by which the kernel knows a node.
-    fn shown(&self, node: u64) -> u64 {
-        if self.is_lasting() && node == 1 << 32 | u64::from(TOP) { ROOT } else { node }
+    /// Returns the number by which the kernel knows a node, the path of which has this hash.
+    fn shown(&self, node: u64, path: u32) -> u64 {
+        match self.numbering {
+            Numbering::Commit if node == FIRST_TREE | u64::from(TOP) => ROOT,
+            Numbering::Base if node >> 32 != 0 => node << 32 | u64::from(path),
+            _ => node,
+        }
     }
 
     fn places(&self) -> MutexGuard<'_, ViewPlaces> {
@@ -195,26 +269,29 @@ impl View {
     }
 
     pub(crate) fn attributes(&self, node: u64) -> Result<Attributes> {
-        let node = self.own(node);
-        if let Some((tree, _, at)) = self.tree(node) {
-            let (kind, size) = tree.attributes(at)?;
-            return Ok(Attributes {
-                node: self.shown(node),
-                kind,
-                size,
-                time: tree.time,
-                validity: Validity::Lasting,
-            });
-        }
-        Ok(self.attributes_of(node, &self.place(node)?.place))
+        self.attributes_by_number(self.own(node))
+    }
+
+    fn attributes_by_number(&self, node: u64) -> Result<Attributes> {
+        let Some((tree, _, at)) = self.tree(node) else {
+            return Ok(self.attributes_of(node, &self.place(node)?.place));
+        };
+        let (kind, size, path) = tree.attributes(at)?;
+        let node = self.shown(node, path);
+        Ok(Attributes { node, kind, size, time: tree.time, validity: Validity::Lasting })
     }
 
     fn attributes_of(&self, node: u64, place: &ViewPlace) -> Attributes {
         let (kind, size) = match place {
             ViewPlace::Link(target) => (FileKind::Link, target.len() as u64),
+            ViewPlace::Pack { .. } => {
+                let size = self.pack(place).map_or(0, |data| data.len() as u64);
+                (FileKind::File { is_executable: false }, size)
+            }
             _ => (FileKind::Folder, 0),
         };
-        Attributes { node, kind, size, time: self.made, validity: Validity::Changing }
+        let validity = if self.is_lasting() { Validity::Lasting } else { Validity::Changing };
+        Attributes { node, kind, size, time: self.made, validity }
     }
 
     /// Returns the node called `name` in the folder `above`.
@@ -223,38 +300,29 @@ impl View {
         if let Some((tree, top, at)) = self.tree(above) {
             let folder = tree.folder(at)?;
             return Ok(match name {
-                b"." => Some(self.attributes(above)?),
-                b".." => Some(self.attributes(self.above(above, top, at, folder.above))?),
+                b"." => Some(self.attributes_by_number(above)?),
+                b".." => Some(self.attributes_by_number(number_above(above, top, at, folder.above))?),
                 _ => match folder.find(name) {
                     None => None,
                     Some(entry) => {
-                        let (node, size) = (above >> 32 << 32 | u64::from(entry.node), tree.size(&entry)?);
-                        Some(Attributes {
-                            node,
-                            kind: entry.kind,
-                            size,
-                            time: tree.time,
-                            validity: Validity::Lasting,
-                        })
+                        let node = above >> 32 << 32 | u64::from(entry.node);
+                        let (node, size) = (self.shown(node, entry.path), tree.size(&entry)?);
+                        let (kind, time, validity) = (entry.kind, tree.time, Validity::Lasting);
+                        Some(Attributes { node, kind, size, time, validity })
                     }
                 },
             });
         }
         let place = self.place(above)?;
         match name {
-            b"." => return self.attributes(above).map(Some),
-            b".." => return self.attributes(place.above).map(Some),
+            b"." => return self.attributes_by_number(above).map(Some),
+            b".." => return self.attributes_by_number(place.above).map(Some),
             _ => {}
         }
         match self.child(&place.place, name)? {
             Some(child) => self.known(above, name, child).map(Some),
             None => Ok(None),
         }
-    }
-
-    /// Returns the number of the folder above a folder of a tree.
-    fn above(&self, node: u64, top: u64, at: u32, above: u32) -> u64 {
-        if at == TOP { top } else { self.shown(node >> 32 << 32 | u64::from(above)) }
     }
 
     /// Returns the attributes of a child, which gets a number if it has none.
@@ -300,7 +368,7 @@ impl View {
                 number
             }
         };
-        self.attributes(u64::from(number) << 32 | u64::from(TOP))
+        self.attributes_by_number(u64::from(number) << 32 | u64::from(TOP))
     }
 
     /// Returns what is called `name` in a folder above commits.
@@ -326,7 +394,13 @@ impl View {
                 let Some(repo) = self.repository(repository)? else { return Ok(None) };
                 Ok(text.and_then(|name| commit_named(&repo, repository, name)))
             }
-            ViewPlace::Link(_) | ViewPlace::Tree { .. } => Err(crate::Error::NotAFolder),
+            ViewPlace::Base(_) | ViewPlace::Objects | ViewPlace::Packs => {
+                let children = self.children(place)?;
+                Ok(children.into_iter().find(|(child, _)| child == name).map(|(_, place)| place))
+            }
+            ViewPlace::Link(_) | ViewPlace::Tree { .. } | ViewPlace::Pack { .. } => {
+                Err(crate::Error::NotAFolder)
+            }
         }
     }
 
@@ -388,8 +462,35 @@ impl View {
                 let tree = |commit: Oid| ViewPlace::Tree { repository: repository.clone(), commit };
                 Ok(tips.into_iter().map(|tip| (tip.to_string().into_bytes(), tree(tip))).collect())
             }
-            ViewPlace::Link(_) | ViewPlace::Tree { .. } => Err(crate::Error::NotAFolder),
+            ViewPlace::Base(commit) => {
+                let files = ViewPlace::Tree { repository: String::new(), commit: *commit };
+                Ok(vec![(b"files".to_vec(), files), (b"objects".to_vec(), ViewPlace::Objects)])
+            }
+            ViewPlace::Objects => Ok(vec![(b"pack".to_vec(), ViewPlace::Packs)]),
+            ViewPlace::Packs => {
+                let Some(repo) = self.repository("")? else { return Ok(Vec::new()) };
+                let of = |(number, pack): (usize, &Arc<Pack>)| {
+                    [(false, "pack"), (true, "idx")].map(|(is_index, end)| {
+                        // Some names have a path before them.
+                        let name = pack.name().rsplit('/').next().unwrap_or_default();
+                        let name = format!("{name}.{end}");
+                        (name.into_bytes(), ViewPlace::Pack { number, is_index })
+                    })
+                };
+                Ok(repo.objects().packs().iter().enumerate().flat_map(of).collect())
+            }
+            ViewPlace::Link(_) | ViewPlace::Tree { .. } | ViewPlace::Pack { .. } => {
+                Err(crate::Error::NotAFolder)
+            }
         }
+    }
+
+    /// Returns the bytes of a pack, or of its index.
+    fn pack(&self, place: &ViewPlace) -> Option<Region> {
+        let ViewPlace::Pack { number, is_index } = place else { return None };
+        let repo = self.repository("").ok()??;
+        let pack = repo.objects().packs().get(*number)?;
+        Some(if *is_index { pack.index().data().clone() } else { pack.data().clone() })
     }
 
     /// Returns all children of a folder above commits; `None` if the folder is one of a commit.
@@ -421,7 +522,7 @@ impl View {
         let (tree, _, at) = self.tree(node).ok_or(crate::Error::NoNode)?;
         let folder = tree.folder(at)?;
         for (n, entry) in folder.entries(from).enumerate() {
-            let child = node >> 32 << 32 | u64::from(entry.node);
+            let child = self.shown(node >> 32 << 32 | u64::from(entry.node), entry.path);
             // A file that is missing hides no other; who asks for it gets the error.
             let (size, validity) =
                 tree.size(&entry).map_or((0, Validity::Unknown), |size| (size, Validity::Lasting));
@@ -433,26 +534,33 @@ impl View {
         Ok(())
     }
 
-    /// Returns the number of the folder above a folder.
-    pub(crate) fn parent(&self, node: u64) -> Result<u64> {
+    /// Returns the attributes of the folder above a folder.
+    pub(crate) fn parent(&self, node: u64) -> Result<Attributes> {
         let node = self.own(node);
-        match self.tree(node) {
-            Some((tree, top, at)) => Ok(self.above(node, top, at, tree.folder(at)?.above)),
-            None => Ok(self.place(node)?.above),
-        }
+        self.attributes_by_number(match self.tree(node) {
+            Some((tree, top, at)) => number_above(node, top, at, tree.folder(at)?.above),
+            None => self.place(node)?.above,
+        })
     }
 
     /// Returns the content of a file, or the target of a link.
-    pub(crate) fn content(&self, node: u64) -> Result<Arc<Vec<u8>>> {
+    pub(crate) fn content(&self, node: u64) -> Result<FileContent> {
         let node = self.own(node);
         if let Some((tree, _, at)) = self.tree(node) {
-            return tree.content(at);
+            return tree.content(at).map(FileContent::Decoded);
         }
-        match &self.place(node)?.place {
-            ViewPlace::Link(target) => Ok(Arc::new(target.clone())),
+        let place = self.place(node)?;
+        match (&place.place, self.pack(&place.place)) {
+            (_, Some(data)) => Ok(FileContent::Stored(data)),
+            (ViewPlace::Link(target), _) => Ok(FileContent::Decoded(Arc::new(target.clone()))),
             _ => Err(crate::Error::NotAFile),
         }
     }
+}
+
+/// Returns the number of the folder above a folder of a tree, whose top folder is in `top`.
+fn number_above(node: u64, top: u64, at: u32, above: u32) -> u64 {
+    if at == TOP { top } else { node >> 32 << 32 | u64::from(above) }
 }
 
 /// Returns what is in the folder of a repository besides repositories below it.

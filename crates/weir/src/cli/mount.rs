@@ -16,4 +16,7 @@ pub(crate) struct MountArgs {
     /// Let other users look, too
     #[arg(long)]
     pub(crate) allow_other: bool,
+    /// Mount what workspaces of the commit stand on, and go to the background
+    #[arg(long, hide = true)]
+    pub(crate) base: bool,
 }

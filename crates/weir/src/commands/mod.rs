@@ -28,6 +28,7 @@ mod shell;
 mod show;
 mod status;
 mod upload_pack;
+mod workspace;
 
 pub(crate) use daemon::log_destination;
 
@@ -54,6 +55,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::Metadata(command) => metadata::metadata(open()?, global, command),
         Command::Mine(args) => mine::mine(global, &args),
         Command::Mount(args) => done(mount::mount(global, &args)),
+        Command::Workspace(command) => workspace::workspace(global, &command),
         Command::Import(args) => import::import(open()?, global, &args),
         Command::Mirror(args) => mirror::mirror(open()?, global, &args),
         Command::Serve(args) => done(serve::serve(open()?, global, args)),

@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 
 use weir_catalog::Catalog;
 use weir_ground::{FileError, Stop};
-use weir_repo::{Repo, resolve_revision};
+use weir_repo::Repo;
 use weir_serve::{Found, OpenError, Presentation, RepoCache};
 use weir_workspace::{MountOptions, Repositories, Shown, mount as mount_view};
 
 use crate::cli::{Global, MountArgs};
 use crate::error::{Error, Result};
 use crate::local;
+use crate::named_source::{MOUNTED, NamedSource};
 use crate::output;
 use crate::pool::Pool;
 use crate::pool_path::is_pool_folder;
@@ -111,7 +112,7 @@ impl Repositories for RepositoryAt {
 }
 
 pub(crate) fn mount(global: &Global, args: &MountArgs) -> Result<()> {
-    let shown = shown(global, &args.source)?;
+    let shown = shown(global, args)?;
     let folder = &args.folder;
     let is_new = !folder.exists();
     if is_new {
@@ -126,42 +127,37 @@ pub(crate) fn mount(global: &Global, args: &MountArgs) -> Result<()> {
     });
     let mounted = mounted.map_err(|e| Error::Message(e.to_string()))?;
     let stop = Stop::default();
-    stop_on_signal(&stop)?;
-    if !global.quiet {
+    if args.base {
+        // It outlives the terminal, and ends when it is unmounted.
+        let _ = nix::unistd::setsid();
+        writeln!(output::stdout(), "{MOUNTED}")?;
+    } else {
+        stop_on_signal(&stop)?;
+    }
+    if !global.quiet && !args.base {
         let (source, folder) = (&args.source, folder.display());
         writeln!(output::stdout(), "{source} is mounted on {folder}; Ctrl-C or 'umount {folder}' ends it")?;
     }
-    let ended = mounted.wait(&stop).map_err(|e| Error::Message(e.to_string()));
+    mounted.wait(&stop);
     if is_new {
         let _ = std::fs::remove_dir(folder);
     }
-    ended
+    Ok(())
 }
 
-/// Returns what `source` names: the folder of a pool, a path of a repository, or a repository's name.
-fn shown(global: &Global, source: &str) -> Result<Shown> {
-    if is_pool_folder(Path::new(source)) {
-        let pool = Pool::open(&Global { pool: Some(source.into()), ..global.clone() })?;
+/// Returns what the arguments name.
+fn shown(global: &Global, args: &MountArgs) -> Result<Shown> {
+    if is_pool_folder(Path::new(&args.source)) {
+        let pool = Pool::open(&Global { pool: Some((&args.source).into()), ..global.clone() })?;
         return Ok(Shown::All(Box::new(PoolRepositories::new(&pool)?)));
     }
-    let in_repo = |e: weir_repo::Error| Error::Message(format!("{source}: {e}"));
-    let (name, revision) = match source.rsplit_once('@') {
-        Some((name, revision)) if !Path::new(source).exists() => (name, Some(revision)),
-        _ => (source, None),
-    };
-    let (repositories, name): (Box<dyn Repositories>, String) = if Path::new(name).exists() {
-        let path = std::path::absolute(name)?;
-        local::open(&path).map_err(in_repo)?;
-        (Box::new(RepositoryAt { path, opened: Mutex::default() }), String::new())
-    } else {
-        let pool = Pool::open(global)?;
-        let known = pool.get(name)?;
-        pool.open_repo(&known)?;
-        (Box::new(PoolRepositories::new(&pool)?), known.name)
-    };
-    let Some(revision) = revision else { return Ok(Shown::One(repositories, name)) };
-    let opened = repositories.open(&name).map_err(|e| Error::Message(e.to_string()))?;
-    let repo = opened.ok_or_else(|| Error::Message(format!("'{name}' has no archive")))?;
-    let commit = resolve_revision(&repo, revision).map_err(in_repo)?;
-    Ok(Shown::Commit(repo, commit))
+    let source = NamedSource::parse(global, &args.source)?;
+    let repo = source.open()?;
+    if source.revision.is_none() && !args.base {
+        let repositories = RepositoryAt { path: source.path, opened: Mutex::default() };
+        return Ok(Shown::One(Box::new(repositories), String::new()));
+    }
+    let commit = source.commit(&repo)?.commit;
+    let repo = Arc::new(repo);
+    Ok(if args.base { Shown::Base(repo, commit) } else { Shown::Commit(repo, commit) })
 }

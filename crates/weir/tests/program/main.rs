@@ -7,3 +7,4 @@ mod mine;
 mod mirror;
 mod mount;
 mod serve;
+mod workspace;

@@ -56,7 +56,7 @@ impl Mounted {
 }
 
 /// Returns all below `folder`: the path, the kind, whether it may be executed, and the content.
-fn everything(folder: &Path) -> Vec<(Vec<u8>, char, bool, Vec<u8>)> {
+pub fn everything(folder: &Path) -> Vec<(Vec<u8>, char, bool, Vec<u8>)> {
     let mut found = Vec::new();
     let mut open = vec![folder.to_owned()];
     while let Some(path) = open.pop() {

@@ -50,6 +50,7 @@ struct Chapter {
 }
 
 const AS_ROOT: &str = "changes the machine";
+const MOUNTS_TOO: &str = "needs a system that mounts: tests/program/workspace.rs does so";
 const MOUNTS: &str = "needs a system that mounts: tests/program/mount.rs does so";
 const CHAPTERS: &[Chapter] = &[
     Chapter {
@@ -117,6 +118,12 @@ const CHAPTERS: &[Chapter] = &[
         before: "pool https://github.com/git/git.git",
         between: &[],
         left_out: &[("weir mount ", MOUNTS), ("ls ", MOUNTS), ("diff ", MOUNTS), ("umount ", MOUNTS)],
+    },
+    Chapter {
+        file: "workspaces.md",
+        before: "pool https://github.com/git/git.git",
+        between: &[],
+        left_out: &[("weir ", MOUNTS_TOO), ("cd ", MOUNTS_TOO), ("git status ", MOUNTS_TOO)],
     },
     Chapter {
         file: "mining.md",
@@ -438,6 +445,7 @@ chapters! {
     commands_of_history: "history.md",
     commands_of_mining: "mining.md",
     commands_of_mounting: "mounting.md",
+    commands_of_workspaces: "workspaces.md",
     commands_of_operating: "operating.md",
     commands_of_coming_from_other_tools: "coming-from.md",
 }

@@ -1,0 +1,36 @@
+//! Flags of `weir workspace`.
+
+use std::path::PathBuf;
+
+use clap::{Subcommand, ValueHint};
+
+#[derive(Subcommand)]
+pub(crate) enum WorkspaceCommand {
+    /// Make a writable working tree of a commit, at once
+    Add {
+        /// A repository of the pool, an archive or a git directory; REV is a branch, a tag or an id
+        /// [default: HEAD]
+        #[arg(value_name = "REPO[@REV]")]
+        source: String,
+        /// The folder of the working tree; empty, or not there
+        #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+        folder: PathBuf,
+    },
+    /// List workspaces
+    Ls,
+    /// Remove a workspace with all that was written in it
+    Rm {
+        /// The folder of the working tree
+        #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+        folder: PathBuf,
+        /// Remove it even if it has changes or commits that are nowhere else
+        #[arg(long, short)]
+        force: bool,
+    },
+    /// Mount workspaces again, for example after the machine was started
+    Mount {
+        /// The folder of the working tree [default: all workspaces]
+        #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+        folder: Option<PathBuf>,
+    },
+}

@@ -1,0 +1,70 @@
+//! Repositories as commands that only read name them: by a name in the pool, or by a path; with `@REV`, one
+//! commit of theirs.
+
+use std::path::{Path, PathBuf};
+
+use weir_git::Oid;
+use weir_repo::{Head, Repo, resolve_revision};
+
+use crate::cli::Global;
+use crate::error::{Error, Result};
+use crate::local;
+use crate::pool::Pool;
+
+/// What `weir mount` prints to whoever started it, once what workspaces stand on is mounted.
+pub(crate) const MOUNTED: &str = "mounted";
+
+/// A repository, and maybe a revision of it.
+pub(crate) struct NamedSource {
+    /// As the user named it.
+    pub(crate) name: String,
+    /// The archive or git directory.
+    pub(crate) path: PathBuf,
+    pub(crate) revision: Option<String>,
+}
+
+/// A commit, and the branch that names it, if one does.
+pub(crate) struct NamedCommit {
+    pub(crate) commit: Oid,
+    pub(crate) branch: Option<String>,
+}
+
+impl NamedSource {
+    /// Returns what `text` names: `REPO`, `PATH`, `REPO@REV` or `PATH@REV`.
+    pub(crate) fn parse(global: &Global, text: &str) -> Result<NamedSource> {
+        let (name, revision) = match text.rsplit_once('@') {
+            Some((name, revision)) if !Path::new(text).exists() => (name, Some(revision.to_owned())),
+            _ => (text, None),
+        };
+        if Path::new(name).exists() {
+            let path = std::fs::canonicalize(name)?;
+            return Ok(NamedSource { name: name.to_owned(), path, revision });
+        }
+        let pool = Pool::open(global)?;
+        let known = pool.get(name)?;
+        // It says what is wrong if there is no archive.
+        drop(pool.open_repo(&known)?);
+        let path = std::path::absolute(pool.archive_path(&known))?;
+        Ok(NamedSource { name: known.name, path, revision })
+    }
+
+    /// Opens the repository.
+    pub(crate) fn open(&self) -> Result<Repo> {
+        local::open(&self.path).map_err(|e| Error::Message(format!("{}: {e}", self.name)))
+    }
+
+    /// Returns the commit that the revision names, or HEAD.
+    pub(crate) fn commit(&self, repo: &Repo) -> Result<NamedCommit> {
+        let revision = self.revision.as_deref().unwrap_or("HEAD");
+        let in_repo = |e: weir_repo::Error| Error::Message(format!("{}: {e}", self.name));
+        let found = resolve_revision(repo, revision).map_err(in_repo)?;
+        let commit = repo.objects().peel(&found).map_err(in_repo)?.unwrap_or(found);
+        let branch = match &repo.refs().head {
+            Head::Symbolic(name) if self.revision.is_none() => name.clone(),
+            _ => format!("refs/heads/{revision}").into_bytes(),
+        };
+        let is_there = repo.refs().get(&branch).is_some_and(|r| r.oid == commit);
+        let branch = branch.strip_prefix(b"refs/heads/").filter(|_| is_there);
+        Ok(NamedCommit { commit, branch: branch.and_then(|name| String::from_utf8(name.to_vec()).ok()) })
+    }
+}

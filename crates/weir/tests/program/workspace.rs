@@ -1,0 +1,332 @@
+//! `weir workspace`: random work in a workspace and in a plain clone, side by side.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use weir_testing::skip;
+
+use crate::common::{Env, Rng};
+use crate::mount::everything;
+
+/// A workspace; it is removed with the test.
+struct Workspace<'e> {
+    env: &'e Env,
+    folder: PathBuf,
+}
+
+impl Drop for Workspace<'_> {
+    fn drop(&mut self) {
+        let _ =
+            self.env.weir_command(&["workspace", "rm", "--force", self.folder.to_str().unwrap()]).output();
+    }
+}
+
+impl<'e> Workspace<'e> {
+    /// Makes a workspace of `source` in the folder `name`. Returns `None` where the system mounts nothing.
+    fn new(env: &'e Env, source: &str, name: &str) -> Option<Workspace<'e>> {
+        let folder = env.path(name);
+        let output =
+            env.weir_command(&["workspace", "add", source, folder.to_str().unwrap()]).output().unwrap();
+        if output.status.success() {
+            return Some(Workspace { env, folder });
+        }
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains("cannot mount on"), "{said}");
+        skip("overlay", said.trim());
+        None
+    }
+}
+
+/// Makes an upstream with a history of files in folders, links and programs.
+fn upstream(env: &Env) -> PathBuf {
+    let up = env.init_bare("up.git");
+    let mut stream = Vec::new();
+    for n in 0..20 {
+        stream.extend(
+            format!(
+                "commit refs/heads/main\nmark :{}\ncommitter C <c@x> {} +0000\ndata 1\nx\n",
+                n + 1,
+                1_700_000_000 + n
+            )
+            .bytes(),
+        );
+        for k in 0..(if n == 0 { 40 } else { 6 }) {
+            let at = if n == 0 { k } else { (n * 7 + k * 5) % 40 };
+            let path = format!("d{}/e{}/f{at}", at % 4, at % 3);
+            let content = format!("{n} {k}\n").repeat(1 + at % 9);
+            stream.extend(format!("M 644 inline {path}\ndata {}\n{content}\n", content.len()).bytes());
+        }
+        if n == 0 {
+            stream.extend(b"M 755 inline run\ndata 3\n#!\n\nM 120000 inline link\ndata 5\nd0/e0\n");
+            // Equal sizes: only inodes and times of changes tell them apart.
+            stream.extend(b"M 644 inline same1\ndata 4\naaa\n\nM 644 inline same2\ndata 4\nbbb\n\n");
+            stream.extend(b"M 644 inline .gitignore\ndata 6\n*.out\n\n");
+        }
+    }
+    stream.extend(b"commit refs/heads/other\ncommitter C <c@x> 1700000500 +0000\ndata 1\no\n");
+    stream.extend(b"from :16\nM 644 inline other\ndata 2\no\n\n");
+    env.git_with(&up, &["-c", "fastimport.unpackLimit=0", "fast-import", "--quiet"], &stream);
+    up
+}
+
+/// Returns the paths of files below `folder`, and of folders, without git's own.
+fn paths(folder: &Path) -> (Vec<PathBuf>, Vec<PathBuf>) {
+    let (mut files, mut folders) = (Vec::new(), Vec::new());
+    for (name, kind, ..) in everything(folder) {
+        let name = PathBuf::from(String::from_utf8(name).unwrap());
+        if name.starts_with(".git") {
+            continue;
+        }
+        if kind == 'd' { folders.push(name) } else { files.push(name) }
+    }
+    (files, folders)
+}
+
+/// Does the same in both folders, and returns its name.
+fn step(env: &Env, random: &mut Rng, folders: [&Path; 2], n: usize) -> String {
+    let (files, dirs) = paths(folders[0]);
+    let mut pick = |list: &[PathBuf]| match list.len() {
+        0 => PathBuf::from("absent"),
+        len => list[random.below(len as u64) as usize].clone(),
+    };
+    let (file, other, dir) = (pick(&files), pick(&files), pick(&dirs));
+    let what = random.below(26);
+    let mut done = String::new();
+    for at in folders {
+        let (file, other, dir) = (at.join(&file), at.join(&other), at.join(&dir));
+        let git = |args: &[&str]| {
+            let output = env.git_command(at, args).output().unwrap();
+            format!("git {args:?} {}", output.status.success())
+        };
+        let fs_done = |name: &str, result: std::io::Result<()>| {
+            // It is seen if the test fails.
+            result.as_ref().err().inspect(|e| eprintln!("{n}: {name} in {}: {e}", at.display()));
+            format!("{name} {}", result.is_ok())
+        };
+        let now = match what {
+            0 | 1 => fs_done("edit", fs::write(&file, format!("edit {n}\n"))),
+            2 => fs_done(
+                "same size",
+                fs::read(&file).and_then(|mut data| {
+                    data.iter_mut().take(1).for_each(|byte| *byte ^= 1);
+                    fs::write(&file, data)
+                }),
+            ),
+            3 => fs_done("add", fs::write(dir.join(format!("new{n}")), format!("{n}\n"))),
+            4 => fs_done("ignored", fs::write(dir.join(format!("o{n}.out")), b"o")),
+            5 | 6 => fs_done("delete", fs::remove_file(&file)),
+            7 => fs_done("rename", fs::rename(&file, &other)),
+            8 => fs_done("rename to new", fs::rename(&file, dir.join(format!("moved{n}")))),
+            9 => fs_done("rename folder", fs::rename(&dir, at.join(format!("folder{n}")))),
+            10 => fs_done("swap", {
+                let (a, b, c) = (at.join("same1"), at.join("same2"), at.join("swap"));
+                fs::rename(&a, &c).and_then(|()| fs::rename(&b, &a)).and_then(|()| fs::rename(&c, &b))
+            }),
+            11 => fs_done("delete folder", fs::remove_dir_all(&dir)),
+            12 => fs_done(
+                "file to folder",
+                fs::remove_file(&file)
+                    .and_then(|()| fs::create_dir(&file))
+                    .and_then(|()| fs::write(file.join("in"), b"i")),
+            ),
+            13 => fs_done(
+                "folder to file",
+                fs::remove_dir_all(&dir).and_then(|()| fs::write(&dir, format!("{n}"))),
+            ),
+            14 => fs_done(
+                "chmod",
+                fs::metadata(&file).and_then(|about| {
+                    fs::set_permissions(&file, fs::Permissions::from_mode(about.permissions().mode() ^ 0o111))
+                }),
+            ),
+            15 => fs_done("link", fs::remove_file(&file).and_then(|()| symlink(format!("to{n}"), &file))),
+            16 => fs_done(
+                "touch",
+                fs::OpenOptions::new()
+                    .append(true)
+                    .open(&file)
+                    .and_then(|f| f.set_modified(std::time::SystemTime::now())),
+            ),
+            17 => git(&["add", "-A"]),
+            18 | 19 => git(&["commit", "-q", "-a", "--allow-empty", "-m", &n.to_string()]),
+            20 => git(&["checkout", "-q", "HEAD~1"]),
+            21 => git(&["checkout", "-q", "-f", "main"]),
+            22 => git(&["stash", "-q", "-u"]),
+            23 => git(&["reset", "-q", "--hard", "HEAD~1"]),
+            24 => git(&["merge", "-q", "-m", "m", "origin/other"]),
+            _ => git(&["revert", "--no-edit", "HEAD"]),
+        };
+        assert!(done.is_empty() || done == now, "{now} in one, {done} in the other");
+        done = now;
+    }
+    done
+}
+
+/// `WEIR_SEED` and `WEIR_ROUNDS` are the seed and the number of steps.
+#[test]
+fn random_work_is_that_of_a_plain_clone() {
+    let env = Env::new();
+    let up = upstream(&env);
+    env.weir(&["add", "--name", "it", up.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    let Some(workspace) = Workspace::new(&env, "it", "work") else { return };
+    env.git(env.dir.path(), &["clone", "-q", up.to_str().unwrap(), "plain"]);
+    let (plain, work) = (env.path("plain"), &workspace.folder);
+    let of = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
+    let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
+    let seed = of("WEIR_SEED").unwrap_or(clock % 1_000_000_007);
+    let mut random = Rng(seed | 1);
+    let mut story = Vec::new();
+    for n in 0..of("WEIR_ROUNDS").unwrap_or(150) as usize {
+        story.push(step(&env, &mut random, [&plain, work], n));
+        let told = || format!("WEIR_SEED={seed}: {:?}", &story[story.len().saturating_sub(6)..]);
+        let status = |at: &Path| env.git(at, &["status", "--porcelain=v2", "--branch", "-uall"]);
+        let without_upstream = |text: String| {
+            text.lines()
+                .filter(|line| !line.starts_with("# branch.upstream") && !line.starts_with("# branch.ab"))
+                .map(|line| format!("{line}\n"))
+                .collect::<String>()
+        };
+        assert_eq!(without_upstream(status(work)), without_upstream(status(&plain)), "{}", told());
+        let files = |at: &Path| -> Vec<_> {
+            everything(at)
+                .into_iter()
+                .filter(|entry| !entry.0.starts_with(b".git/") && entry.0 != b".git")
+                .collect()
+        };
+        assert_eq!(files(work), files(&plain), "{}", told());
+    }
+    env.git(work, &["fsck", "--no-dangling"]);
+}
+
+#[test]
+fn a_workspace_is_made_listed_and_removed() {
+    let env = Env::new();
+    let up = upstream(&env);
+    env.weir(&["add", "--name", "it", up.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    let Some(first) = Workspace::new(&env, "it", "first") else { return };
+    let main = env.git(&up, &["rev-parse", "main"]);
+    assert_eq!(env.git(&first.folder, &["status", "--porcelain"]), "");
+    assert_eq!(env.git(&first.folder, &["symbolic-ref", "HEAD"]), "refs/heads/main");
+    assert_eq!(
+        env.git(&first.folder, &["rev-parse", "HEAD", "origin/main", "origin/HEAD"]),
+        [&*main; 3].join("\n")
+    );
+    // git has read no file to find that nothing is changed.
+    let debug = env.git(&first.folder, &["ls-files", "--debug", "same1"]);
+    assert!(debug.contains("size: 4"), "{debug}");
+    let second = Workspace::new(&env, "it@other", "second").unwrap();
+    let third = Workspace::new(&env, &format!("{}@main", up.display()), "third").unwrap();
+    let fourth = Workspace::new(&env, "it@main", "fourth").unwrap();
+    assert_eq!(env.git(&second.folder, &["symbolic-ref", "--short", "HEAD"]), "other");
+    assert_eq!(env.git(&third.folder, &["status", "--porcelain"]), "");
+    let list = env.weir_json(&["workspace", "ls"]);
+    let folders: Vec<&str> = list.as_array().unwrap().iter().map(|w| w["folder"].as_str().unwrap()).collect();
+    assert_eq!(folders.len(), 4);
+    assert!(list.as_array().unwrap().iter().all(|w| w["mounted"] == true), "{list}");
+    let mut keys: Vec<&String> = list[0].as_object().unwrap().keys().collect();
+    keys.sort();
+    assert_eq!(keys, ["branch", "commit", "folder", "made_at", "mounted", "repository", "source"]);
+    // Two workspaces of one commit do not see each other.
+    fs::write(first.folder.join("same1"), b"mine").unwrap();
+    assert_eq!(fs::read(fourth.folder.join("same1")).unwrap(), b"aaa\n");
+    let rm = |folder: &Path, more: &[&str]| {
+        let output =
+            env.weir_command(&[&["ws", "rm"], more, &[folder.to_str().unwrap()]].concat()).output().unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (removed, said) = rm(&first.folder, &[]);
+    assert!(!removed && said.contains("it has changes (M same1)") && said.contains("--force"), "{said}");
+    env.git(&first.folder, &["commit", "-qam", "mine"]);
+    let (removed, said) = rm(&first.folder, &[]);
+    assert!(!removed && said.contains("commits that are nowhere else"), "{said}");
+    let (removed, said) = rm(&first.folder.join("d0"), &["--force"]);
+    assert!(removed && !first.folder.exists(), "{said}");
+    assert_eq!(fs::read(fourth.folder.join("same1")).unwrap(), b"aaa\n", "the view is still there");
+    // What uses it keeps it.
+    let file = fs::File::open(fourth.folder.join("same1")).unwrap();
+    let (removed, said) = rm(&fourth.folder, &[]);
+    assert!(!removed && said.contains("cannot unmount"), "{said}");
+    drop(file);
+    for workspace in [&second, &third, &fourth] {
+        let (removed, said) = rm(&workspace.folder, &[]);
+        assert!(removed, "{said}");
+    }
+    let state = env.path(".local/state/weir/workspaces");
+    let views: Vec<_> =
+        fs::read_dir(state.join("views")).unwrap().flatten().filter(|e| e.path().is_dir()).collect();
+    assert!(views.is_empty(), "{views:?}");
+    assert_eq!(env.weir_json(&["workspace", "ls"]).as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn a_workspace_comes_back_with_what_was_written() {
+    let env = Env::new();
+    let up = upstream(&env);
+    env.weir(&["add", "--name", "it", up.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    let Some(it) = Workspace::new(&env, "it", "work") else { return };
+    fs::write(it.folder.join("same1"), b"mine").unwrap();
+    fs::write(it.folder.join("new"), b"new").unwrap();
+    let status = env.git(&it.folder, &["status", "--porcelain"]);
+    // As after a new start of the machine: nothing is mounted, and no process is left.
+    let unmount = |folder: &Path| {
+        let output = weir_testing::short_command("umount").arg("-l").arg(folder).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    };
+    unmount(&it.folder);
+    let views = env.path(".local/state/weir/workspaces/views");
+    let view = fs::read_dir(&views).unwrap().flatten().find(|e| e.path().is_dir()).unwrap().path();
+    unmount(&view);
+    assert_eq!(env.weir_json(&["ws", "ls"])[0]["mounted"], false);
+    let said = env.weir_fails(&["ws", "rm", it.folder.to_str().unwrap()]);
+    assert!(said.contains("it is not mounted"), "{said}");
+    env.weir(&["ws", "mount"]);
+    assert_eq!(env.git(&it.folder, &["status", "--porcelain"]), status);
+    assert_eq!(fs::read(it.folder.join("same1")).unwrap(), b"mine");
+    // The archive grows and is written anew below it.
+    env.add_commit(&up, 7);
+    env.weir(&["mirror", "--all"]);
+    env.weir(&["compact", "it"]);
+    assert_eq!(env.git(&it.folder, &["status", "--porcelain"]), status);
+    env.git(&it.folder, &["fsck", "--no-dangling"]);
+}
+
+#[test]
+fn what_cannot_be_a_workspace_is_named() {
+    let env = Env::new();
+    let up = upstream(&env);
+    env.weir(&["add", "--name", "it", up.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    let Some(it) = Workspace::new(&env, "it", "work") else { return };
+    let fails = |source: &str, folder: &str| env.weir_fails(&["ws", "add", source, folder]);
+    let said = fails("it", it.folder.to_str().unwrap());
+    assert!(said.contains("is a workspace already"), "{said}");
+    fs::create_dir(env.path("full")).unwrap();
+    fs::write(env.path("full/file"), b"").unwrap();
+    assert!(fails("it", "full").contains("is not empty"), "{}", fails("it", "full"));
+    assert!(fails("it@none", "new").contains("no such revision"), "{}", fails("it@none", "new"));
+    assert!(fails("none", "new").contains("none"), "{}", fails("none", "new"));
+    // git would check other bytes out.
+    env.commit_file(&up, "refs/heads/attributes", ".gitattributes", b"*.txt text\n*.bat eol=crlf\n");
+    let output =
+        env.weir_command(&["ws", "add", &format!("{}@attributes", up.display()), "odd"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("'.gitattributes' asks git to convert files"), "{said}");
+    env.weir(&["ws", "rm", "odd"]);
+    // git would not check these out.
+    let blob = env.git_with(&up, &["hash-object", "-w", "--stdin"], b"x");
+    let tree = format!("100644 blob {blob}\tf\n");
+    let tree = env.git_with(&up, &["mktree"], tree.as_bytes());
+    let raw: Vec<u8> = (0..20).map(|n| u8::from_str_radix(&tree[2 * n..2 * n + 2], 16).unwrap()).collect();
+    let data = [b"40000 .git\0", &raw[..]].concat();
+    let top = env.git_with(&up, &["hash-object", "-t", "tree", "--literally", "-w", "--stdin"], &data);
+    let commit = env.git(&up, &["commit-tree", "-m", "x", &top]);
+    let said = fails(&format!("{}@{commit}", up.display()), "new");
+    assert!(said.contains("git checks out no tree in which '.git' is a name"), "{said}");
+    assert!(!env.path("new").exists(), "nothing is left");
+    let said = env.weir_fails(&["ws", "rm", "full"]);
+    assert!(said.contains("is in no workspace"), "{said}");
+}

@@ -1,0 +1,120 @@
+//! The git directory of a workspace: what `git clone` would make, with the objects elsewhere.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use weir_git::{HashKind, Oid};
+use weir_repo::{Head, Origin, Ref, Refs, Repo};
+
+use crate::error::{Error, Result};
+
+/// Settings of a workspace. The objects elsewhere are not git's to pack.
+const SETTINGS: &str = "\tbare = false
+\tlogallrefupdates = true
+\tuntrackedCache = true
+\tautocrlf = false
+[gc]
+\tauto = 0
+[maintenance]
+\tauto = false
+[advice]
+\tdetachedHead = false
+";
+
+/// What a workspace begins with.
+pub(crate) struct Checkout<'a> {
+    pub(crate) repo: &'a Repo,
+    pub(crate) commit: Oid,
+    /// The branch that HEAD is on; detached without one.
+    pub(crate) branch: Option<&'a str>,
+    /// The folder of the objects.
+    pub(crate) objects: &'a Path,
+    pub(crate) index: &'a [u8],
+}
+
+/// Writes the git directory `.git` in the folder `upper`.
+pub(crate) fn write(upper: &Path, checkout: &Checkout<'_>) -> Result<()> {
+    let at = upper.join(".git");
+    let folders = ["objects/info", "objects/pack", "refs/heads", "refs/remotes/origin", "refs/tags", "info"];
+    for folder in folders {
+        let path = at.join(folder);
+        fs::create_dir_all(&path).map_err(Error::on(&path))?;
+    }
+    let file = |name: &str, content: &[u8]| {
+        let path = at.join(name);
+        fs::write(&path, content).map_err(Error::on(&path))
+    };
+    let Checkout { repo, commit, branch, objects, index } = checkout;
+    let mut alternates = objects.as_os_str().as_encoded_bytes().to_vec();
+    alternates.push(b'\n');
+    file("objects/info/alternates", &alternates)?;
+    file("config", config(repo, *branch).as_bytes())?;
+    let mut shallow = Vec::new();
+    repo.history().shallow().iter().for_each(|oid| writeln!(shallow, "{oid}").expect("memory takes all"));
+    if !shallow.is_empty() {
+        file("shallow", &shallow)?;
+    }
+    let (refs, origin_head) = refs(repo, *commit, *branch);
+    file("packed-refs", &refs.to_packed_refs())?;
+    file("HEAD", &refs.to_head_file())?;
+    if let Some(name) = origin_head {
+        file("refs/remotes/origin/HEAD", &[b"ref: refs/remotes/origin/", name.as_slice(), b"\n"].concat())?;
+    }
+    file("index", index)
+}
+
+fn config(repo: &Repo, branch: Option<&str>) -> String {
+    let mut config = String::from("[core]\n");
+    let is_sha256 = repo.hash() == HashKind::Sha256;
+    config += &format!("\trepositoryformatversion = {}\n", u8::from(is_sha256));
+    config += SETTINGS;
+    if is_sha256 {
+        config += "[extensions]\n\tobjectFormat = sha256\n";
+    }
+    if let Some(origin) = repo.archive().and_then(Origin::of) {
+        let url = quoted(&origin.url);
+        config +=
+            &format!("[remote \"origin\"]\n\turl = {url}\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n");
+    }
+    if let Some(branch) = branch {
+        let name = branch.replace('\\', "\\\\").replace('"', "\\\"");
+        let merge = quoted(&format!("refs/heads/{branch}"));
+        config += &format!("[branch \"{name}\"]\n\tremote = origin\n\tmerge = {merge}\n");
+    }
+    config
+}
+
+/// Returns a value as a file of git's configuration has it.
+fn quoted(value: &str) -> String {
+    let escaped = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    format!("\"{escaped}\"")
+}
+
+/// Returns the refs of a clone of `repo`, and the branch of the repository's HEAD.
+fn refs(repo: &Repo, commit: Oid, branch: Option<&str>) -> (Refs, Option<Vec<u8>>) {
+    let heads = b"refs/heads/";
+    let mut list = Vec::new();
+    for r in repo.refs().list() {
+        if let Some(name) = r.name.strip_prefix(heads) {
+            list.push(Ref { name: [b"refs/remotes/origin/", name].concat(), ..r.clone() });
+        } else if r.name.starts_with(b"refs/tags/") {
+            list.push(r.clone());
+        }
+    }
+    let head = match branch {
+        Some(branch) => {
+            let name = format!("refs/heads/{branch}").into_bytes();
+            list.push(Ref { name: name.clone(), oid: commit, peeled: None });
+            Head::Symbolic(name)
+        }
+        None => Head::Detached(commit),
+    };
+    let origin_head = match &repo.refs().head {
+        Head::Symbolic(name) if repo.refs().get(name).is_some() => {
+            name.strip_prefix(heads).map(<[u8]>::to_vec)
+        }
+        _ => None,
+    };
+    (Refs::new(list, head), origin_head)
+}

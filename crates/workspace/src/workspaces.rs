@@ -1,0 +1,263 @@
+//! The workspaces of a user: where each is, of which commit, and what it needs to be mounted.
+//!
+//! ```text
+//! ID/workspace.json   what it is
+//! ID/files/           what was written, and .git
+//! ID/work/            for the kernel
+//! views/ID/           the view of a commit, for all of its workspaces
+//! ```
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use weir_git::{HashKind, Oid, plain_sha};
+use weir_repo::Repo;
+
+use crate::error::{Error, Result};
+use crate::git_dir::{self, Checkout};
+use crate::index::index_of;
+use crate::overlay;
+use crate::tree::CommitTree;
+
+/// The version of `workspace.json`.
+const VERSION: u32 = 1;
+const RECORD: &str = "workspace.json";
+const VIEWS: &str = "views";
+
+/// What is known of a workspace.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Workspace {
+    version: u32,
+    /// Its folder.
+    pub folder: PathBuf,
+    /// The name of the repository, as the user gave it.
+    pub repository: String,
+    /// The archive or git directory that its commit is read from.
+    pub source: PathBuf,
+    /// The commit that it began with.
+    pub commit: String,
+    /// The branch that it began with, if any.
+    pub branch: Option<String>,
+    /// When it was made, in seconds since 1970.
+    pub made_at: u64,
+}
+
+/// The workspaces that are recorded in a folder.
+pub struct Workspaces {
+    root: PathBuf,
+}
+
+/// What a new workspace is to be.
+pub struct NewWorkspace<'a> {
+    /// Its folder, an absolute path. It is empty, or not there.
+    pub folder: &'a Path,
+    /// As [`Workspace`] has them.
+    pub repository: &'a str,
+    /// As above.
+    pub source: &'a Path,
+    /// The open repository.
+    pub repo: &'a Repo,
+    /// The commit.
+    pub commit: Oid,
+    /// The branch that HEAD is to be on.
+    pub branch: Option<&'a str>,
+    /// The time, in seconds since 1970.
+    pub now: u64,
+}
+
+/// A workspace that was made.
+#[derive(Debug)]
+pub struct Added {
+    /// The workspace.
+    pub workspace: Workspace,
+    /// The first file of attributes by which git would check out other bytes than are stored, and shown.
+    pub converts: Option<String>,
+}
+
+impl Workspaces {
+    /// Returns those recorded in the folder `root`, which is made when it is needed.
+    pub fn new(root: PathBuf) -> Workspaces {
+        Workspaces { root }
+    }
+
+    /// Returns all workspaces, by their folders.
+    ///
+    /// # Errors
+    /// If a record cannot be read.
+    pub fn list(&self) -> Result<Vec<Workspace>> {
+        let entries = match fs::read_dir(&self.root) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(Error::on(&self.root))?,
+        };
+        let mut list = Vec::new();
+        for entry in entries {
+            let path = entry.map_err(Error::on(&self.root))?.path().join(RECORD);
+            if path.is_file() {
+                list.push(read(&path)?);
+            }
+        }
+        list.sort_by(|a, b| a.folder.cmp(&b.folder));
+        Ok(list)
+    }
+
+    /// Returns the workspace that `folder` is, or is in.
+    ///
+    /// # Errors
+    /// If there is none, or its record cannot be read.
+    pub fn find(&self, folder: &Path) -> Result<Workspace> {
+        for folder in folder.ancestors() {
+            let path = self.place(folder).join(RECORD);
+            if path.is_file() {
+                return read(&path);
+            }
+        }
+        Err(Error::NoWorkspace(folder.to_owned()))
+    }
+
+    /// Returns the folder of the view that `workspace` stands on.
+    pub fn view(&self, workspace: &Workspace) -> PathBuf {
+        let source = workspace.source.as_os_str().as_encoded_bytes();
+        self.root.join(VIEWS).join(id(&[source, b"\0", workspace.commit.as_bytes()].concat()))
+    }
+
+    /// Returns the folder of what was written in the workspace.
+    pub fn written(&self, workspace: &Workspace) -> PathBuf {
+        self.place(&workspace.folder).join("files")
+    }
+
+    fn place(&self, folder: &Path) -> PathBuf {
+        self.root.join(id(folder.as_os_str().as_encoded_bytes()))
+    }
+
+    /// Makes a workspace, and mounts it. `start` mounts the view of its commit on a folder, unless it is
+    /// there already.
+    ///
+    /// # Errors
+    /// If the folder is in use, git would not check the commit out, or the system does not mount. Then
+    /// nothing is left of it.
+    pub fn add(&self, new: &NewWorkspace<'_>, start: &dyn Fn(&Path) -> Result<()>) -> Result<Added> {
+        let workspace = Workspace {
+            version: VERSION,
+            folder: new.folder.to_owned(),
+            repository: new.repository.to_owned(),
+            source: new.source.to_owned(),
+            commit: new.commit.to_string(),
+            branch: new.branch.map(str::to_owned),
+            made_at: new.now,
+        };
+        let place = self.place(new.folder);
+        if place.join(RECORD).exists() {
+            return Err(Error::Taken(new.folder.to_owned()));
+        }
+        let is_new = !new.folder.exists();
+        if !is_new && fs::read_dir(new.folder).map_err(Error::on(new.folder))?.next().is_some() {
+            return Err(Error::NotEmpty(new.folder.to_owned()));
+        }
+        let made = self.make(new, &workspace).and_then(|converts| {
+            self.mount(&workspace, start)?;
+            Ok(converts)
+        });
+        let converts = made.inspect_err(|_| {
+            let _ = fs::remove_dir_all(&place);
+            if is_new {
+                let _ = fs::remove_dir(new.folder);
+            }
+        })?;
+        Ok(Added { workspace, converts })
+    }
+
+    /// Writes the files of a workspace. Returns the file of attributes that asks for other files than are
+    /// shown.
+    fn make(&self, new: &NewWorkspace<'_>, workspace: &Workspace) -> Result<Option<String>> {
+        let (top, time) = CommitTree::top_of(new.repo, &new.commit)?;
+        let index = index_of(new.repo, &top, time)?;
+        let written = self.written(workspace);
+        fs::create_dir_all(&written).map_err(Error::on(&written))?;
+        let objects = match new.repo.archive() {
+            Some(_) => self.view(workspace).join("objects"),
+            None => new.repo.git_dir().join("objects"),
+        };
+        let checkout = Checkout {
+            repo: new.repo,
+            commit: new.commit,
+            branch: new.branch,
+            objects: &objects,
+            index: &index.data,
+        };
+        git_dir::write(&written, &checkout)?;
+        let path = self.place(new.folder).join(RECORD);
+        let text = serde_json::to_vec_pretty(workspace).expect("it has no odd keys");
+        fs::write(&path, text).map_err(Error::on(&path))?;
+        Ok(index.converts)
+    }
+
+    /// Mounts a workspace, for example after the machine was started again.
+    ///
+    /// # Errors
+    /// If the system does not mount, or the view cannot be started.
+    pub fn mount(&self, workspace: &Workspace, start: &dyn Fn(&Path) -> Result<()>) -> Result<()> {
+        let folder = &workspace.folder;
+        if is_mounted(folder) {
+            return Ok(());
+        }
+        let (view, work) = (self.view(workspace), self.place(folder).join("work"));
+        if !view.join("files").is_dir() {
+            // What is left of a view whose process has ended.
+            let _ = overlay::detach(&view);
+            fs::create_dir_all(&view).map_err(Error::on(&view))?;
+            start(&view)?;
+        }
+        for folder in [folder, &work] {
+            fs::create_dir_all(folder).map_err(Error::on(folder))?;
+        }
+        overlay::mount(folder, &view.join("files"), &self.written(workspace), &work)
+    }
+
+    /// Removes a workspace with all that was written in it. The view goes, too, if no other workspace stands
+    /// on it.
+    ///
+    /// # Errors
+    /// If its folder is in use.
+    pub fn remove(&self, workspace: &Workspace) -> Result<()> {
+        if is_mounted(&workspace.folder) {
+            overlay::unmount(&workspace.folder)?;
+        }
+        let place = self.place(&workspace.folder);
+        fs::remove_dir_all(&place).map_err(Error::on(&place))?;
+        // It is empty, unless somebody wrote to it while it was not mounted.
+        let _ = fs::remove_dir(&workspace.folder);
+        let view = self.view(workspace);
+        if !self.list()?.iter().any(|other| self.view(other) == view) {
+            let _ = overlay::unmount(&view).or_else(|_| overlay::detach(&view));
+            let _ = fs::remove_dir(&view);
+        }
+        Ok(())
+    }
+}
+
+/// Returns whether `folder` is the top of a mount.
+pub fn is_mounted(folder: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let device = |path: &Path| fs::symlink_metadata(path).map(|about| about.dev());
+    match (device(folder), folder.parent().map(device)) {
+        (Ok(own), Some(Ok(above))) => own != above,
+        _ => false,
+    }
+}
+
+fn read(path: &Path) -> Result<Workspace> {
+    let text = fs::read(path).map_err(Error::on(path))?;
+    let damaged = |what: String| Error::Odd(format!("'{}' is damaged: {what}", path.display()));
+    let workspace: Workspace = serde_json::from_slice(&text).map_err(|e| damaged(e.to_string()))?;
+    if workspace.version != VERSION {
+        return Err(damaged(format!("it has version {}; use another weir", workspace.version)));
+    }
+    Ok(workspace)
+}
+
+fn id(bytes: &[u8]) -> String {
+    let mut sum = plain_sha(HashKind::Sha256);
+    sum.update(bytes);
+    sum.finish().to_string()[..16].to_owned()
+}
