@@ -83,84 +83,87 @@ fn paths(folder: &Path) -> (Vec<PathBuf>, Vec<PathBuf>) {
     (files, folders)
 }
 
-/// Does the same in both folders, and returns its name.
+/// Does change `what`, the `n`th, to a file or a folder of a working tree.
+fn change(what: u64, n: usize, at: &Path, [file, other, dir]: [&Path; 3]) -> std::io::Result<()> {
+    match what {
+        0 | 1 => fs::write(file, format!("edit {n}\n")),
+        // The size stays.
+        2 => {
+            let mut data = fs::read(file)?;
+            data.iter_mut().take(1).for_each(|byte| *byte ^= 1);
+            fs::write(file, data)
+        }
+        3 => fs::write(dir.join(format!("new{n}")), format!("{n}\n")),
+        4 => fs::write(dir.join(format!("o{n}.out")), b"o"),
+        5 | 6 => fs::remove_file(file),
+        7 => fs::rename(file, other),
+        8 => fs::rename(file, dir.join(format!("moved{n}"))),
+        9 => fs::rename(dir, at.join(format!("folder{n}"))),
+        10 => {
+            let (a, b, c) = (at.join("same1"), at.join("same2"), at.join("swap"));
+            fs::rename(&a, &c)?;
+            fs::rename(&b, &a)?;
+            fs::rename(&c, &b)
+        }
+        11 => fs::remove_dir_all(dir),
+        12 => {
+            fs::remove_file(file)?;
+            fs::create_dir(file)?;
+            fs::write(file.join("in"), b"i")
+        }
+        13 => {
+            fs::remove_dir_all(dir)?;
+            fs::write(dir, format!("{n}"))
+        }
+        14 => {
+            let mode = fs::metadata(file)?.permissions().mode();
+            fs::set_permissions(file, fs::Permissions::from_mode(mode ^ 0o111))
+        }
+        15 => {
+            fs::remove_file(file)?;
+            symlink(format!("to{n}"), file)
+        }
+        _ => fs::OpenOptions::new().append(true).open(file)?.set_modified(std::time::SystemTime::now()),
+    }
+}
+
+/// Changes of [`change`].
+const CHANGES: u64 = 17;
+const COMMANDS: [&[&str]; 9] = [
+    &["add", "-A"],
+    &["commit", "-q", "-a", "--allow-empty", "-m", "c"],
+    &["commit", "-q", "-a", "--allow-empty", "-m", "d"],
+    &["checkout", "-q", "HEAD~1"],
+    &["checkout", "-q", "-f", "main"],
+    &["stash", "-q", "-u"],
+    &["reset", "-q", "--hard", "HEAD~1"],
+    &["merge", "-q", "-m", "m", "origin/other"],
+    &["revert", "--no-edit", "HEAD"],
+];
+
+/// Does the same in both folders, and returns what it was.
 fn step(env: &Env, random: &mut Rng, folders: [&Path; 2], n: usize) -> String {
     let (files, dirs) = paths(folders[0]);
     let mut pick = |list: &[PathBuf]| match list.len() {
         0 => PathBuf::from("absent"),
         len => list[random.below(len as u64) as usize].clone(),
     };
-    let (file, other, dir) = (pick(&files), pick(&files), pick(&dirs));
-    let what = random.below(26);
-    let mut done = String::new();
-    for at in folders {
-        let (file, other, dir) = (at.join(&file), at.join(&other), at.join(&dir));
-        let git = |args: &[&str]| {
+    let chosen = [pick(&files), pick(&files), pick(&dirs)];
+    let what = random.below(CHANGES + COMMANDS.len() as u64);
+    let done = folders.map(|at| {
+        if let Some(command) = what.checked_sub(CHANGES) {
+            let args = COMMANDS[command as usize];
             let output = env.git_command(at, args).output().unwrap();
-            format!("git {args:?} {}", output.status.success())
-        };
-        let fs_done = |name: &str, result: std::io::Result<()>| {
-            // It is seen if the test fails.
-            result.as_ref().err().inspect(|e| eprintln!("{n}: {name} in {}: {e}", at.display()));
-            format!("{name} {}", result.is_ok())
-        };
-        let now = match what {
-            0 | 1 => fs_done("edit", fs::write(&file, format!("edit {n}\n"))),
-            2 => fs_done(
-                "same size",
-                fs::read(&file).and_then(|mut data| {
-                    data.iter_mut().take(1).for_each(|byte| *byte ^= 1);
-                    fs::write(&file, data)
-                }),
-            ),
-            3 => fs_done("add", fs::write(dir.join(format!("new{n}")), format!("{n}\n"))),
-            4 => fs_done("ignored", fs::write(dir.join(format!("o{n}.out")), b"o")),
-            5 | 6 => fs_done("delete", fs::remove_file(&file)),
-            7 => fs_done("rename", fs::rename(&file, &other)),
-            8 => fs_done("rename to new", fs::rename(&file, dir.join(format!("moved{n}")))),
-            9 => fs_done("rename folder", fs::rename(&dir, at.join(format!("folder{n}")))),
-            10 => fs_done("swap", {
-                let (a, b, c) = (at.join("same1"), at.join("same2"), at.join("swap"));
-                fs::rename(&a, &c).and_then(|()| fs::rename(&b, &a)).and_then(|()| fs::rename(&c, &b))
-            }),
-            11 => fs_done("delete folder", fs::remove_dir_all(&dir)),
-            12 => fs_done(
-                "file to folder",
-                fs::remove_file(&file)
-                    .and_then(|()| fs::create_dir(&file))
-                    .and_then(|()| fs::write(file.join("in"), b"i")),
-            ),
-            13 => fs_done(
-                "folder to file",
-                fs::remove_dir_all(&dir).and_then(|()| fs::write(&dir, format!("{n}"))),
-            ),
-            14 => fs_done(
-                "chmod",
-                fs::metadata(&file).and_then(|about| {
-                    fs::set_permissions(&file, fs::Permissions::from_mode(about.permissions().mode() ^ 0o111))
-                }),
-            ),
-            15 => fs_done("link", fs::remove_file(&file).and_then(|()| symlink(format!("to{n}"), &file))),
-            16 => fs_done(
-                "touch",
-                fs::OpenOptions::new()
-                    .append(true)
-                    .open(&file)
-                    .and_then(|f| f.set_modified(std::time::SystemTime::now())),
-            ),
-            17 => git(&["add", "-A"]),
-            18 | 19 => git(&["commit", "-q", "-a", "--allow-empty", "-m", &n.to_string()]),
-            20 => git(&["checkout", "-q", "HEAD~1"]),
-            21 => git(&["checkout", "-q", "-f", "main"]),
-            22 => git(&["stash", "-q", "-u"]),
-            23 => git(&["reset", "-q", "--hard", "HEAD~1"]),
-            24 => git(&["merge", "-q", "-m", "m", "origin/other"]),
-            _ => git(&["revert", "--no-edit", "HEAD"]),
-        };
-        assert!(done.is_empty() || done == now, "{now} in one, {done} in the other");
-        done = now;
-    }
-    done
+            return format!("git {args:?} {}", output.status.success());
+        }
+        let [file, other, dir] = chosen.each_ref().map(|path| at.join(path));
+        let changed = change(what, n, at, [&file, &other, &dir]);
+        // It is seen if the test fails.
+        changed.as_ref().err().inspect(|e| eprintln!("{n}: change {what} in {}: {e}", at.display()));
+        format!("change {what} {}", changed.is_ok())
+    });
+    assert_eq!(done[0], done[1], "{chosen:?}");
+    done[0].clone()
 }
 
 /// `WEIR_SEED` and `WEIR_ROUNDS` are the seed and the number of steps.
