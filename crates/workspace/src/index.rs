@@ -38,11 +38,11 @@ pub(crate) struct CommitIndex {
 }
 
 /// Returns the index of the files below the tree `top`, all of which have the time `time`, in seconds since
-/// 1970.
+/// 1970. None has changed as of `token` (fsmonitor).
 ///
 /// # Errors
 /// If an object is missing or corrupt, or git would not check the tree out.
-pub(crate) fn index_of(repo: &Repo, top: &Oid, time: u64) -> Result<CommitIndex> {
+pub(crate) fn index_of(repo: &Repo, top: &Oid, time: u64, token: &str) -> Result<CommitIndex> {
     let mut writer = IndexWriter {
         hash: repo.hash(),
         reader: repo.reader(),
@@ -59,6 +59,13 @@ pub(crate) fn index_of(repo: &Repo, top: &Oid, time: u64) -> Result<CommitIndex>
     index.extend_from_slice(b"TREE");
     index.extend_from_slice(&u32::try_from(trees.len()).map_err(|_| Error::Full)?.to_be_bytes());
     index.extend_from_slice(&trees);
+    // Version 2, the token, and an empty bitmap of files that may have changed: of 0 bits in 1 word.
+    let monitored =
+        [&2u32.to_be_bytes()[..], token.as_bytes(), b"\0", &20u32.to_be_bytes(), &[0; 7], &[1], &[0; 12]];
+    let monitored = monitored.concat();
+    index.extend_from_slice(b"FSMN");
+    index.extend_from_slice(&(monitored.len() as u32).to_be_bytes());
+    index.extend_from_slice(&monitored);
     let mut sum = plain_sha(repo.hash());
     sum.update(&index);
     index.extend_from_slice(sum.finish().as_bytes());

@@ -8,11 +8,13 @@ mod git_dir;
 mod index;
 mod mount;
 mod overlay;
+mod touched;
 mod tree;
 mod view;
 mod workspaces;
 
 pub use error::{Error, Result};
 pub use mount::{Mount, MountOptions, mount};
+pub use touched::changed_since;
 pub use view::{Repositories, Shown};
 pub use workspaces::{Added, NewWorkspace, Workspace, Workspaces, is_mounted};

@@ -4,10 +4,13 @@
 //! ID/workspace.json   what it is
 //! ID/files/           what was written, and .git
 //! ID/work/            for the kernel
+//! ID/fsmonitor        the program by which git learns what has changed
+//! ID/touched          what was touched
 //! views/ID/           the view of a commit, for all of its workspaces
 //! ```
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -18,6 +21,7 @@ use crate::error::{Error, Result};
 use crate::git_dir::{self, Checkout};
 use crate::index::index_of;
 use crate::overlay;
+use crate::touched;
 use crate::tree::CommitTree;
 
 /// The version of `workspace.json`.
@@ -64,6 +68,9 @@ pub struct NewWorkspace<'a> {
     pub branch: Option<&'a str>,
     /// The time, in seconds since 1970.
     pub now: u64,
+    /// The command of a shell that answers git's question what has changed: it is given the folder of records,
+    /// and then git's arguments.
+    pub monitor: &'a str,
 }
 
 /// A workspace that was made.
@@ -171,9 +178,14 @@ impl Workspaces {
     /// shown.
     fn make(&self, new: &NewWorkspace<'_>, workspace: &Workspace) -> Result<Option<String>> {
         let (top, time) = CommitTree::top_of(new.repo, &new.commit)?;
-        let index = index_of(new.repo, &top, time)?;
-        let written = self.written(workspace);
+        let (place, written) = (self.place(new.folder), self.written(workspace));
         fs::create_dir_all(&written).map_err(Error::on(&written))?;
+        let token = touched::begin(&place, new.now)?;
+        let index = index_of(new.repo, &top, time, &token)?;
+        let monitor = place.join("fsmonitor");
+        let script = format!("#!/bin/sh\nexec {} {} \"$@\"\n", new.monitor, shell_quoted(&place));
+        fs::write(&monitor, script).map_err(Error::on(&monitor))?;
+        fs::set_permissions(&monitor, fs::Permissions::from_mode(0o755)).map_err(Error::on(&monitor))?;
         let objects = match new.repo.archive() {
             Some(_) => self.view(workspace).join("objects"),
             None => new.repo.git_dir().join("objects"),
@@ -184,6 +196,7 @@ impl Workspaces {
             branch: new.branch,
             objects: &objects,
             index: &index.data,
+            monitor: &monitor,
         };
         git_dir::write(&written, &checkout)?;
         let path = self.place(new.folder).join(RECORD);
@@ -244,6 +257,11 @@ pub fn is_mounted(folder: &Path) -> bool {
         (Ok(own), Some(Ok(above))) => own != above,
         _ => false,
     }
+}
+
+/// Returns a path as one word of a shell.
+fn shell_quoted(path: &Path) -> String {
+    format!("'{}'", path.display().to_string().replace('\'', "'\\''"))
 }
 
 fn read(path: &Path) -> Result<Workspace> {

@@ -27,6 +27,9 @@ pub(crate) enum WorkspaceCommand {
         #[arg(long, short)]
         force: bool,
     },
+    /// Answer git's fsmonitor
+    #[command(hide = true)]
+    Fsmonitor { place: PathBuf, protocol: u32, token: String },
     /// Mount workspaces again, for example after the machine was started
     Mount {
         /// The folder of the working tree [default: all workspaces]

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::json;
 use weir_git::LOCAL_ENVIRONMENT;
 use weir_ground::FileError;
-use weir_workspace::{Added, NewWorkspace, Workspace, Workspaces, is_mounted};
+use weir_workspace::{Added, NewWorkspace, Workspace, Workspaces, changed_since, is_mounted};
 
 use crate::cli::{Global, WorkspaceCommand};
 use crate::error::{Error, Result, SOME_FAILED};
@@ -22,6 +22,12 @@ pub(crate) fn workspace(global: &Global, command: &WorkspaceCommand) -> Result<E
         WorkspaceCommand::Add { source, folder } => add(global, &workspaces, source, folder)?,
         WorkspaceCommand::Ls => list(global, &workspaces)?,
         WorkspaceCommand::Rm { folder, force } => remove(global, &workspaces, folder, *force)?,
+        WorkspaceCommand::Fsmonitor { place, protocol: 2, token } => {
+            std::io::stdout().write_all(&changed_since(place, token).map_err(of_workspace)?)?;
+        }
+        WorkspaceCommand::Fsmonitor { protocol, .. } => {
+            return Err(Error::Message(format!("version {protocol} of fsmonitor is not known")));
+        }
         WorkspaceCommand::Mount { folder } => return mount(global, &workspaces, folder.as_deref()),
     }
     Ok(ExitCode::SUCCESS)
@@ -53,6 +59,8 @@ fn add(global: &Global, workspaces: &Workspaces, source: &str, folder: &Path) ->
     let named = source.commit(&repo)?;
     let folder = whole(folder)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let program = std::env::current_exe()?.display().to_string().replace('\'', "'\\''");
+    let monitor = format!("'{program}' workspace fsmonitor");
     let new = NewWorkspace {
         folder: &folder,
         repository: &source.name,
@@ -61,6 +69,7 @@ fn add(global: &Global, workspaces: &Workspaces, source: &str, folder: &Path) ->
         commit: named.commit,
         branch: named.branch.as_deref(),
         now,
+        monitor: &monitor,
     };
     let start = |view: &Path| start_view(&source.path, &named.commit.to_string(), view);
     let Added { workspace: made, converts } = workspaces.add(&new, &start).map_err(of_workspace)?;
