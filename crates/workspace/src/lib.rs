@@ -10,6 +10,7 @@ mod mount;
 mod overlay;
 mod touched;
 mod tree;
+mod untracked;
 mod view;
 mod workspaces;
 

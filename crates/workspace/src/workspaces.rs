@@ -19,7 +19,7 @@ use weir_repo::Repo;
 
 use crate::error::{Error, Result};
 use crate::git_dir::{self, Checkout};
-use crate::index::index_of;
+use crate::index::{IndexWishes, index_of};
 use crate::overlay;
 use crate::touched;
 use crate::tree::CommitTree;
@@ -68,9 +68,11 @@ pub struct NewWorkspace<'a> {
     pub branch: Option<&'a str>,
     /// The time, in seconds since 1970.
     pub now: u64,
-    /// The command of a shell that answers git's question what has changed: it is given the folder of records,
-    /// and then git's arguments.
+    /// The command of a shell that answers git's question what has changed: it is given the folder of
+    /// records, and then git's arguments.
     pub monitor: &'a str,
+    /// The content of the user's file of ignored names (core.excludesFile), if there is one.
+    pub ignores: Option<&'a [u8]>,
 }
 
 /// A workspace that was made.
@@ -181,7 +183,8 @@ impl Workspaces {
         let (place, written) = (self.place(new.folder), self.written(workspace));
         fs::create_dir_all(&written).map_err(Error::on(&written))?;
         let token = touched::begin(&place, new.now)?;
-        let index = index_of(new.repo, &top, time, &token)?;
+        let wanted = IndexWishes { token: &token, folder: new.folder, ignores: new.ignores };
+        let index = index_of(new.repo, &top, time, &wanted)?;
         let monitor = place.join("fsmonitor");
         let script = format!("#!/bin/sh\nexec {} {} \"$@\"\n", new.monitor, shell_quoted(&place));
         fs::write(&monitor, script).map_err(Error::on(&monitor))?;

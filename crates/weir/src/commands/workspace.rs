@@ -61,6 +61,7 @@ fn add(global: &Global, workspaces: &Workspaces, source: &str, folder: &Path) ->
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let program = std::env::current_exe()?.display().to_string().replace('\'', "'\\''");
     let monitor = format!("'{program}' workspace fsmonitor");
+    let ignores = ignored_names();
     let new = NewWorkspace {
         folder: &folder,
         repository: &source.name,
@@ -70,6 +71,7 @@ fn add(global: &Global, workspaces: &Workspaces, source: &str, folder: &Path) ->
         branch: named.branch.as_deref(),
         now,
         monitor: &monitor,
+        ignores: ignores.as_deref(),
     };
     let start = |view: &Path| start_view(&source.path, &named.commit.to_string(), view);
     let Added { workspace: made, converts } = workspaces.add(&new, &start).map_err(of_workspace)?;
@@ -87,6 +89,16 @@ fn add(global: &Global, workspaces: &Workspaces, source: &str, folder: &Path) ->
         writeln!(output::stdout(), "{} of {} is at {}", on, made.repository, made.folder.display())?;
     }
     Ok(())
+}
+
+/// Returns the content of the user's file of ignored names (gitignore(5)). If git finds another, it only
+/// reads the folders of the workspace once.
+fn ignored_names() -> Option<Vec<u8>> {
+    let said = git(Path::new("/"), &["config", "--path", "core.excludesFile"]).ok();
+    let folder = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let config = || folder("XDG_CONFIG_HOME").or_else(|| Some(folder("HOME")?.join(".config")));
+    let path = said.map(|said| PathBuf::from(said.trim_end())).or_else(|| Some(config()?.join("git/ignore")));
+    std::fs::read(path?).ok()
 }
 
 fn json(workspace: &Workspace) -> serde_json::Value {
