@@ -415,7 +415,7 @@ def inside(rounds):
             "archive": "packs_max = 4",
             "mirror": 'lease = "8s"\nthrottle_window = 100000',
         }.items():
-            settings = settings.replace(f"\n#[{section}]\n", f"\n[{section}]\n{lines}\n")
+            settings = settings.replace(f"\n[{section}]\n", f"\n[{section}]\n{lines}\n")
         with open(f"{host.pool}/weir.toml", "w") as f:
             f.write(settings)
     for name in NAMES[:4]:

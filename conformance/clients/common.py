@@ -98,8 +98,7 @@ class Pool:
         configuration = os.path.join(folder, "weir.toml")
         with open(configuration) as f:
             before = f.read()
-        after = before.replace("#[scratch]\n", "[scratch]\n")
-        after = after.replace('#folder = "/dev/shm"', f'folder = "{self.scratch}"')
+        after = before.replace('#folder = "/dev/shm"', f'folder = "{self.scratch}"')
         assert after != before, "weir.toml has no scratch.folder"
         with open(configuration, "w") as f:
             f.write(after)

@@ -63,7 +63,7 @@ class Pool:
         with open(path) as f:
             text = f.read()
         for section, line in toml.items():
-            text = text.replace(f"#[{section}]\n", f"[{section}]\n{line}\n")
+            text = text.replace(f"[{section}]\n", f"[{section}]\n{line}\n")
         with open(path, "w") as f:
             f.write(text)
         run(WEIR, "add", "--name", "it", url, env=self.env)
