@@ -9,6 +9,7 @@ mod database;
 mod dataset;
 mod error;
 mod iconv;
+mod json_lines;
 mod lock;
 mod mining;
 mod part;

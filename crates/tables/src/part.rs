@@ -13,6 +13,7 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 
 use crate::column::ColumnStorage;
+use crate::json_lines::json_lines;
 use crate::schema::TableKind;
 
 /// Rows of a row group, as DuckDB writes them.
@@ -52,7 +53,7 @@ impl PartFile {
                 Ok(PartFile::Parquet(Box::new(writer.map_err(of_parquet)?)))
             }
             FileFormat::JsonLines => {
-                Ok(PartFile::JsonLines(LineDelimitedWriter::new(BufWriter::with_capacity(1 << 17, file))))
+                Ok(PartFile::JsonLines(json_lines(BufWriter::with_capacity(1 << 17, file))))
             }
         }
     }
@@ -133,7 +134,7 @@ pub(crate) fn write_json_lines(
     out: &mut impl Write,
 ) -> io::Result<()> {
     buffer.clear();
-    let mut writer = LineDelimitedWriter::new(&mut *buffer);
+    let mut writer = json_lines(&mut *buffer);
     writer.write(batch).map_err(io::Error::other)?;
     writer.finish().map_err(io::Error::other)?;
     for line in buffer.split_inclusive(|&c| c == b'\n') {
