@@ -138,7 +138,7 @@ pub(crate) enum Command {
             nobody else may look, not even root."
     )]
     Mount(MountArgs),
-    /// Make, list and remove working trees that are mounted, not checked out
+    /// Make working trees that are mounted, not checked out
     ///
     /// A workspace is a writable working tree of a commit that is there at once, whatever the size of the
     /// repository. git, editors and build tools work in it as in a clone.

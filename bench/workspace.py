@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""Makes workspaces beside git's own working trees, and asks git for their status. Prints tables in Markdown.
+
+For each number of files: the time to make a working tree, the first `git status` in it, later ones with no, ten
+and a thousand changed files, the calls that git makes (strace), and the disk that it takes. "Cold" is with the
+kernel's caches dropped. Needs root, FUSE, overlayfs and strace.
+
+  WEIR=PROGRAM            the weir to ask (target/release/weir)
+  WEIR_BENCH_FILES="N .." numbers of files (19384 200000; 2000 in a smoke run)
+  WEIR_BENCH_SMOKE=1      few files: that everything runs, not how fast
+
+Exits with 1 if git's answers differ between the two.
+"""
+
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+WEIR = os.path.abspath(os.environ.get("WEIR", os.path.join(HERE, "target/release/weir")))
+SMOKE = bool(os.environ.get("WEIR_BENCH_SMOKE"))
+COUNTS = [int(n) for n in os.environ.get("WEIR_BENCH_FILES", "2000" if SMOKE else "19384 200000").split()]
+RUNS = 1 if SMOKE else 5
+
+work = tempfile.mkdtemp(prefix="weir-bench-workspace-", dir=os.environ.get("WEIR_BENCH_DIR"))
+os.environ.update(HOME=work, XDG_STATE_HOME=work + "/state", GIT_CONFIG_NOSYSTEM="1")
+for name in ("author", "committer"):
+    os.environ.update({f"GIT_{name}_NAME": "B", f"GIT_{name}_EMAIL": "b@example.org"})
+
+
+def run(*args, **more):
+    return subprocess.run(args, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more).stdout
+
+
+def repository(path, count):
+    """Makes a repository of `count` files of some kilobytes, one folder for each fifteen."""
+    rng = random.Random(count)
+    folders = [""]
+    while len(folders) < count // 15:
+        above = rng.choice(folders)
+        if above.count("/") < 8:
+            folders.append(f"{above}d{len(folders)}/")
+    run("git", "init", "-q", "--bare", "-b", "main", path)
+    command = ["git", "-C", path, "fast-import", "--quiet"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as importer:
+        out = importer.stdin
+        out.write(b"commit refs/heads/main\ncommitter C <c@example.org> 1700000000 +0000\ndata 1\nx\n")
+        for n in range(count):
+            content = b"%d\n" % n * rng.randint(1, 300 if count < 100_000 else 3)
+            name = folders[n % len(folders)] + f"file{n}.c"
+            out.write(b"M 644 inline %s\ndata %d\n%s\n" % (name.encode(), len(content), content))
+    if importer.returncode:
+        raise SystemExit("git fast-import failed")
+
+
+def seconds(*args, **more):
+    start = time.monotonic()
+    run(*args, **more)
+    return time.monotonic() - start
+
+
+def status(folder, cold=False):
+    """The time of `git status` in milliseconds: the least of some runs."""
+    times = []
+    for _ in range(1 if cold else RUNS):
+        if cold:
+            run("sync")
+            with open("/proc/sys/vm/drop_caches", "w") as f:
+                f.write("3")
+        times.append(seconds("git", "-C", folder, "status", "--porcelain"))
+    return f"{min(times) * 1000:.0f} ms"
+
+
+def calls(folder):
+    """What git asks of the kernel in one status: calls of the stat and of the open families."""
+    if not shutil.which("strace"):
+        return ("strace is not installed",)
+    trace = os.path.join(work, "trace")
+    run(
+        "strace",
+        "-f",
+        "-o",
+        trace,
+        "-e",
+        "trace=newfstatat,statx,openat",
+        "git",
+        "-C",
+        folder,
+        "status",
+        "-s",
+    )
+    with open(trace) as f:
+        text = f.read()
+    return len(re.findall(r"stat\w*\(", text)), len(re.findall(r"openat\(", text))
+
+
+def disk(*folders):
+    total = sum(int(run("du", "-s", "-B1", "-x", folder).split()[0]) for folder in folders)
+    return f"{total / 1e6:.1f} MB"
+
+
+def change(folders, count):
+    for folder in folders:
+        paths = run("git", "-C", folder, "ls-files").decode().splitlines()
+        for path in random.Random(count).sample(paths, count):
+            with open(os.path.join(folder, path), "a") as f:
+                f.write("changed\n")
+
+
+def measured(count):
+    at = os.path.join(work, str(count))
+    os.mkdir(at)
+    up, ours, theirs = (os.path.join(at, name) for name in ("up.git", "workspace", "worktree"))
+    repository(up, count)
+    made = [seconds(WEIR, "-q", "workspace", "add", up, ours)]
+    made.append(seconds("git", "-C", up, "worktree", "add", "-q", "--detach", theirs))
+    both = (ours, theirs)
+    state = os.path.join(work, "state/weir/workspaces")
+    rows = [("make it", *(f"{s * 1000:.0f} ms" for s in made))]
+    sizes = disk(state), disk(theirs, os.path.join(up, "worktrees"))
+    rows.append(("first status", *(f"{seconds('git', '-C', f, 'status') * 1000:.0f} ms" for f in both)))
+    rows.append(("status", *(status(f) for f in both)))
+    rows.append(("status, cold", *(status(f, cold=True) for f in both)))
+    rows.append(("calls of stat, open", *(", ".join(map(str, calls(f))) for f in both)))
+    for changed in (10, 1000):
+        change(both, changed)
+        rows.append((f"status, {changed} changed", *(status(f) for f in both)))
+    answers = [run("git", "-C", f, "status", "--porcelain") for f in both]
+    rows.append(("disk, nothing changed", *sizes))
+    run(WEIR, "-q", "workspace", "rm", "--force", ours)
+    print(f"\n| {count:,} files | workspace | git worktree |\n|---|---|---|")
+    for row in rows:
+        print("| " + " | ".join(row) + " |")
+    return answers[0] == answers[1]
+
+
+def many(count=100):
+    """The time and the disk of many workspaces of one commit."""
+    up = os.path.join(work, str(COUNTS[0]), "up.git")
+    folders = [os.path.join(work, f"many{n}") for n in range(count)]
+    start = time.monotonic()
+    for folder in folders:
+        run(WEIR, "-q", "workspace", "add", up, folder)
+    took = time.monotonic() - start
+    size = disk(os.path.join(work, "state/weir/workspaces"))
+    for folder in folders:
+        run(WEIR, "-q", "workspace", "rm", "--force", folder)
+    print(f"\n{count} workspaces of {COUNTS[0]:,} files, one after the other: {took:.1f} s, {size} of disk.")
+
+
+try:
+    results = [measured(count) for count in COUNTS]
+    many(5 if SMOKE else 100)
+    sys.exit(0 if all(results) else "git's answers differ")
+finally:
+    for mount in sorted(re.findall(rf" ({re.escape(work)}\S*)", open("/proc/mounts").read()), reverse=True):
+        subprocess.run(["umount", "-l", mount], check=False)
+    shutil.rmtree(work, ignore_errors=True)
