@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Makes workspaces beside git's own working trees, and asks git for their status. Prints tables in Markdown.
 
-For each number of files: the time to make a working tree, the first `git status` in it, later ones with no, ten
-and a thousand changed files, the calls that git makes (strace), and the disk that it takes. "Cold" is with the
-kernel's caches dropped. Needs root, FUSE, overlayfs and strace.
+For each number of files: the time to make a working tree, the first `git status` in it, later ones with no,
+ten and a thousand changed files, the calls that git makes (strace), and the disk that it takes. "Cold" is
+with the kernel's caches dropped. Needs root, FUSE and overlayfs.
 
   WEIR=PROGRAM            the weir to ask (target/release/weir)
   WEIR_BENCH_FILES="N .." numbers of files (19384 200000; 2000 in a smoke run)

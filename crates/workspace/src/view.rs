@@ -51,7 +51,7 @@ pub enum Shown {
     Commit(Arc<Repo>, Oid),
     /// What workspaces of a commit stand on: its files in the folder `files`, and the objects of an archive
     /// in `objects`, as a git directory has them.
-    Base(Arc<Repo>, Oid),
+    Lower(Arc<Repo>, Oid),
 }
 
 /// A repository that stays as it is open.
@@ -110,7 +110,7 @@ enum ViewPlace {
         commit: Oid,
     },
     /// The files and the objects of a commit.
-    Base(Oid),
+    Lower(Oid),
     Objects,
     Packs,
     /// The pack of this number, or its index.
@@ -183,7 +183,7 @@ enum Numbering {
     Commit,
     /// The only commit's nodes have their number in the upper half, and a hash of their path in the lower:
     /// git compares the lower half with its index, which knows it without asking.
-    Base,
+    Lower,
 }
 
 /// The number of the first commit's files.
@@ -209,9 +209,9 @@ impl View {
                 trees.list.push((Arc::new(CommitTree::open(repo, &commit)?), FIRST_TREE | u64::from(TOP)));
                 None
             }
-            Shown::Base(repo, commit) => {
-                numbering = Numbering::Base;
-                top(ViewPlace::Base(commit));
+            Shown::Lower(repo, commit) => {
+                numbering = Numbering::Lower;
+                top(ViewPlace::Lower(commit));
                 Some(Box::new(OpenRepository(repo)) as Box<dyn Repositories>)
             }
         };
@@ -227,7 +227,7 @@ impl View {
     fn own(&self, node: u64) -> u64 {
         match self.numbering {
             Numbering::Commit if node == ROOT => FIRST_TREE | u64::from(TOP),
-            Numbering::Base if node >> 32 != 0 => FIRST_TREE | node >> 32,
+            Numbering::Lower if node >> 32 != 0 => FIRST_TREE | node >> 32,
             _ => node,
         }
     }
@@ -236,7 +236,7 @@ impl View {
     fn shown(&self, node: u64, path: u32) -> u64 {
         match self.numbering {
             Numbering::Commit if node == FIRST_TREE | u64::from(TOP) => ROOT,
-            Numbering::Base if node >> 32 != 0 => node << 32 | u64::from(path),
+            Numbering::Lower if node >> 32 != 0 => node << 32 | u64::from(path),
             _ => node,
         }
     }
@@ -394,7 +394,7 @@ impl View {
                 let Some(repo) = self.repository(repository)? else { return Ok(None) };
                 Ok(text.and_then(|name| commit_named(&repo, repository, name)))
             }
-            ViewPlace::Base(_) | ViewPlace::Objects | ViewPlace::Packs => {
+            ViewPlace::Lower(_) | ViewPlace::Objects | ViewPlace::Packs => {
                 let children = self.children(place)?;
                 Ok(children.into_iter().find(|(child, _)| child == name).map(|(_, place)| place))
             }
@@ -462,7 +462,7 @@ impl View {
                 let tree = |commit: Oid| ViewPlace::Tree { repository: repository.clone(), commit };
                 Ok(tips.into_iter().map(|tip| (tip.to_string().into_bytes(), tree(tip))).collect())
             }
-            ViewPlace::Base(commit) => {
+            ViewPlace::Lower(commit) => {
                 let files = ViewPlace::Tree { repository: String::new(), commit: *commit };
                 Ok(vec![(b"files".to_vec(), files), (b"objects".to_vec(), ViewPlace::Objects)])
             }

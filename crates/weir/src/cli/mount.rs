@@ -18,5 +18,5 @@ pub(crate) struct MountArgs {
     pub(crate) allow_other: bool,
     /// Mount what workspaces of the commit stand on, and go to the background
     #[arg(long, hide = true)]
-    pub(crate) base: bool,
+    pub(crate) lower: bool,
 }

@@ -127,14 +127,14 @@ pub(crate) fn mount(global: &Global, args: &MountArgs) -> Result<()> {
     });
     let mounted = mounted.map_err(|e| Error::Message(e.to_string()))?;
     let stop = Stop::default();
-    if args.base {
+    if args.lower {
         // It outlives the terminal, and ends when it is unmounted.
         let _ = nix::unistd::setsid();
         writeln!(output::stdout(), "{MOUNTED}")?;
     } else {
         stop_on_signal(&stop)?;
     }
-    if !global.quiet && !args.base {
+    if !global.quiet && !args.lower {
         let (source, folder) = (&args.source, folder.display());
         writeln!(output::stdout(), "{source} is mounted on {folder}; Ctrl-C or 'umount {folder}' ends it")?;
     }
@@ -153,11 +153,11 @@ fn shown(global: &Global, args: &MountArgs) -> Result<Shown> {
     }
     let source = NamedSource::parse(global, &args.source)?;
     let repo = source.open()?;
-    if source.revision.is_none() && !args.base {
+    if source.revision.is_none() && !args.lower {
         let repositories = RepositoryAt { path: source.path, opened: Mutex::default() };
         return Ok(Shown::One(Box::new(repositories), String::new()));
     }
     let commit = source.commit(&repo)?.commit;
     let repo = Arc::new(repo);
-    Ok(if args.base { Shown::Base(repo, commit) } else { Shown::Commit(repo, commit) })
+    Ok(if args.lower { Shown::Lower(repo, commit) } else { Shown::Commit(repo, commit) })
 }

@@ -122,7 +122,7 @@ fn start_view(source: &Path, commit: &str, view: &Path) -> weir_workspace::Resul
         let mut command = Command::new(std::env::current_exe()?);
         let mut commit_of = source.as_os_str().to_owned();
         commit_of.push(format!("@{commit}"));
-        command.args(["mount", "--base"]).arg(commit_of).arg(view).current_dir("/");
+        command.args(["mount", "--lower"]).arg(commit_of).arg(view).current_dir("/");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(&log)?);
         command.spawn()
     };
