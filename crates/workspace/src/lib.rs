@@ -16,6 +16,5 @@ mod workspaces;
 
 pub use error::{Error, Result};
 pub use mount::{Mount, MountOptions, mount};
-pub use touched::changed_since;
 pub use view::{Repositories, Shown};
-pub use workspaces::{Added, NewWorkspace, Workspace, Workspaces, is_mounted};
+pub use workspaces::{Added, NewWorkspace, Workspace, Workspaces, changed_since, is_mounted};

@@ -11,6 +11,7 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, Result};
 
@@ -18,6 +19,11 @@ const MAGIC: &[u8] = b"weir touched 1\n";
 const FILE: &str = "touched";
 /// The answer that everything may have changed.
 const ALL: &[u8] = b"/\0";
+/// A file that changed so shortly before it was looked at may change again at what the kernel takes for the
+/// same time.
+const RECENT: Duration = Duration::from_millis(50);
+/// Paths at which nothing is any more are forgotten beyond this number.
+const GONE_MAX: usize = 1000;
 /// How overlayfs marks a folder that hides the one below, and one that was renamed.
 const MARKS: [&str; 4] =
     ["trusted.overlay.opaque", "trusted.overlay.redirect", "user.overlay.opaque", "user.overlay.redirect"];
@@ -36,23 +42,30 @@ struct Touched {
     epoch: u64,
     /// The number of the last change.
     seq: u64,
+    /// The number up to which changes may be forgotten: older tokens mean nothing.
+    forgotten: u64,
     paths: BTreeMap<Vec<u8>, TouchedPath>,
 }
 
 /// Begins the list of a new workspace in the folder `place`. Returns the token for its index.
 pub(crate) fn begin(place: &Path, epoch: u64) -> Result<String> {
-    let touched = Touched { epoch, seq: 0, paths: BTreeMap::new() };
+    let touched = Touched { epoch, seq: 0, forgotten: 0, paths: BTreeMap::new() };
     touched.write(place)?;
     Ok(touched.token())
 }
 
-/// Returns the answer to git's question what has changed since `token`, about the workspace whose folder of
-/// records is `place`: a token, and the paths, each with a NUL at its end.
+/// Returns the answer to git's question what has changed since `token` in the working tree `asked`, about the
+/// workspace `folder`, whose folder of records is `place`: a token, and the paths, each with a NUL at its
+/// end.
 ///
 /// # Errors
 /// If the list or what was written cannot be read, or the list cannot be written. git then looks at every
 /// file.
-pub fn changed_since(place: &Path, token: &str) -> Result<Vec<u8>> {
+pub(crate) fn changed_since(place: &Path, folder: &Path, asked: &Path, token: &str) -> Result<Vec<u8>> {
+    // Working trees that `git worktree` adds have the same configuration: nothing is known of them.
+    if !is_same(folder, asked) {
+        return Ok([b"weir:0:0\0", ALL].concat());
+    }
     // One at a time: two would lose each other's changes.
     let path = place.join("touched.lock");
     let lock =
@@ -60,18 +73,23 @@ pub fn changed_since(place: &Path, token: &str) -> Result<Vec<u8>> {
     lock.lock().map_err(Error::on(&path))?;
     let known = Touched::read(place);
     let is_known = known.is_some();
-    let mut touched = known.unwrap_or_else(|| {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        Touched { epoch: now.map_or(1, |time| time.as_nanos() as u64), seq: 0, paths: BTreeMap::new() }
+    let mut touched = known.unwrap_or_else(|| Touched {
+        epoch: now().as_nanos() as u64,
+        seq: 0,
+        forgotten: 0,
+        paths: BTreeMap::new(),
     });
     let mut found = BTreeMap::new();
     scan(&place.join("files"), &mut Vec::new(), &mut found)?;
-    if touched.update(found) || !is_known {
+    let has_changed = touched.update(found);
+    let since = touched.seq_of(token);
+    let has_forgotten = since.is_some_and(|since| touched.forget(since));
+    if has_changed || has_forgotten || !is_known {
         touched.write(place)?;
     }
     let mut answer = touched.token().into_bytes();
     answer.push(0);
-    match touched.seq_of(token) {
+    match since {
         Some(since) => {
             for (path, _) in touched.paths.iter().filter(|(_, touched)| touched.seq > since) {
                 // The file of that name, and all below the folder of that name.
@@ -86,6 +104,12 @@ pub fn changed_since(place: &Path, token: &str) -> Result<Vec<u8>> {
     Ok(answer)
 }
 
+/// Returns whether both paths lead to one folder.
+fn is_same(a: &Path, b: &Path) -> bool {
+    let id = |path: &Path| fs::metadata(path).map(|about| (about.dev(), about.ino())).ok();
+    id(a).is_some_and(|a| Some(a) == id(b))
+}
+
 impl Touched {
     fn token(&self) -> String {
         format!("weir:{}:{}", self.epoch, self.seq)
@@ -95,7 +119,19 @@ impl Touched {
     fn seq_of(&self, token: &str) -> Option<u64> {
         let (epoch, seq) = token.strip_prefix("weir:")?.split_once(':')?;
         let seq = seq.parse().ok()?;
-        (epoch.parse() == Ok(self.epoch) && seq <= self.seq).then_some(seq)
+        (epoch.parse() == Ok(self.epoch) && seq <= self.seq && seq >= self.forgotten).then_some(seq)
+    }
+
+    /// Forgets paths at which nothing is, if there are many, and git was told so by `since`: it takes none of
+    /// them for unchanged. Returns whether it did.
+    fn forget(&mut self, since: u64) -> bool {
+        let is_gone = |touched: &TouchedPath| touched.state == 0 && touched.seq <= since;
+        if self.paths.values().filter(|touched| is_gone(touched)).count() <= GONE_MAX {
+            return false;
+        }
+        self.paths.retain(|_, touched| !is_gone(touched));
+        self.forgotten = since;
+        true
     }
 
     /// Takes what is there now; returns whether anything has changed.
@@ -130,7 +166,7 @@ impl Touched {
             *rest = after;
             Some(u64::from_le_bytes(*bytes))
         };
-        let (epoch, seq) = (number(&mut rest)?, number(&mut rest)?);
+        let [epoch, seq, forgotten] = [number(&mut rest)?, number(&mut rest)?, number(&mut rest)?];
         let mut paths = BTreeMap::new();
         while !rest.is_empty() {
             let (seq, state, len) = (number(&mut rest)?, number(&mut rest)?, number(&mut rest)?);
@@ -138,7 +174,7 @@ impl Touched {
             rest = after;
             paths.insert(path.to_vec(), TouchedPath { seq, state });
         }
-        Some(Touched { epoch, seq, paths })
+        Some(Touched { epoch, seq, forgotten, paths })
     }
 
     fn write(&self, place: &Path) -> Result<()> {
@@ -146,6 +182,7 @@ impl Touched {
         let number = |data: &mut Vec<u8>, number: u64| data.extend_from_slice(&number.to_le_bytes());
         number(&mut data, self.epoch);
         number(&mut data, self.seq);
+        number(&mut data, self.forgotten);
         for (path, touched) in &self.paths {
             number(&mut data, touched.seq);
             number(&mut data, touched.state);
@@ -197,11 +234,89 @@ fn state(about: &Metadata, marks: &[Option<Vec<u8>>]) -> u64 {
     let mut hasher = DefaultHasher::new();
     (about.ino(), about.ctime(), about.ctime_nsec(), about.mtime(), about.mtime_nsec()).hash(&mut hasher);
     (about.size(), about.mode(), about.file_type().is_char_device(), marks).hash(&mut hasher);
+    let changed = Duration::new(about.ctime().max(0) as u64, about.ctime_nsec() as u32);
+    let now = now();
+    // The next question finds another state.
+    if now.saturating_sub(changed) < RECENT {
+        now.hash(&mut hasher);
+    }
     hasher.finish().max(1)
+}
+
+/// Returns the time since 1970.
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 fn xattr(path: &Path, name: &str) -> Option<Vec<u8>> {
     let mut value = [0; 512];
     let len = rustix::fs::lgetxattr(path, name, &mut value[..]).ok()?;
     Some(value[..len].to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paths(answer: &[u8]) -> Vec<&[u8]> {
+        answer
+            .split(|byte| *byte == 0)
+            .skip(1)
+            .filter(|path| !path.is_empty() && !path.ends_with(b"/"))
+            .collect()
+    }
+
+    fn token(answer: &[u8]) -> String {
+        String::from_utf8(answer.split(|byte| *byte == 0).next().unwrap().to_vec()).unwrap()
+    }
+
+    #[test]
+    fn a_token_is_answered_with_what_is_new_since() {
+        let dir = weir_testing::folder();
+        let (place, files) = (dir.path(), dir.path().join("files"));
+        fs::create_dir_all(files.join(".git")).unwrap();
+        let first = begin(place, 7).unwrap();
+        let ask = |token: &str| changed_since(place, place, place, token).unwrap();
+        assert!(paths(&ask(&first)).is_empty());
+        fs::write(files.join("a"), b"1").unwrap();
+        fs::write(files.join(".git/index"), b"1").unwrap();
+        let answer = ask(&first);
+        assert_eq!(paths(&answer), [b"a"]);
+        // It may change again at the same time.
+        let second = token(&answer);
+        assert_eq!(paths(&ask(&second)), [b"a"]);
+        std::thread::sleep(RECENT * 2);
+        let third = token(&ask(&second));
+        assert!(paths(&ask(&third)).is_empty());
+        assert_eq!(paths(&ask(&first)), [b"a"], "an older token is answered, too");
+        fs::remove_file(files.join("a")).unwrap();
+        assert_eq!(paths(&ask(&third)), [b"a"]);
+        for unknown in ["", "1700000000", "weir:8:0", "weir:7:999", "weir:7", "weir:x:y"] {
+            assert!(ask(unknown).ends_with(b"\0/\0"), "{unknown}");
+        }
+        assert!(changed_since(place, place, &files, &third).unwrap().ends_with(b"\0/\0"), "another tree");
+        fs::write(place.join(FILE), b"damaged").unwrap();
+        assert!(ask(&third).ends_with(b"\0/\0"));
+    }
+
+    #[test]
+    fn what_is_gone_for_long_is_forgotten() {
+        let dir = weir_testing::folder();
+        let (place, files) = (dir.path(), dir.path().join("files"));
+        fs::create_dir_all(&files).unwrap();
+        let first = begin(place, 7).unwrap();
+        let ask = |token: &str| changed_since(place, place, place, token).unwrap();
+        for n in 0..=GONE_MAX {
+            fs::write(files.join(n.to_string()), b"").unwrap();
+        }
+        let all = token(&ask(&first));
+        (0..=GONE_MAX).for_each(|n| fs::remove_file(files.join(n.to_string())).unwrap());
+        let gone = ask(&all);
+        assert_eq!(paths(&gone).len(), GONE_MAX + 1);
+        let gone = token(&gone);
+        assert!(paths(&ask(&gone)).is_empty());
+        assert!(fs::metadata(place.join(FILE)).unwrap().len() < 100);
+        assert!(ask(&all).ends_with(b"\0/\0"), "that one was not told");
+        assert!(paths(&ask(&gone)).is_empty());
+    }
 }

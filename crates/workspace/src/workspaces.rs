@@ -252,6 +252,16 @@ impl Workspaces {
     }
 }
 
+/// Returns the answer to git's question (fsmonitor) what has changed since `token` in the working tree
+/// `asked`. `place` is the folder of the records of the workspace whose git asks.
+///
+/// # Errors
+/// If a record or what was written cannot be read, or the list of it cannot be written. git then looks at
+/// every file.
+pub fn changed_since(place: &Path, asked: &Path, token: &str) -> Result<Vec<u8>> {
+    touched::changed_since(place, &read(&place.join(RECORD))?.folder, asked, token)
+}
+
 /// Returns whether `folder` is the top of a mount.
 pub fn is_mounted(folder: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;

@@ -23,7 +23,9 @@ pub(crate) fn workspace(global: &Global, command: &WorkspaceCommand) -> Result<E
         WorkspaceCommand::Ls => list(global, &workspaces)?,
         WorkspaceCommand::Rm { folder, force } => remove(global, &workspaces, folder, *force)?,
         WorkspaceCommand::Fsmonitor { place, protocol: 2, token } => {
-            std::io::stdout().write_all(&changed_since(place, token).map_err(of_workspace)?)?;
+            let asked = std::env::current_dir()?;
+            let answer = changed_since(place, &asked, token).map_err(of_workspace)?;
+            std::io::stdout().write_all(&answer)?;
         }
         WorkspaceCommand::Fsmonitor { protocol, .. } => {
             return Err(Error::Message(format!("version {protocol} of fsmonitor is not known")));

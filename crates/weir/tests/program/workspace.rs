@@ -308,6 +308,30 @@ fn a_workspace_comes_back_with_what_was_written() {
     env.git(&it.folder, &["fsck", "--no-dangling"]);
 }
 
+/// A working tree that git adds to a workspace, and a work tree that is named by hand, have the workspace's
+/// configuration.
+#[test]
+fn other_trees_of_its_git_directory_are_looked_at_by_git() {
+    let env = Env::new();
+    let up = upstream(&env);
+    env.weir(&["add", "--name", "it", up.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    let Some(it) = Workspace::new(&env, "it", "work") else { return };
+    env.git(&it.folder, &["worktree", "add", "-q", "-b", "linked", env.path("linked").to_str().unwrap()]);
+    let linked = env.path("linked");
+    for (n, content) in ["one", "two", "three"].iter().enumerate() {
+        fs::write(linked.join("same1"), content).unwrap();
+        fs::write(linked.join(format!("new{n}")), content).unwrap();
+        let status = env.git(&linked, &["status", "--porcelain"]);
+        assert!(status.contains(" M same1") && status.contains(&format!("?? new{n}")), "{n}: {status}");
+        assert_eq!(env.git(&it.folder, &["status", "--porcelain"]), "");
+    }
+    let git_dir = format!("--git-dir={}", it.folder.join(".git").display());
+    let named = env.git(&linked, &[&git_dir, "--work-tree=.", "status", "--porcelain"]);
+    assert!(named.contains(" M same1"), "{named}");
+    assert_eq!(env.git(&it.folder, &["status", "--porcelain"]), "");
+}
+
 #[test]
 fn what_cannot_be_a_workspace_is_named() {
     let env = Env::new();
