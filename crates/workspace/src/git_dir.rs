@@ -32,8 +32,8 @@ pub(crate) struct Checkout<'a> {
     /// The folder of the objects.
     pub(crate) objects: &'a Path,
     pub(crate) index: &'a [u8],
-    /// The hook that says what has changed.
-    pub(crate) monitor: &'a Path,
+    /// The hook that says what has changed, if git is to ask.
+    pub(crate) monitor: Option<&'a Path>,
 }
 
 /// Writes the git directory `.git` in the folder `upper`.
@@ -52,7 +52,7 @@ pub(crate) fn write(upper: &Path, checkout: &Checkout<'_>) -> Result<()> {
     let mut alternates = objects.as_os_str().as_encoded_bytes().to_vec();
     alternates.push(b'\n');
     file("objects/info/alternates", &alternates)?;
-    file("config", config(repo, *branch, monitor).as_bytes())?;
+    file("config", config(repo, *branch, *monitor).as_bytes())?;
     let mut shallow = Vec::new();
     repo.history().shallow().iter().for_each(|oid| writeln!(shallow, "{oid}").expect("memory takes all"));
     if !shallow.is_empty() {
@@ -67,12 +67,14 @@ pub(crate) fn write(upper: &Path, checkout: &Checkout<'_>) -> Result<()> {
     file("index", index)
 }
 
-fn config(repo: &Repo, branch: Option<&str>, monitor: &Path) -> String {
+fn config(repo: &Repo, branch: Option<&str>, monitor: Option<&Path>) -> String {
     let mut config = String::from("[core]\n");
     let is_sha256 = repo.hash() == HashKind::Sha256;
     config += &format!("\trepositoryformatversion = {}\n", u8::from(is_sha256));
     config += SETTINGS;
-    config += &format!("[core]\n\tfsmonitor = {}\n", quoted(&monitor.display().to_string()));
+    if let Some(monitor) = monitor {
+        config += &format!("[core]\n\tfsmonitor = {}\n", quoted(&monitor.display().to_string()));
+    }
     if is_sha256 {
         config += "[extensions]\n\tobjectFormat = sha256\n";
     }

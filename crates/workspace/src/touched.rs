@@ -54,16 +54,28 @@ pub(crate) fn begin(place: &Path, epoch: u64) -> Result<String> {
     Ok(touched.token())
 }
 
-/// Returns the answer to git's question what has changed since `token` in the working tree `asked`, about the
-/// workspace `folder`, whose folder of records is `place`: a token, and the paths, each with a NUL at its
-/// end.
+/// A working tree that git asks about, and the workspace whose git asks.
+pub(crate) struct Asked<'a> {
+    /// The folder of the workspace's records.
+    pub(crate) place: &'a Path,
+    /// The folder of the workspace.
+    pub(crate) folder: &'a Path,
+    /// The working tree.
+    pub(crate) tree: &'a Path,
+    /// The files of the workspace's commit.
+    pub(crate) lower: &'a Path,
+}
+
+/// Returns the answer to git's question what has changed since `token`: a token, and the paths, each with a
+/// NUL at its end.
 ///
 /// # Errors
 /// If the list or what was written cannot be read, or the list cannot be written. git then looks at every
 /// file.
-pub(crate) fn changed_since(place: &Path, folder: &Path, asked: &Path, token: &str) -> Result<Vec<u8>> {
+pub(crate) fn changed_since(asked: &Asked<'_>, token: &str) -> Result<Vec<u8>> {
+    let Asked { place, folder, tree, lower } = *asked;
     // Working trees that `git worktree` adds have the same configuration: nothing is known of them.
-    if !is_same(folder, asked) {
+    if !is_same(folder, tree) {
         return Ok([b"weir:0:0\0", ALL].concat());
     }
     // One at a time: two would lose each other's changes.
@@ -80,7 +92,7 @@ pub(crate) fn changed_since(place: &Path, folder: &Path, asked: &Path, token: &s
         paths: BTreeMap::new(),
     });
     let mut found = BTreeMap::new();
-    scan(&place.join("files"), &mut Vec::new(), &mut found)?;
+    scan(&place.join("files"), Some(lower), &mut Vec::new(), &mut found)?;
     let has_changed = touched.update(found);
     let since = touched.seq_of(token);
     let has_forgotten = since.is_some_and(|since| touched.forget(since));
@@ -196,8 +208,14 @@ impl Touched {
 }
 
 /// Adds all that lies in the upper folder `at`, which is called `path` in the workspace, to `found`, with a
-/// hash of what it is.
-fn scan(at: &Path, path: &mut Vec<u8>, found: &mut BTreeMap<Vec<u8>, u64>) -> Result<()> {
+/// hash of what it is; of folders only those that the commit does not have. `lower` is the commit's folder of
+/// that name, if it is seen through this one.
+fn scan(
+    at: &Path,
+    lower: Option<&Path>,
+    path: &mut Vec<u8>,
+    found: &mut BTreeMap<Vec<u8>, u64>,
+) -> Result<()> {
     let entries = match fs::read_dir(at) {
         // It was deleted meanwhile; the next question finds it gone.
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
@@ -216,11 +234,15 @@ fn scan(at: &Path, path: &mut Vec<u8>, found: &mut BTreeMap<Vec<u8>, u64>) -> Re
         path.extend_from_slice(name.as_bytes());
         if about.is_dir() {
             let marks = MARKS.map(|mark| xattr(&file, mark));
-            if marks.iter().any(Option::is_some) {
+            let is_marked = marks.iter().any(Option::is_some);
+            let below = lower.filter(|_| !is_marked).map(|lower| lower.join(&name));
+            let below = below.filter(|below| fs::symlink_metadata(below).is_ok_and(|about| about.is_dir()));
+            // git looks for untracked files in a folder that it does not know only if it is named itself.
+            if below.is_none() {
                 found.insert(path.clone(), state(&about, &marks));
             }
             path.push(b'/');
-            scan(&file, path, found)?;
+            scan(&file, below.as_deref(), path, found)?;
         } else {
             found.insert(path.clone(), state(&about, &[]));
         }
@@ -276,7 +298,12 @@ mod tests {
         let (place, files) = (dir.path(), dir.path().join("files"));
         fs::create_dir_all(files.join(".git")).unwrap();
         let first = begin(place, 7).unwrap();
-        let ask = |token: &str| changed_since(place, place, place, token).unwrap();
+        let lower = place.join("lower");
+        fs::create_dir_all(lower.join("known")).unwrap();
+        let of = |tree: &Path, token: &str| {
+            changed_since(&Asked { place, folder: place, tree, lower: &lower }, token).unwrap()
+        };
+        let ask = |token: &str| of(place, token);
         assert!(paths(&ask(&first)).is_empty());
         fs::write(files.join("a"), b"1").unwrap();
         fs::write(files.join(".git/index"), b"1").unwrap();
@@ -291,10 +318,12 @@ mod tests {
         assert_eq!(paths(&ask(&first)), [b"a"], "an older token is answered, too");
         fs::remove_file(files.join("a")).unwrap();
         assert_eq!(paths(&ask(&third)), [b"a"]);
+        fs::create_dir_all(files.join("known/new/deep")).unwrap();
+        assert_eq!(paths(&ask(&token(&ask(&third)))), [&b"known/new"[..], b"known/new/deep"]);
         for unknown in ["", "1700000000", "weir:8:0", "weir:7:999", "weir:7", "weir:x:y"] {
             assert!(ask(unknown).ends_with(b"\0/\0"), "{unknown}");
         }
-        assert!(changed_since(place, place, &files, &third).unwrap().ends_with(b"\0/\0"), "another tree");
+        assert!(of(&files, &third).ends_with(b"\0/\0"), "another tree");
         fs::write(place.join(FILE), b"damaged").unwrap();
         assert!(ask(&third).ends_with(b"\0/\0"));
     }
@@ -305,7 +334,8 @@ mod tests {
         let (place, files) = (dir.path(), dir.path().join("files"));
         fs::create_dir_all(&files).unwrap();
         let first = begin(place, 7).unwrap();
-        let ask = |token: &str| changed_since(place, place, place, token).unwrap();
+        let asked = Asked { place, folder: place, tree: place, lower: &place.join("lower") };
+        let ask = |token: &str| changed_since(&asked, token).unwrap();
         for n in 0..=GONE_MAX {
             fs::write(files.join(n.to_string()), b"").unwrap();
         }

@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::git_dir::{self, Checkout};
 use crate::index::{IndexWishes, index_of};
 use crate::overlay;
-use crate::touched;
+use crate::touched::{self, Asked};
 use crate::tree::CommitTree;
 
 /// The version of `workspace.json`.
@@ -71,6 +71,9 @@ pub struct NewWorkspace<'a> {
     /// The command of a shell that answers git's question what has changed: it is given the folder of
     /// records, and then git's arguments.
     pub monitor: &'a str,
+    /// Whether git is to ask. Before 2.43 git takes files that its fsmonitor vouches for as deleted, now and
+    /// then (`git diff HEAD`).
+    pub asks_monitor: bool,
     /// The content of the user's file of ignored names (core.excludesFile), if there is one.
     pub ignores: Option<&'a [u8]>,
 }
@@ -199,7 +202,7 @@ impl Workspaces {
             branch: new.branch,
             objects: &objects,
             index: &index.data,
-            monitor: &monitor,
+            monitor: new.asks_monitor.then_some(&*monitor),
         };
         git_dir::write(&written, &checkout)?;
         let path = self.place(new.folder).join(RECORD);
@@ -259,7 +262,11 @@ impl Workspaces {
 /// If a record or what was written cannot be read, or the list of it cannot be written. git then looks at
 /// every file.
 pub fn changed_since(place: &Path, asked: &Path, token: &str) -> Result<Vec<u8>> {
-    touched::changed_since(place, &read(&place.join(RECORD))?.folder, asked, token)
+    let workspace = read(&place.join(RECORD))?;
+    let all = Workspaces::new(place.parent().unwrap_or(place).to_owned());
+    let lower = all.view(&workspace).join("files");
+    let asked = Asked { place, folder: &workspace.folder, tree: asked, lower: &lower };
+    touched::changed_since(&asked, token)
 }
 
 /// Returns whether `folder` is the top of a mount.

@@ -73,6 +73,7 @@ fn add(global: &Global, workspaces: &Workspaces, source: &str, folder: &Path) ->
         branch: named.branch.as_deref(),
         now,
         monitor: &monitor,
+        asks_monitor: git_version().is_some_and(|version| version >= GIT_THAT_ASKS),
         ignores: ignores.as_deref(),
     };
     let start = |view: &Path| start_view(&source.path, &named.commit.to_string(), view);
@@ -91,6 +92,16 @@ fn add(global: &Global, workspaces: &Workspaces, source: &str, folder: &Path) ->
         writeln!(output::stdout(), "{} of {} is at {}", on, made.repository, made.folder.display())?;
     }
     Ok(())
+}
+
+/// The first git that takes no file for deleted that its fsmonitor vouches for (release notes of 2.43).
+const GIT_THAT_ASKS: (u32, u32) = (2, 43);
+
+/// Returns the version of git, without what follows the second number.
+fn git_version() -> Option<(u32, u32)> {
+    let said = git(Path::new("/"), &["version"]).ok()?;
+    let mut numbers = said.strip_prefix("git version ")?.split('.').map(|number| number.trim().parse().ok());
+    Some((numbers.next()??, numbers.next()??))
 }
 
 /// Returns the content of the user's file of ignored names (gitignore(5)). If git finds another, it only

@@ -29,12 +29,30 @@ impl<'e> Workspace<'e> {
         let output =
             env.weir_command(&["workspace", "add", source, folder.to_str().unwrap()]).output().unwrap();
         if output.status.success() {
-            return Some(Workspace { env, folder });
+            let workspace = Workspace { env, folder };
+            workspace.ask_monitor();
+            return Some(workspace);
         }
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(said.contains("cannot mount on"), "{said}");
         skip("overlay", said.trim());
         None
+    }
+}
+
+impl Workspace<'_> {
+    /// Lets git ask what has changed, whatever its version: weir leaves it off for old ones.
+    fn ask_monitor(&self) {
+        let alternates = fs::read_to_string(self.folder.join(".git/objects/info/alternates")).unwrap();
+        assert!(!alternates.is_empty());
+        let state = self.env.path(".local/state/weir/workspaces");
+        let is_own = |place: &PathBuf| {
+            let record = fs::read_to_string(place.join("workspace.json")).unwrap_or_default();
+            record.contains(&format!("\"folder\": \"{}\"", self.folder.display()))
+        };
+        let place = fs::read_dir(state).unwrap().map(|entry| entry.unwrap().path()).find(is_own).unwrap();
+        let monitor = place.join("fsmonitor");
+        self.env.git(&self.folder, &["config", "core.fsmonitor", monitor.to_str().unwrap()]);
     }
 }
 
@@ -306,6 +324,29 @@ fn a_workspace_comes_back_with_what_was_written() {
     env.weir(&["compact", "it"]);
     assert_eq!(env.git(&it.folder, &["status", "--porcelain"]), status);
     env.git(&it.folder, &["fsck", "--no-dangling"]);
+}
+
+/// Untracked files in new folders are found, however git is asked to show them.
+#[test]
+fn new_folders_are_looked_into() {
+    let env = Env::new();
+    let up = upstream(&env);
+    env.weir(&["add", "--name", "it", up.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    let Some(it) = Workspace::new(&env, "it", "work") else { return };
+    for shown in ["all", "normal"] {
+        env.git(&it.folder, &["config", "status.showUntrackedFiles", shown]);
+        let status = || env.git(&it.folder, &["status", "--porcelain"]);
+        assert_eq!((status(), status()), (String::new(), String::new()));
+        fs::create_dir(it.folder.join("d0/empty")).unwrap();
+        assert_eq!(status(), "");
+        fs::create_dir_all(it.folder.join("d0/empty/e1/e2")).unwrap();
+        fs::write(it.folder.join("d0/empty/e1/e2/file"), b"x").unwrap();
+        let wanted = if shown == "all" { "?? d0/empty/e1/e2/file" } else { "?? d0/empty/" };
+        assert_eq!(status(), wanted);
+        fs::remove_dir_all(it.folder.join("d0/empty")).unwrap();
+        assert_eq!(status(), "");
+    }
 }
 
 /// A working tree that git adds to a workspace, and a work tree that is named by hand, have the workspace's
