@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 /// Settings of a workspace. The objects elsewhere are not git's to pack.
 const SETTINGS: &str = "\tbare = false
 \tlogallrefupdates = true
-\tuntrackedCache = true
+\tuntrackedCache = false
 \tautocrlf = false
 \tfsmonitorHookVersion = 2
 [gc]

@@ -1,15 +1,12 @@
 //! The index of a commit's files (gitformat-index, version 4), made without looking at a work tree: what git
 //! would write after a checkout, since the times and sizes of a view are known.
 
-use std::path::Path;
-
 use nix::unistd::{Gid, Uid};
 use weir_git::{HashKind, Kind, Oid, TreeIter, plain_sha};
 use weir_repo::{ObjectReader, Repo};
 
 use crate::error::{Error, Result};
 use crate::tree::{PATH_HASH_START, is_name, path_hash};
-use crate::untracked::{UntrackedFolders, push_varint};
 
 /// Trees in each other. git's own limit (core.maxTreeDepth) is 2048.
 const DEPTH_MAX: usize = 2048;
@@ -41,11 +38,11 @@ pub(crate) struct CommitIndex {
 }
 
 /// Returns the index of the files below the tree `top`, all of which have the time `time`, in seconds since
-/// 1970. None has changed as of the token, and there are no others.
+/// 1970. None has changed as of `token` (fsmonitor).
 ///
 /// # Errors
 /// If an object is missing or corrupt, or git would not check the tree out.
-pub(crate) fn index_of(repo: &Repo, top: &Oid, time: u64, wanted: &IndexWishes<'_>) -> Result<CommitIndex> {
+pub(crate) fn index_of(repo: &Repo, top: &Oid, time: u64, token: &str) -> Result<CommitIndex> {
     let mut writer = IndexWriter {
         hash: repo.hash(),
         reader: repo.reader(),
@@ -56,16 +53,19 @@ pub(crate) fn index_of(repo: &Repo, top: &Oid, time: u64, wanted: &IndexWishes<'
         last: Vec::new(),
         converts: None,
     };
-    let FolderParts { trees, untracked } = writer.tree(top, b"", &mut Vec::new(), 0)?;
+    let trees = writer.tree(top, b"", &mut Vec::new(), 0)?;
     let mut index = [&b"DIRC"[..], &4u32.to_be_bytes(), &writer.count.to_be_bytes()].concat();
     index.append(&mut writer.entries);
-    push_extension(&mut index, b"TREE", &trees)?;
-    push_extension(&mut index, b"UNTR", &untracked.extension(repo.hash(), wanted.folder, wanted.ignores))?;
+    index.extend_from_slice(b"TREE");
+    index.extend_from_slice(&u32::try_from(trees.len()).map_err(|_| Error::Full)?.to_be_bytes());
+    index.extend_from_slice(&trees);
     // Version 2, the token, and an empty bitmap of files that may have changed: of 0 bits in 1 word.
-    let token = wanted.token.as_bytes();
-    let monitored = [&2u32.to_be_bytes()[..], token, b"\0", &20u32.to_be_bytes(), &[0; 7], &[1], &[0; 12]];
+    let monitored =
+        [&2u32.to_be_bytes()[..], token.as_bytes(), b"\0", &20u32.to_be_bytes(), &[0; 7], &[1], &[0; 12]];
     let monitored = monitored.concat();
-    push_extension(&mut index, b"FSMN", &monitored)?;
+    index.extend_from_slice(b"FSMN");
+    index.extend_from_slice(&(monitored.len() as u32).to_be_bytes());
+    index.extend_from_slice(&monitored);
     let mut sum = plain_sha(repo.hash());
     sum.update(&index);
     index.extend_from_slice(sum.finish().as_bytes());
@@ -73,35 +73,10 @@ pub(crate) fn index_of(repo: &Repo, top: &Oid, time: u64, wanted: &IndexWishes<'
     Ok(CommitIndex { data: index, converts })
 }
 
-/// What an index is to say besides the files.
-pub(crate) struct IndexWishes<'a> {
-    /// As of when no file has changed (fsmonitor).
-    pub(crate) token: &'a str,
-    /// The folder of the work tree.
-    pub(crate) folder: &'a Path,
-    /// The content of the user's file of ignored names (core.excludesFile), if there is one.
-    pub(crate) ignores: Option<&'a [u8]>,
-}
-
-/// What an index says of a folder and all below it.
-struct FolderParts {
-    /// Of the extension "TREE".
-    trees: Vec<u8>,
-    /// Of the extension "UNTR".
-    untracked: UntrackedFolders,
-}
-
-fn push_extension(index: &mut Vec<u8>, name: &[u8; 4], data: &[u8]) -> Result<()> {
-    index.extend_from_slice(name);
-    index.extend_from_slice(&u32::try_from(data.len()).map_err(|_| Error::Full)?.to_be_bytes());
-    index.extend_from_slice(data);
-    Ok(())
-}
-
 impl IndexWriter<'_> {
     /// Adds all files below the tree `oid`, which is called `name` and is at `path` (with a slash at its
-    /// end). Returns its parts of the extensions.
-    fn tree(&mut self, oid: &Oid, name: &[u8], path: &mut Vec<u8>, depth: usize) -> Result<FolderParts> {
+    /// end). Returns its part of the extension "TREE".
+    fn tree(&mut self, oid: &Oid, name: &[u8], path: &mut Vec<u8>, depth: usize) -> Result<Vec<u8>> {
         let odd = |path: &[u8], what: &str| {
             Error::Odd(format!("git checks out no tree in which '{}' {what}", String::from_utf8_lossy(path)))
         };
@@ -113,8 +88,7 @@ impl IndexWriter<'_> {
             return Err(Error::NotAFolder);
         }
         let (before, len) = (self.count, path.len());
-        let mut children: Vec<(Vec<u8>, FolderParts)> = Vec::new();
-        let mut ignores = None;
+        let mut children: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
         for entry in TreeIter::new(self.hash, &object.data) {
             let entry = entry.map_err(|source| weir_repo::Error::Object { oid: *oid, source })?;
             path.extend_from_slice(entry.name);
@@ -130,9 +104,6 @@ impl IndexWriter<'_> {
                 if *path <= self.last {
                     return Err(odd(path, "is out of order"));
                 }
-                if entry.name == b".gitignore" {
-                    ignores = Some(id);
-                }
                 if entry.name == b".gitattributes" && self.converts.is_none() {
                     let asks = self.reader.read(&id)?.is_some_and(|object| asks_to_convert(&object.data));
                     self.converts = asks.then(|| path.clone());
@@ -144,12 +115,9 @@ impl IndexWriter<'_> {
         // As git sorts them (subtree_name_cmp): the shorter name first.
         children.sort_by(|(a, _), (b, _)| a.len().cmp(&b.len()).then_with(|| a.cmp(b)));
         let counts = format!("{} {}\n", self.count - before, children.len());
-        let mut trees = [name, b"\0", counts.as_bytes(), oid.as_bytes()].concat();
-        children.iter().for_each(|(_, child)| trees.extend_from_slice(&child.trees));
-        // The other extension sorts names by their bytes.
-        children.sort_by(|(a, _), (b, _)| a.cmp(b));
-        let below = children.into_iter().map(|(_, child)| child.untracked).collect();
-        Ok(FolderParts { trees, untracked: UntrackedFolders::of(name, ignores, below) })
+        let mut part = [name, b"\0", counts.as_bytes(), oid.as_bytes()].concat();
+        children.iter().for_each(|(_, child)| part.extend_from_slice(child));
+        Ok(part)
     }
 
     fn file(&mut self, path: &[u8], mode: u32, oid: &Oid) -> Result<()> {
@@ -193,4 +161,16 @@ fn asks_to_convert(attributes: &[u8]) -> bool {
             || word.starts_with(b"filter=")
     });
     asking.next().is_some()
+}
+
+/// Appends a number as the index has it (varint.c of git: as the offsets of deltas).
+fn push_varint(out: &mut Vec<u8>, number: usize) {
+    let mut bytes = vec![(number & 0x7f) as u8];
+    let mut rest = number >> 7;
+    while rest > 0 {
+        rest -= 1;
+        bytes.push(0x80 | (rest & 0x7f) as u8);
+        rest >>= 7;
+    }
+    out.extend(bytes.iter().rev());
 }

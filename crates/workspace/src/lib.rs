@@ -10,7 +10,6 @@ mod mount;
 mod overlay;
 mod touched;
 mod tree;
-mod untracked;
 mod view;
 mod workspaces;
 

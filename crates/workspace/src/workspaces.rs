@@ -19,7 +19,7 @@ use weir_repo::Repo;
 
 use crate::error::{Error, Result};
 use crate::git_dir::{self, Checkout};
-use crate::index::{IndexWishes, index_of};
+use crate::index::index_of;
 use crate::overlay;
 use crate::touched::{self, Asked};
 use crate::tree::CommitTree;
@@ -74,8 +74,6 @@ pub struct NewWorkspace<'a> {
     /// Whether git is to ask. Before 2.43 git takes files that its fsmonitor vouches for as deleted, now and
     /// then (`git diff HEAD`).
     pub asks_monitor: bool,
-    /// The content of the user's file of ignored names (core.excludesFile), if there is one.
-    pub ignores: Option<&'a [u8]>,
 }
 
 /// A workspace that was made.
@@ -186,8 +184,7 @@ impl Workspaces {
         let (place, written) = (self.place(new.folder), self.written(workspace));
         fs::create_dir_all(&written).map_err(Error::on(&written))?;
         let token = touched::begin(&place, new.now)?;
-        let wanted = IndexWishes { token: &token, folder: new.folder, ignores: new.ignores };
-        let index = index_of(new.repo, &top, time, &wanted)?;
+        let index = index_of(new.repo, &top, time, &token)?;
         let monitor = place.join("fsmonitor");
         let script = format!("#!/bin/sh\nexec {} {} \"$@\"\n", new.monitor, shell_quoted(&place));
         fs::write(&monitor, script).map_err(Error::on(&monitor))?;

@@ -63,7 +63,6 @@ fn add(global: &Global, workspaces: &Workspaces, source: &str, folder: &Path) ->
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let program = std::env::current_exe()?.display().to_string().replace('\'', "'\\''");
     let monitor = format!("'{program}' workspace fsmonitor");
-    let ignores = ignored_names();
     let new = NewWorkspace {
         folder: &folder,
         repository: &source.name,
@@ -74,7 +73,6 @@ fn add(global: &Global, workspaces: &Workspaces, source: &str, folder: &Path) ->
         now,
         monitor: &monitor,
         asks_monitor: git_version().is_some_and(|version| version >= GIT_THAT_ASKS),
-        ignores: ignores.as_deref(),
     };
     let start = |view: &Path| start_view(&source.path, &named.commit.to_string(), view);
     let Added { workspace: made, converts } = workspaces.add(&new, &start).map_err(of_workspace)?;
@@ -102,16 +100,6 @@ fn git_version() -> Option<(u32, u32)> {
     let said = git(Path::new("/"), &["version"]).ok()?;
     let mut numbers = said.strip_prefix("git version ")?.split('.').map(|number| number.trim().parse().ok());
     Some((numbers.next()??, numbers.next()??))
-}
-
-/// Returns the content of the user's file of ignored names (gitignore(5)). If git finds another, it only
-/// reads the folders of the workspace once.
-fn ignored_names() -> Option<Vec<u8>> {
-    let said = git(Path::new("/"), &["config", "--path", "core.excludesFile"]).ok();
-    let folder = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    let config = || folder("XDG_CONFIG_HOME").or_else(|| Some(folder("HOME")?.join(".config")));
-    let path = said.map(|said| PathBuf::from(said.trim_end())).or_else(|| Some(config()?.join("git/ignore")));
-    std::fs::read(path?).ok()
 }
 
 fn json(workspace: &Workspace) -> serde_json::Value {
