@@ -78,8 +78,12 @@ fn config(repo: &Repo, branch: Option<&str>, monitor: Option<&Path>) -> String {
     if is_sha256 {
         config += "[extensions]\n\tobjectFormat = sha256\n";
     }
-    if let Some(origin) = repo.archive().and_then(Origin::of) {
-        let url = quoted(&origin.url);
+    let url = match repo.archive() {
+        Some(archive) => Origin::of(archive).map(|origin| origin.url),
+        None => Some(repo.git_dir().display().to_string()),
+    };
+    if let Some(url) = url {
+        let url = quoted(&url);
         config +=
             &format!("[remote \"origin\"]\n\turl = {url}\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n");
     }

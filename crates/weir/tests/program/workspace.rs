@@ -243,6 +243,8 @@ fn a_workspace_is_made_listed_and_removed() {
     let fourth = Workspace::new(&env, "it@main", "fourth").unwrap();
     assert_eq!(env.git(&second.folder, &["symbolic-ref", "--short", "HEAD"]), "other");
     assert_eq!(env.git(&third.folder, &["status", "--porcelain"]), "");
+    env.git(&third.folder, &["checkout", "-q", "other"]);
+    env.git(&third.folder, &["fetch", "-q"]);
     let list = env.weir_json(&["workspace", "ls"]);
     let folders: Vec<&str> = list.as_array().unwrap().iter().map(|w| w["folder"].as_str().unwrap()).collect();
     assert_eq!(folders.len(), 4);
