@@ -1,13 +1,15 @@
-//! Commits as folders: a read-only view of repositories, mounted as a file system.
+//! Commits as folders: a read-only view of repositories, mounted as a file system, and writable workspaces
+//! that stand on it.
 //!
-//! A commit never changes, so the kernel keeps all of it that was asked for; nothing is read before. What
-//! grows with a repository is not touched: mounting costs the same, however many files there are.
+//! A commit never changes, so the kernel keeps all of it that was asked for; nothing is read before. Mounting
+//! costs the same, however many files there are; a workspace costs its index.
 
 mod error;
 mod git_dir;
 mod index;
 mod mount;
 mod overlay;
+mod place;
 mod touched;
 mod tree;
 mod view;

@@ -3,7 +3,7 @@
 //! ```text
 //! ID/workspace.json   what it is
 //! ID/files/           what was written, and .git
-//! ID/work/            for the kernel
+//! ID/overlay/         for the kernel
 //! ID/fsmonitor        the program by which git learns what has changed
 //! ID/touched          what was touched
 //! views/ID/           the view of a commit, for all of its workspaces
@@ -217,7 +217,7 @@ impl Workspaces {
         if is_mounted(folder) {
             return Ok(());
         }
-        let (view, work) = (self.view(workspace), self.place(folder).join("work"));
+        let (view, work) = (self.view(workspace), self.place(folder).join("overlay"));
         if !view.join("files").is_dir() {
             // What is left of a view whose process has ended.
             let _ = overlay::detach(&view);
