@@ -1,7 +1,9 @@
 //! How to reach upstreams and forges according to the environment, which is read as curl and git read it.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
+use weir_git::LOCAL_ENVIRONMENT;
 use weir_repo::{ConfigScope, GitConfig};
 use weir_transport::{ExtraHeader, ExtraValue, Proxies, RootCerts, SshCommand, roots_in, system_roots};
 
@@ -18,6 +20,16 @@ pub(crate) fn proxies() -> Proxies {
         https: named(&["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"]),
         none_for: named(&["no_proxy", "NO_PROXY"]),
     }
+}
+
+/// Returns a command of git that works on the repository it is told, not on one that the environment names:
+/// weir may run in a hook.
+pub(crate) fn git_command() -> Command {
+    let mut git = Command::new("git");
+    for name in LOCAL_ENVIRONMENT {
+        git.env_remove(name);
+    }
+    git
 }
 
 /// Returns the trusted certificate authorities: those in `ca_file`, else those that git's environment names,

@@ -18,12 +18,12 @@ pub(crate) enum WorkspaceCommand {
     },
     /// List workspaces
     Ls,
-    /// Remove a workspace with all that was written in it
+    /// Remove workspaces with all that was written in them
     Rm {
-        /// The folder of the working tree
-        #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
-        folder: PathBuf,
-        /// Remove it even if it has changes or commits that are nowhere else
+        /// The folders of the working trees
+        #[arg(value_name = "DIR", required = true, value_hint = ValueHint::DirPath)]
+        folders: Vec<PathBuf>,
+        /// Remove them even if they have changes or commits that are nowhere else
         #[arg(long, short)]
         force: bool,
     },
@@ -32,8 +32,8 @@ pub(crate) enum WorkspaceCommand {
     Fsmonitor { place: PathBuf, protocol: u32, token: String },
     /// Mount workspaces again, for example after the machine was started
     Mount {
-        /// The folder of the working tree [default: all workspaces]
+        /// The folders of the working trees [default: all workspaces]
         #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
-        folder: Option<PathBuf>,
+        folders: Vec<PathBuf>,
     },
 }

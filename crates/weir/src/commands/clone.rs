@@ -4,16 +4,15 @@ use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use weir_clone::{CloneOptions, CloneOutcome, default_directory};
-use weir_git::LOCAL_ENVIRONMENT;
 use weir_transport::{Scheme, Url};
 
 use crate::cli::{CloneArgs, Global};
 use crate::config::{self, Config};
+use crate::environment::git_command;
 use crate::error::{Error, Result};
 use crate::output;
 use crate::pool::{Pool, path_of, transport_options};
@@ -152,11 +151,7 @@ fn is_for_git(path: &str) -> bool {
 
 /// Returns what `git config` prints with these arguments, or `None` if it prints nothing.
 fn git_config(args: &[&str]) -> Option<String> {
-    let mut git = Command::new("git");
-    for name in LOCAL_ENVIRONMENT {
-        git.env_remove(name);
-    }
-    let output = git.arg("config").args(args).output().ok()?;
+    let output = git_command().arg("config").args(args).output().ok()?;
     String::from_utf8(output.stdout).ok().filter(|printed| !printed.is_empty())
 }
 
@@ -207,10 +202,7 @@ fn upload_pack_command() -> Result<String> {
 
 /// Runs `git clone`: for options that only git has, for a server that is not weir, or not over HTTP.
 fn hand_over(global: &Global, args: &CloneArgs, source: &CloneSource) -> Result<()> {
-    let mut command = Command::new("git");
-    for name in LOCAL_ENVIRONMENT {
-        command.env_remove(name);
-    }
+    let mut command = git_command();
     command.arg("clone");
     if let Some(origin) = &args.origin {
         command.args(["--origin", origin]);

@@ -7,11 +7,11 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
-use weir_git::LOCAL_ENVIRONMENT;
 use weir_ground::FileError;
 use weir_workspace::{Added, NewWorkspace, Workspace, Workspaces, changed_since, is_mounted};
 
 use crate::cli::{Global, WorkspaceCommand};
+use crate::environment::git_command;
 use crate::error::{Error, Result, SOME_FAILED};
 use crate::named_source::{MOUNTED, NamedSource};
 use crate::output;
@@ -21,7 +21,9 @@ pub(crate) fn workspace(global: &Global, command: &WorkspaceCommand) -> Result<E
     match command {
         WorkspaceCommand::Add { source, folder } => add(global, &workspaces, source, folder)?,
         WorkspaceCommand::Ls => list(global, &workspaces)?,
-        WorkspaceCommand::Rm { folder, force } => remove(global, &workspaces, folder, *force)?,
+        WorkspaceCommand::Rm { folders, force } => {
+            folders.iter().try_for_each(|folder| remove(global, &workspaces, folder, *force))?;
+        }
         WorkspaceCommand::Fsmonitor { place, protocol: 2, token } => {
             let asked = std::env::current_dir()?;
             let answer = changed_since(place, &asked, token).map_err(of_workspace)?;
@@ -30,7 +32,7 @@ pub(crate) fn workspace(global: &Global, command: &WorkspaceCommand) -> Result<E
         WorkspaceCommand::Fsmonitor { protocol, .. } => {
             return Err(Error::Message(format!("version {protocol} of fsmonitor is not known")));
         }
-        WorkspaceCommand::Mount { folder } => return mount(global, &workspaces, folder.as_deref()),
+        WorkspaceCommand::Mount { folders } => return mount(global, &workspaces, folders),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -160,11 +162,7 @@ fn list(global: &Global, workspaces: &Workspaces) -> Result<()> {
 
 /// Returns what git prints in a workspace.
 fn git(folder: &Path, args: &[&str]) -> Result<String> {
-    let mut git = Command::new("git");
-    for name in LOCAL_ENVIRONMENT {
-        git.env_remove(name);
-    }
-    let output = git.arg("-C").arg(folder).args(args).stdin(Stdio::null()).output();
+    let output = git_command().arg("-C").arg(folder).args(args).stdin(Stdio::null()).output();
     let output = output.map_err(|e| Error::Message(format!("cannot start git: {e}")))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
@@ -207,10 +205,11 @@ fn remove(global: &Global, workspaces: &Workspaces, folder: &Path, force: bool) 
     Ok(())
 }
 
-fn mount(global: &Global, workspaces: &Workspaces, folder: Option<&Path>) -> Result<ExitCode> {
-    let list = match folder {
-        Some(folder) => vec![workspaces.find(&whole(folder)?).map_err(of_workspace)?],
-        None => workspaces.list().map_err(of_workspace)?,
+fn mount(global: &Global, workspaces: &Workspaces, folders: &[PathBuf]) -> Result<ExitCode> {
+    let find = |folder: &PathBuf| workspaces.find(&whole(folder)?).map_err(of_workspace);
+    let list = match folders {
+        [] => workspaces.list().map_err(of_workspace)?,
+        _ => folders.iter().map(find).collect::<Result<_>>()?,
     };
     let mut has_failed = false;
     for workspace in list {
