@@ -101,10 +101,10 @@ struct Credential {
     holds_until: u64,
     /// The name under which its budget is recorded.
     name: String,
-    /// The rate limits as the forge last reported them, by what they are limits of: empty for the one that
-    /// most requests count against, or `graphql`.
+    /// The rate limits as the forge last reported them, by the kind of request that they limit: empty for
+    /// most requests, or `graphql`.
     said: BTreeMap<String, SaidLimit>,
-    /// What the limit is of that was reported last.
+    /// The kind of request that the limit which the forge reported last is for.
     resource: String,
 }
 

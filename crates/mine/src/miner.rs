@@ -77,9 +77,9 @@ pub struct Tips<'t> {
     pub replaces: bool,
     /// Errors that are known already.
     pub faults: &'t [FaultRow],
-    /// What HEAD leads to.
+    /// The commit of HEAD.
     pub head: Option<Oid>,
-    /// What HEAD led to when the commits of the default branch were written.
+    /// The commit that HEAD had when the rows of the default branch were written.
     pub known_head: Option<Oid>,
 }
 

@@ -18,7 +18,7 @@ pub struct MinedState {
     /// The commits at which history ended, and those that were grafted or replaced with what they were given;
     /// ascending. `None` if that is not known.
     pub joins: Option<Vec<Oid>>,
-    /// What HEAD led to.
+    /// The commit that HEAD had.
     pub head: Option<Oid>,
     /// If something could not be read: what was there, as [`weir_repo::Objects::fingerprint`] tells it. Once
     /// that differs, everything is mined again.
@@ -56,7 +56,7 @@ pub struct ToMine {
     pub known: Vec<Oid>,
     /// Whether rows of the same commits and tags may have been written before. The new ones take their place.
     pub replaces: bool,
-    /// What HEAD led to then.
+    /// The commit that HEAD had then.
     pub known_head: Option<Oid>,
     /// The refs that cannot be read.
     pub faults: Vec<FaultRow>,

@@ -1,5 +1,5 @@
-//! Rows as JSON lines. Bytes are hexadecimal, as `arrow-json` prints them, but many times as fast: every row
-//! has several ids.
+//! Rows as JSON lines. Bytes are hexadecimal, as `arrow-json` prints them, but from a table of digits: every
+//! row has several ids.
 
 use std::io::Write;
 use std::sync::Arc;

@@ -212,34 +212,13 @@ impl Work {
             Work::Refs(request) => return request.key(),
             _ => return None,
         };
-        let PackRequest {
-            repo,
-            wants,
-            common,
-            thin,
-            ofs_delta,
-            include_tag,
-            progress,
-            framing,
-            flush_after,
-            steps_max,
-            // That follows from the repository.
-            has_doubtful: _,
-            ..
-        } = request;
-        let PackRequest { policy, hidden_tips, filter, cut, sections, .. } = request;
+        let PackRequest { filter, cut, sections, wants, common, .. } = request;
         let mut sum = plain_sha(HashKind::Sha256);
         let flags = (
-            repo.serial(),
-            thin,
-            ofs_delta,
-            include_tag,
-            progress,
-            framing,
-            flush_after,
-            steps_max,
-            policy,
-            hidden_tips,
+            request.repo.serial(),
+            (request.thin, request.ofs_delta, request.include_tag, request.progress),
+            (request.framing, request.flush_after),
+            (request.steps_max, request.policy, request.hidden_tips),
         );
         // Each part has its length, so that it cannot be taken for a part of another.
         let mut add = |bytes: &[u8]| {
@@ -266,7 +245,7 @@ impl Work {
         out
     }
 
-    /// Returns whether it lists so many refs that it may have to wait for its client.
+    /// Returns whether the work lists more refs than are queued for a client, so that it may wait for one.
     pub fn is_long_list(&self) -> bool {
         matches!(self, Work::Refs(request) if request.repo.refs().list().len() > LONG_LIST_REFS)
     }

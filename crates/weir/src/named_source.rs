@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::local;
 use crate::pool::Pool;
 
-/// What `weir mount` prints to whoever started it, once what workspaces stand on is mounted.
+/// The line by which `weir mount --lower` tells the process that started it that the view is mounted.
 pub(crate) const MOUNTED: &str = "mounted";
 
 /// A repository, and maybe a revision of it.

@@ -16,7 +16,7 @@ pub(crate) struct MountArgs {
     /// Let other users look, too
     #[arg(long)]
     pub(crate) allow_other: bool,
-    /// Mount what workspaces of the commit stand on, and go to the background
+    /// Mount the lower layer of workspaces of the commit, and go to the background
     #[arg(long, hide = true)]
     pub(crate) lower: bool,
 }

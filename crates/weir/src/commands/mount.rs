@@ -31,7 +31,7 @@ const THREADS_MAX: usize = 8;
 /// A value, and until when it is taken for true.
 type Kept<T> = Mutex<Option<(Instant, T)>>;
 
-/// Returns the value of `kept`, or makes it anew, if it is old.
+/// Returns the value of `kept`. Calls `make` for a new one if that is too old.
 fn fresh<T: Clone>(
     kept: &Kept<T>,
     make: impl FnOnce() -> weir_workspace::Result<T>,
