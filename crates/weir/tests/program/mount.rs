@@ -119,8 +119,7 @@ fn upstream(env: &Env) -> PathBuf {
 fn a_commit_has_the_files_that_git_checks_out() {
     let env = Env::new();
     let up = upstream(&env);
-    env.weir(&["add", "--name", "a/it", up.to_str().unwrap()]);
-    env.weir(&["mirror"]);
+    env.mirror_new("a/it", &up);
     let Some(pool) = Mounted::new(&env, env.pool().to_str().unwrap(), "all") else { return };
     env.git(env.dir.path(), &["clone", "-q", up.to_str().unwrap(), "clone"]);
     let clone = env.path("clone");
@@ -180,8 +179,7 @@ fn a_commit_has_the_files_that_git_checks_out() {
 fn branches_move_and_what_is_open_stays() {
     let env = Env::new();
     let up = upstream(&env);
-    env.weir(&["add", "--name", "it", up.to_str().unwrap()]);
-    env.weir(&["mirror"]);
+    env.mirror_new("it", &up);
     let Some(it) = Mounted::new(&env, "it", "m") else { return };
     let first = fs::read_link(it.path("HEAD")).unwrap();
     let mut file = fs::File::open(it.path("HEAD/d/deep/er/large")).unwrap();

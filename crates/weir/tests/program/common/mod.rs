@@ -233,6 +233,12 @@ catalog.commit()
         command.env("HOME", self.dir.path()).env("TMPDIR", self.dir.path());
     }
 
+    /// Adds `upstream` to the pool as `name`, and mirrors it.
+    pub fn mirror_new(&self, name: &str, upstream: &Path) {
+        self.weir(&["add", "--name", name, upstream.to_str().unwrap()]);
+        self.weir(&["mirror"]);
+    }
+
     /// Runs weir, which must succeed.
     pub fn weir(&self, args: &[&str]) -> String {
         let output = self.run(args);

@@ -41,8 +41,7 @@ fn a_commit_that_is_only_named_is_not_deepened() {
     let removed = commit("removed", &[&secret]);
     let shown = commit("shown", &[&base]);
     env.git(&up, &["update-ref", "refs/heads/main", &removed]);
-    env.weir(&["add", "--name", "r", up.to_str().unwrap()]);
-    env.weir(&["mirror"]);
+    env.mirror_new("r", &up);
     env.git(&up, &["update-ref", "refs/heads/main", &shown]);
     env.weir(&["mirror", "--all"]);
     env.git(env.dir.path(), &["clone", "-q", "--bare", up.to_str().unwrap(), "fork.git"]);
@@ -93,8 +92,7 @@ fn a_have_tells_nothing_of_what_was_removed() {
     let kept = env.commit_file(&up, "refs/heads/main", "a", b"1");
     let removed = env.commit_file(&up, "refs/heads/main", "a", b"2");
     let tree = env.git(&up, &["rev-parse", "main^{tree}"]);
-    env.weir(&["add", "--name", "r", up.to_str().unwrap()]);
-    env.weir(&["mirror"]);
+    env.mirror_new("r", &up);
     env.git(&up, &["update-ref", "refs/heads/main", &kept]);
     let shown = env.commit_file(&up, "refs/heads/main", "b", b"3");
     env.weir(&["mirror", "--all"]);
