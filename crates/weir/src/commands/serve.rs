@@ -115,6 +115,8 @@ fn bind(flag: &str, addresses: &[ListenAddress]) -> Result<Vec<Listener>> {
 }
 
 pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> {
+    // Asked before anybody can connect: a terminal that goes away later is a lost one.
+    let terminal = has_terminal();
     pool.warn_of_readable_secrets();
     let c = &pool.config.serve;
     let options = UploadOptions {
@@ -135,7 +137,7 @@ pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> 
     let urls = announce(&listeners, global.json)?;
     let doors = listeners.iter().map(|(door, listener)| (listener.as_raw_fd(), scheme(door)));
     let sockets = doors.chain(monitored.iter().map(|listener| (listener.as_raw_fd(), METRICS))).collect();
-    restart_on_signal(sockets)?;
+    restart_on_signal(sockets, terminal)?;
     tell_ready();
     let counters = Arc::new(Counters::default());
     let beside = if args.no_mirror { Vec::new() } else { start_mirror(&pool, &counters, &stop)? };
@@ -184,9 +186,10 @@ pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> 
 }
 
 /// On SIGHUP and SIGUSR2, starts the program again on the same sockets, then tells this process to stop.
-/// Where SIGHUP comes because the terminal is gone, only stops; `nohup` goes on.
-fn restart_on_signal(sockets: Vec<(i32, &'static str)>) -> Result<()> {
-    let (ignores_hang_up, mut had_terminal) = (ignores_hang_up(), has_terminal());
+/// Where SIGHUP comes because the terminal is gone that this process had at its start, only stops; `nohup`
+/// goes on.
+fn restart_on_signal(sockets: Vec<(i32, &'static str)>, mut had_terminal: bool) -> Result<()> {
+    let ignores_hang_up = ignores_hang_up();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let (mut hang_up, mut user) = runtime.block_on(async {
         use tokio::signal::unix::{SignalKind, signal};
