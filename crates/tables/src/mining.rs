@@ -294,6 +294,8 @@ struct PendingRows<'s> {
 
 /// Why a repository is not mined.
 enum MineFailure {
+    /// It cannot be opened: it has no rows yet.
+    Unread(String),
     /// For a reason of its own.
     Source(String),
     /// Because rows cannot be written.
@@ -322,11 +324,13 @@ impl Batch<'_> {
             match self.mine_one(source, sinks) {
                 Ok(None) => self.tell(source, &MineEvent::Unchanged),
                 Ok(Some(done)) => pending.push(done),
+                // It left no rows among the others'.
+                Err(MineFailure::Unread(text)) => self.tell(source, &MineEvent::Failed(text)),
                 Err(failure) => {
                     // The rows that are not yet part of the dataset are dropped, and the other repositories
                     // among them are mined again.
                     self.failed(source, failure, sinks)?;
-                    self.mine_alone(sinks, &mut pending)?;
+                    self.mine_again(sinks, &mut pending)?;
                 }
             }
             self.run.progress.repositories.fetch_add(1, Ordering::Relaxed);
@@ -355,12 +359,37 @@ impl Batch<'_> {
             return self.failed(source, MineFailure::Output(e), sinks);
         }
         self.check_output(e)?;
-        self.mine_alone(sinks, pending)
+        self.mine_alone(sinks, pending.drain(..).map(|pending| pending.source).collect())
     }
 
-    /// Mines what is pending again, whose rows were dropped, and commits each repository alone.
-    fn mine_alone(&self, sinks: &[Mutex<OutputSink>], pending: &mut Vec<PendingRows<'_>>) -> Result<()> {
-        let sources: Vec<&MineSource<'_>> = pending.drain(..).map(|pending| pending.source).collect();
+    /// Mines what is pending again, whose rows were dropped. If a repository fails this time, the rest are
+    /// committed each alone.
+    fn mine_again<'s>(
+        &self,
+        sinks: &[Mutex<OutputSink>],
+        pending: &mut Vec<PendingRows<'s>>,
+    ) -> Result<()> {
+        let mut sources: Vec<&MineSource<'_>> = pending.drain(..).map(|pending| pending.source).collect();
+        sources.reverse();
+        while !self.run.stop.is_stopped()
+            && let Some(source) = sources.pop()
+        {
+            match self.mine_one(source, sinks) {
+                Ok(None) => self.tell(source, &MineEvent::Unchanged),
+                Ok(Some(done)) => pending.push(done),
+                Err(MineFailure::Unread(text)) => self.tell(source, &MineEvent::Failed(text)),
+                Err(failure) => {
+                    self.failed(source, failure, sinks)?;
+                    sources.extend(pending.drain(..).map(|pending| pending.source));
+                    return self.mine_alone(sinks, sources);
+                }
+            }
+        }
+        self.commit_or_mine_alone(sinks, pending)
+    }
+
+    /// Mines repositories, and commits each alone.
+    fn mine_alone(&self, sinks: &[Mutex<OutputSink>], sources: Vec<&MineSource<'_>>) -> Result<()> {
         for source in sources.into_iter().take_while(|_| !self.run.stop.is_stopped()) {
             match self.mine_one(source, sinks) {
                 Ok(None) => self.tell(source, &MineEvent::Unchanged),
@@ -384,7 +413,7 @@ impl Batch<'_> {
         self.discard(sinks);
         let text = match failure {
             MineFailure::Stopped => return Ok(()),
-            MineFailure::Source(text) => text,
+            MineFailure::Unread(text) | MineFailure::Source(text) => text,
             MineFailure::Output(e) => {
                 let text = e.to_string();
                 self.check_output(e)?;
@@ -489,7 +518,7 @@ impl Batch<'_> {
             return Ok(None);
         }
         let started_at = self.run.clock.now();
-        let repo = (source.open)().map_err(MineFailure::Source)?;
+        let repo = (source.open)().map_err(MineFailure::Unread)?;
         let stop = match self.run.time_max {
             Some(time) => self.run.stop.within(time),
             None => self.run.stop.clone(),

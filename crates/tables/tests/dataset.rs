@@ -4,9 +4,10 @@ mod common;
 
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::{CONTENT, add_commits, files, git, mined, rows, source};
-use weir_tables::{Dataset, Error, FileFormat, TableKind};
+use common::{CONTENT, add_commits, files, git, mined, mined_on, rows, source};
+use weir_tables::{Dataset, Error, FileFormat, MineOutput, MineSource, TableKind};
 
 /// Fails unless both datasets have the same rows in `tables`.
 fn assert_same(a: &Path, b: &Path, tables: &[TableKind]) {
@@ -112,6 +113,48 @@ fn a_repository_that_fails_half_way_leaves_no_rows() {
     let (totals, told) = mined(&folder, FileFormat::Parquet, &sources);
     assert_eq!((totals.mined, totals.failed), (2, 1), "{told:?}");
     assert_same(&folder, &whole, TableKind::ALL);
+    // One of the others fails when it is mined again.
+    let times = AtomicUsize::new(0);
+    let open = || {
+        let dir = if times.fetch_add(1, Ordering::Relaxed) == 0 { &git_dir } else { &bad_dir };
+        weir_repo::open_directory(dir).map_err(|e| e.to_string())
+    };
+    let fading = MineSource { open: Box::new(open), bytes: 9, ..source("d", &git_dir) };
+    let of_size = |bytes, source| MineSource { bytes, ..source };
+    let sources = [
+        of_size(10, source("a", &git_dir)),
+        fading,
+        of_size(8, source("c", &git_dir)),
+        of_size(7, source("b", &bad_dir)),
+    ];
+    fs::remove_dir_all(&folder).unwrap();
+    let dataset = Dataset::open(&folder, FileFormat::Parquet, "settings").unwrap();
+    let (totals, told) = mined_on(1, MineOutput::Dataset(dataset), &sources);
+    let totals = totals.unwrap();
+    assert_eq!((totals.mined, totals.failed), (2, 2), "{told:?}");
+    assert_same(&folder, &whole, TableKind::ALL);
+}
+
+#[test]
+fn a_repository_that_cannot_be_opened_costs_no_other_its_rows() {
+    let dir = weir_testing::folder();
+    let [git_dir, folder] = ["git", "unread"].map(|name| dir.path().join(name));
+    fs::create_dir(&git_dir).unwrap();
+    add_commits(&git_dir, 0, 30);
+    let opened = AtomicUsize::new(0);
+    let good = |origin: &str, bytes| {
+        let open = || {
+            opened.fetch_add(1, Ordering::Relaxed);
+            weir_repo::open_directory(&git_dir).map_err(|e| e.to_string())
+        };
+        MineSource { open: Box::new(open), bytes, ..source(origin, &git_dir) }
+    };
+    let unread = MineSource { open: Box::new(|| Err("no disk".to_owned())), bytes: 2, ..source("b", &git_dir) };
+    let sources = [good("a", 4), good("c", 3), unread, good("d", 1)];
+    let (totals, told) = mined(&folder, FileFormat::Parquet, &sources);
+    assert_eq!((totals.mined, totals.failed), (3, 1), "{told:?}");
+    assert_eq!(opened.load(Ordering::Relaxed), 3, "each is mined once");
+    assert_eq!(rows(&folder, TableKind::Revision).len(), 90);
 }
 
 #[test]

@@ -63,6 +63,11 @@ pub type Told = (Result<MineTotals, Error>, Vec<MineEvent>);
 
 /// Mines `sources` into `output`. Returns also what was told of each.
 pub fn mined_into(output: MineOutput, sources: &[MineSource<'_>]) -> Told {
+    mined_on(2, output, sources)
+}
+
+/// Mines likewise, on so many threads.
+pub fn mined_on(threads: usize, output: MineOutput, sources: &[MineSource<'_>]) -> Told {
     let told = std::sync::Mutex::new(Vec::new());
     let options = MineOptions {
         has_revisions: true,
@@ -74,7 +79,7 @@ pub fn mined_into(output: MineOutput, sources: &[MineSource<'_>]) -> Told {
     let run = MineRun {
         options: &options,
         has_refs: true,
-        threads: 2,
+        threads,
         clock: &Clock::set_to(Timestamp(1_750_000_000)),
         progress: &MineProgress::default(),
         tell: &|_, event| told.lock().unwrap().push(event.clone()),
