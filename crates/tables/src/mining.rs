@@ -364,11 +364,7 @@ impl Batch<'_> {
 
     /// Mines what is pending again, whose rows were dropped. If a repository fails this time, the rest are
     /// committed each alone.
-    fn mine_again<'s>(
-        &self,
-        sinks: &[Mutex<OutputSink>],
-        pending: &mut Vec<PendingRows<'s>>,
-    ) -> Result<()> {
+    fn mine_again<'s>(&self, sinks: &[Mutex<OutputSink>], pending: &mut Vec<PendingRows<'s>>) -> Result<()> {
         let mut sources: Vec<&MineSource<'_>> = pending.drain(..).map(|pending| pending.source).collect();
         sources.reverse();
         while !self.run.stop.is_stopped()

@@ -149,7 +149,8 @@ fn a_repository_that_cannot_be_opened_costs_no_other_its_rows() {
         };
         MineSource { open: Box::new(open), bytes, ..source(origin, &git_dir) }
     };
-    let unread = MineSource { open: Box::new(|| Err("no disk".to_owned())), bytes: 2, ..source("b", &git_dir) };
+    let unread =
+        MineSource { open: Box::new(|| Err("no disk".to_owned())), bytes: 2, ..source("b", &git_dir) };
     let sources = [good("a", 4), good("c", 3), unread, good("d", 1)];
     let (totals, told) = mined(&folder, FileFormat::Parquet, &sources);
     assert_eq!((totals.mined, totals.failed), (3, 1), "{told:?}");

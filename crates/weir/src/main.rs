@@ -49,6 +49,7 @@ mod stdio;
 mod systemd;
 mod visit_bars;
 mod visit_lines;
+mod workspace_mounts;
 
 use std::process::ExitCode;
 

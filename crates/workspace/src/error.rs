@@ -42,6 +42,9 @@ pub enum Error {
         /// The system's error.
         source: std::io::Error,
     },
+    /// The kernel makes no namespace for the user.
+    #[error("the kernel makes no namespace for this user: {0}")]
+    NoNamespace(std::io::Error),
     /// A file was used as a folder.
     #[error("not a folder")]
     NotAFolder,

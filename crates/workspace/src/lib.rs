@@ -4,10 +4,12 @@
 //! A commit never changes, so the kernel keeps all of it that was asked for; nothing is read before. Mounting
 //! costs the same, however many files there are; a workspace costs its index.
 
+mod doctor;
 mod error;
 mod git_dir;
 mod index;
 mod mount;
+mod namespace;
 mod overlay;
 mod place;
 mod touched;
@@ -15,7 +17,9 @@ mod tree;
 mod view;
 mod workspaces;
 
+pub use doctor::{Diagnosis, MountWay, Need, diagnosis};
 pub use error::{Error, Result};
 pub use mount::{Mount, MountOptions, mount};
+pub use namespace::{Namespace, NamespaceCommand, become_alone, may_mount};
 pub use view::{Repositories, Shown};
 pub use workspaces::{Added, NewWorkspace, Workspace, Workspaces, changed_since, is_mounted};

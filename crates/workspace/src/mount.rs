@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -14,12 +13,11 @@ use fuser::{
     KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory,
     ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, Request, Session, SessionACL,
 };
-use nix::errno::Errno;
-use nix::mount::{MntFlags, umount2};
 use nix::unistd::{Gid, Uid};
 use weir_ground::Stop;
 
 use crate::error::{Error, Result};
+use crate::overlay;
 use crate::tree::FileKind;
 use crate::view::{Attributes, Child, Shown, Validity, View};
 
@@ -103,21 +101,9 @@ impl Mount {
 
 /// Unmounts the folder `path`, if it is mounted.
 fn unmount(path: &Path) {
-    let done = match umount2(path, MntFlags::empty()) {
-        // Only root may, or whom the program helps that belongs to root.
-        Err(Errno::EPERM) => {
-            let mut helper = Command::new("fusermount3");
-            let done = helper.args(["-u", "-z", "--"]).arg(path).stdin(Stdio::null()).output();
-            done.map_err(|e| e.to_string()).and_then(|output| match output.status.success() {
-                true => Ok(()),
-                false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
-            })
-        }
-        Err(Errno::EBUSY) => umount2(path, MntFlags::MNT_DETACH).map_err(|e| e.to_string()),
-        done => done.map_err(|e| e.to_string()),
-    };
-    if let Err(why) = done {
-        tracing::error!("cannot unmount '{}': {why}", path.display());
+    // Its files are in use, or fusermount3 says that they are.
+    if let Err(e) = overlay::unmount(path).or_else(|_| overlay::detach(path)) {
+        tracing::error!("{e}");
     }
 }
 
@@ -174,10 +160,12 @@ fn file_type(kind: FileKind) -> FileType {
 impl MountedView {
     fn attributes(&self, of: &Attributes) -> FileAttr {
         let time: SystemTime = UNIX_EPOCH + Duration::from_secs(of.time);
+        // The owner may write to what a union mount copies then.
+        let write = if self.view.is_lower() { 0o200 } else { 0 };
         let (perm, nlink) = match of.kind {
-            FileKind::Folder | FileKind::Submodule => (0o555, 2),
-            FileKind::File { is_executable: true } => (0o555, 1),
-            FileKind::File { is_executable: false } => (0o444, 1),
+            FileKind::Folder | FileKind::Submodule => (0o555 | write, 2),
+            FileKind::File { is_executable: true } => (0o555 | write, 1),
+            FileKind::File { is_executable: false } => (0o444 | write, 1),
             FileKind::Link => (0o777, 1),
         };
         FileAttr {

@@ -1,27 +1,52 @@
-//! The kernel's union mount (overlayfs): a view below, a folder for what is written above.
+//! Union mounts: a view below, a folder for what is written above. The kernel's (overlayfs) where it lets the
+//! user mount, fuse-overlayfs elsewhere.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, umount2};
 
 use crate::error::{Error, Result};
 
-/// Mounts on `folder` the files of `lower`, with those of `upper` above. What is written goes to `upper`;
-/// `work` is an empty folder beside it, for the kernel.
+/// The program that makes union mounts where the kernel does not.
+pub(crate) const FUSE_OVERLAYFS: &str = "fuse-overlayfs";
+
+/// What is mounted upon each other.
+pub(crate) struct Layers<'a> {
+    /// The files below, which do not change.
+    pub(crate) lower: &'a Path,
+    /// What is written.
+    pub(crate) upper: &'a Path,
+    /// An empty folder beside it, for the mount.
+    pub(crate) work: &'a Path,
+}
+
+impl Layers<'_> {
+    fn options(&self) -> OsString {
+        let mut options = OsString::new();
+        let layers = [("lowerdir=", self.lower), (",upperdir=", self.upper), (",workdir=", self.work)];
+        for (name, path) in layers {
+            options.push(name);
+            options.push(escaped(path));
+        }
+        options
+    }
+}
+
+/// Mounts `layers` on `folder`.
 ///
 /// # Errors
 /// If the system does not let the user mount, or has no overlayfs.
-pub(crate) fn mount(folder: &Path, lower: &Path, upper: &Path, work: &Path) -> Result<()> {
-    let mut options = OsString::new();
-    for (name, path) in [("lowerdir=", lower), (",upperdir=", upper), (",workdir=", work)] {
-        options.push(name);
-        options.push(escaped(path));
-    }
-    // A folder of the commit may be renamed, as git mv does. Inodes are those of the view.
-    options.push(",redirect_dir=on,xino=off");
+pub(crate) fn mount_by_kernel(folder: &Path, layers: &Layers<'_>) -> Result<()> {
+    let mut options = layers.options();
+    // Inodes are those of the view.
+    options.push(",xino=off");
+    // A folder of the commit may be renamed, as git mv does; in a namespace of a user's own the kernel takes
+    // no such option.
+    options.push(if is_in_first_namespace() { ",redirect_dir=on" } else { ",userxattr" });
     let mounted = nix::mount::mount(
         Some("weir"),
         folder,
@@ -33,7 +58,7 @@ pub(crate) fn mount(folder: &Path, lower: &Path, upper: &Path, work: &Path) -> R
         path: folder.to_owned(),
         source: e.into(),
         remedy: match e {
-            Errno::EPERM => "; only root may make union mounts".to_owned(),
+            Errno::EPERM => "; 'weir workspace doctor' says who may make union mounts".to_owned(),
             Errno::ENODEV => "; the kernel has no overlayfs: load its module 'overlay'".to_owned(),
             Errno::EINVAL => {
                 "; the kernel's log (dmesg) says why: the disk may lack extended attributes".to_owned()
@@ -41,6 +66,32 @@ pub(crate) fn mount(folder: &Path, lower: &Path, upper: &Path, work: &Path) -> R
             _ => String::new(),
         },
     })
+}
+
+/// Returns whether this process is in the machine's first user namespace (user_namespaces(7)).
+fn is_in_first_namespace() -> bool {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    map.split_whitespace().eq(["0", "0", "4294967295"])
+}
+
+/// Likewise, with the program fuse-overlayfs.
+///
+/// # Errors
+/// If it is not there, or does not mount.
+pub(crate) fn mount_by_program(folder: &Path, layers: &Layers<'_>) -> Result<()> {
+    let failed =
+        |source, remedy: &str| Error::Mount { path: folder.to_owned(), source, remedy: remedy.to_owned() };
+    let mut program = Command::new(FUSE_OVERLAYFS);
+    let said =
+        program.arg("-o").arg(layers.options()).arg(folder).current_dir("/").stdin(Stdio::null()).output();
+    let said = said.map_err(|e| failed(e, "; 'weir workspace doctor' says what this machine lacks"))?;
+    match said.status.success() {
+        true => Ok(()),
+        false => {
+            let why = String::from_utf8_lossy(&said.stderr).trim().to_owned();
+            Err(failed(std::io::Error::other(format!("{FUSE_OVERLAYFS}: {why}")), ""))
+        }
+    }
 }
 
 /// Returns a path as the options of a mount take it: a comma or colon would end it.
@@ -60,8 +111,7 @@ fn escaped(path: &Path) -> OsString {
 /// # Errors
 /// As [`unmount`].
 pub(crate) fn detach(folder: &Path) -> Result<()> {
-    let done = umount2(folder, MntFlags::MNT_DETACH);
-    done.map_err(|e| Error::Unmount { path: folder.to_owned(), source: e.into() })
+    unmount_with(folder, MntFlags::MNT_DETACH)
 }
 
 /// Unmounts `folder`.
@@ -69,6 +119,23 @@ pub(crate) fn detach(folder: &Path) -> Result<()> {
 /// # Errors
 /// If something uses it, or the user may not.
 pub(crate) fn unmount(folder: &Path) -> Result<()> {
-    umount2(folder, MntFlags::empty())
-        .map_err(|e| Error::Unmount { path: folder.to_owned(), source: e.into() })
+    unmount_with(folder, MntFlags::empty())
+}
+
+fn unmount_with(folder: &Path, flags: MntFlags) -> Result<()> {
+    let failed = |source| Error::Unmount { path: folder.to_owned(), source };
+    match umount2(folder, flags) {
+        // Only root may, or whom the program helps that belongs to root.
+        Err(Errno::EPERM) => {
+            let mut helper = Command::new("fusermount3");
+            helper.arg("-u").args(flags.contains(MntFlags::MNT_DETACH).then_some("-z"));
+            let done = helper.arg("--").arg(folder).stdin(Stdio::null()).output().map_err(failed)?;
+            if done.status.success() {
+                return Ok(());
+            }
+            let why = String::from_utf8_lossy(&done.stderr).trim().to_owned();
+            Err(failed(std::io::Error::other(why)))
+        }
+        done => done.map_err(|e| failed(e.into())),
+    }
 }

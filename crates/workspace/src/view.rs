@@ -190,6 +190,11 @@ impl View {
         self.numbering != Numbering::Plain
     }
 
+    /// Returns whether workspaces stand on it.
+    pub(crate) fn is_lower(&self) -> bool {
+        self.numbering == Numbering::Lower
+    }
+
     /// Returns the number that the rest of this file uses for a node of the kernel.
     fn own(&self, node: u64) -> u64 {
         match self.numbering {

@@ -20,7 +20,7 @@ use weir_repo::Repo;
 use crate::error::{Error, Result};
 use crate::git_dir::{self, Checkout};
 use crate::index::index_of;
-use crate::overlay;
+use crate::overlay::{self, Layers};
 use crate::touched::{self, Asked};
 use crate::tree::CommitTree;
 
@@ -45,6 +45,8 @@ pub struct Workspace {
     pub branch: Option<String>,
     /// When it was made, in seconds since 1970.
     pub made_at: u64,
+    /// Whether the program fuse-overlayfs mounts it, not the kernel.
+    pub uses_fuse_overlayfs: bool,
 }
 
 /// The workspaces that are recorded in a folder.
@@ -68,6 +70,8 @@ pub struct NewWorkspace<'a> {
     pub branch: Option<&'a str>,
     /// The time, in seconds since 1970.
     pub now: u64,
+    /// As above.
+    pub uses_fuse_overlayfs: bool,
     /// The command of a shell that answers git's question what has changed: it is given the folder of
     /// records, and then git's arguments.
     pub monitor: &'a str,
@@ -155,6 +159,7 @@ impl Workspaces {
             commit: new.commit.to_string(),
             branch: new.branch.map(str::to_owned),
             made_at: new.now,
+            uses_fuse_overlayfs: new.uses_fuse_overlayfs,
         };
         let place = self.place(new.folder);
         if place.join(RECORD).exists() {
@@ -227,7 +232,11 @@ impl Workspaces {
         for folder in [folder, &work] {
             fs::create_dir_all(folder).map_err(Error::on(folder))?;
         }
-        overlay::mount(folder, &view.join("files"), &self.written(workspace), &work)
+        let layers = Layers { lower: &view.join("files"), upper: &self.written(workspace), work: &work };
+        match workspace.uses_fuse_overlayfs {
+            true => overlay::mount_by_program(folder, &layers),
+            false => overlay::mount_by_kernel(folder, &layers),
+        }
     }
 
     /// Removes a workspace with all that was written in it. The view goes, too, if no other workspace stands

@@ -1,5 +1,6 @@
 //! Flags of `weir workspace`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Subcommand, ValueHint};
@@ -15,6 +16,9 @@ pub(crate) enum WorkspaceCommand {
         /// The folder of the working tree; empty, or not there
         #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
         folder: PathBuf,
+        /// Mount with the program fuse-overlayfs, so that all your programs see it without root
+        #[arg(long)]
+        fuse_overlayfs: bool,
     },
     /// List workspaces
     Ls,
@@ -27,6 +31,20 @@ pub(crate) enum WorkspaceCommand {
         #[arg(long, short)]
         force: bool,
     },
+    /// Run a shell, or a command, in a workspace
+    Shell {
+        /// The folder of the working tree, or one in it
+        #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+        folder: PathBuf,
+        /// The command and its arguments [default: $SHELL]
+        #[arg(value_name = "COMMAND", trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<OsString>,
+    },
+    /// Say what this machine has for workspaces
+    Doctor,
+    /// Hold a namespace in which a user may mount; without a folder, only try to make one
+    #[command(hide = true)]
+    Hold { root: Option<PathBuf> },
     /// Answer git's fsmonitor
     #[command(hide = true)]
     Fsmonitor { place: PathBuf, protocol: u32, token: String },

@@ -1,29 +1,47 @@
 //! `workspace`: writable working trees that are mounted, not checked out.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
+use std::ffi::OsString;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
-use weir_ground::FileError;
-use weir_workspace::{Added, NewWorkspace, Workspace, Workspaces, changed_since, is_mounted};
+use weir_workspace::{
+    Added, MountWay, NewWorkspace, Workspace, Workspaces, changed_since, diagnosis, is_mounted, may_mount,
+};
 
 use crate::cli::{Global, WorkspaceCommand};
 use crate::environment::git_command;
 use crate::error::{Error, Result, SOME_FAILED};
-use crate::named_source::{MOUNTED, NamedSource};
+use crate::named_source::NamedSource;
 use crate::output;
+use crate::workspace_mounts::{
+    check_namespace, enter_namespace, hold, mounted_in_namespace, run_in_namespace, start_view,
+    try_namespace, whole,
+};
 
 pub(crate) fn workspace(global: &Global, command: &WorkspaceCommand) -> Result<ExitCode> {
-    let workspaces = Workspaces::new(state_folder()?);
+    let root = state_folder()?;
+    let workspaces = Workspaces::new(root.clone());
     match command {
-        WorkspaceCommand::Add { source, folder } => add(global, &workspaces, source, folder)?,
-        WorkspaceCommand::Ls => list(global, &workspaces)?,
-        WorkspaceCommand::Rm { folders, force } => {
-            folders.iter().try_for_each(|folder| remove(global, &workspaces, folder, *force))?;
+        WorkspaceCommand::Add { source, folder, fuse_overlayfs } => {
+            if !*fuse_overlayfs && !may_mount() {
+                return run_in_namespace(&root, &std::env::args_os().skip(1).collect::<Vec<_>>());
+            }
+            add(global, &workspaces, source, folder, *fuse_overlayfs)?;
         }
+        WorkspaceCommand::Ls => list(global, &root, &workspaces)?,
+        WorkspaceCommand::Rm { folders, force } => {
+            let (here, there) = by_place(named(&workspaces, folders)?);
+            here.iter().try_for_each(|workspace| remove(global, &workspaces, workspace, *force))?;
+            return run_there(global, &root, "rm", force.then_some("--force"), &there);
+        }
+        WorkspaceCommand::Shell { folder, command } => return shell(&root, &workspaces, folder, command),
+        WorkspaceCommand::Doctor => return doctor(global, &root),
+        WorkspaceCommand::Hold { root: Some(root) } => hold(root)?,
+        WorkspaceCommand::Hold { root: None } => check_namespace()?,
         WorkspaceCommand::Fsmonitor { place, protocol: 2, token } => {
             let asked = std::env::current_dir()?;
             let answer = changed_since(place, &asked, token).map_err(of_workspace)?;
@@ -32,9 +50,46 @@ pub(crate) fn workspace(global: &Global, command: &WorkspaceCommand) -> Result<E
         WorkspaceCommand::Fsmonitor { protocol, .. } => {
             return Err(Error::Message(format!("version {protocol} of fsmonitor is not known")));
         }
-        WorkspaceCommand::Mount { folders } => return mount(global, &workspaces, folders),
+        WorkspaceCommand::Mount { folders } => {
+            let (here, there) = by_place(match &folders[..] {
+                [] => workspaces.list().map_err(of_workspace)?,
+                _ => named(&workspaces, folders)?,
+            });
+            let mounted = mount(global, &workspaces, &here)?;
+            let mounted_there = run_there(global, &root, "mount", None, &there)?;
+            return Ok(if mounted == ExitCode::SUCCESS { mounted_there } else { mounted });
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the workspaces of these folders.
+fn named(workspaces: &Workspaces, folders: &[PathBuf]) -> Result<Vec<Workspace>> {
+    folders.iter().map(|folder| workspaces.find(&whole(folder)?).map_err(of_workspace)).collect()
+}
+
+/// Parts the workspaces that this process can mount from those that are in the namespace of the user.
+fn by_place(list: Vec<Workspace>) -> (Vec<Workspace>, Vec<Workspace>) {
+    let is_privileged = may_mount();
+    list.into_iter().partition(|workspace| is_privileged || workspace.uses_fuse_overlayfs)
+}
+
+/// Runs `weir workspace VERB` in the namespace of the user for the workspaces of `list`.
+fn run_there(
+    global: &Global,
+    root: &Path,
+    verb: &str,
+    flag: Option<&str>,
+    list: &[Workspace],
+) -> Result<ExitCode> {
+    if list.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let flags = [global.quiet.then_some("--quiet"), global.json.then_some("--json")];
+    let words = flags.into_iter().flatten().chain(["workspace", verb]).chain(flag);
+    let folders = list.iter().map(|workspace| workspace.folder.clone().into_os_string());
+    let args: Vec<OsString> = words.map(OsString::from).chain(folders).collect();
+    run_in_namespace(root, &args)
 }
 
 fn of_workspace(e: weir_workspace::Error) -> Error {
@@ -49,15 +104,13 @@ fn state_folder() -> Result<PathBuf> {
     Ok(std::path::absolute(state)?.join("weir/workspaces"))
 }
 
-/// Returns a path without links in it, even if its last part is not there.
-fn whole(path: &Path) -> Result<PathBuf> {
-    let absolute = std::path::absolute(path)?;
-    let (Some(above), Some(name)) = (absolute.parent(), absolute.file_name()) else { return Ok(absolute) };
-    let above = above.canonicalize().map_err(FileError::on("find", above))?;
-    Ok(if absolute.exists() { absolute.canonicalize()? } else { above.join(name) })
-}
-
-fn add(global: &Global, workspaces: &Workspaces, source: &str, folder: &Path) -> Result<()> {
+fn add(
+    global: &Global,
+    workspaces: &Workspaces,
+    source: &str,
+    folder: &Path,
+    uses_fuse_overlayfs: bool,
+) -> Result<()> {
     let source = NamedSource::parse(global, source)?;
     let repo = source.open()?;
     let named = source.commit(&repo)?;
@@ -73,10 +126,12 @@ fn add(global: &Global, workspaces: &Workspaces, source: &str, folder: &Path) ->
         commit: named.commit,
         branch: named.branch.as_deref(),
         now,
+        uses_fuse_overlayfs,
         monitor: &monitor,
-        asks_monitor: git_version().is_some_and(|version| version >= GIT_THAT_ASKS),
+        asks_monitor: !uses_fuse_overlayfs && git_version().is_some_and(|version| version >= GIT_THAT_ASKS),
     };
-    let start = |view: &Path| start_view(&source.path, &named.commit.to_string(), view);
+    let commit = named.commit.to_string();
+    let start = |view: &Path| start_view(&source.path, &commit, view);
     let Added { workspace: made, converts } = workspaces.add(&new, &start).map_err(of_workspace)?;
     if let Some(attributes) = converts {
         warn_line!(
@@ -85,7 +140,7 @@ fn add(global: &Global, workspaces: &Workspaces, source: &str, folder: &Path) ->
         );
     }
     if global.json {
-        return output::json(&json(&made));
+        return output::json(&json(&made, true));
     }
     if !global.quiet {
         let on = made.branch.as_deref().unwrap_or(&made.commit[..12]);
@@ -104,7 +159,7 @@ fn git_version() -> Option<(u32, u32)> {
     Some((numbers.next()??, numbers.next()??))
 }
 
-fn json(workspace: &Workspace) -> serde_json::Value {
+fn json(workspace: &Workspace, is_mounted: bool) -> serde_json::Value {
     json!({
         "folder": workspace.folder,
         "repository": workspace.repository,
@@ -112,44 +167,22 @@ fn json(workspace: &Workspace) -> serde_json::Value {
         "commit": workspace.commit,
         "branch": workspace.branch,
         "made_at": workspace.made_at,
-        "mounted": is_mounted(&workspace.folder),
+        "uses_fuse_overlayfs": workspace.uses_fuse_overlayfs,
+        "mounted": is_mounted,
     })
 }
 
-/// Starts the process that serves the view of a commit, and waits until it is mounted.
-fn start_view(source: &Path, commit: &str, view: &Path) -> weir_workspace::Result<()> {
-    let failed =
-        |why: String| weir_workspace::Error::Source(format!("cannot show '{}': {why}", source.display()));
-    let log = view.with_extension("log");
-    let start = || -> std::io::Result<std::process::Child> {
-        let mut command = Command::new(std::env::current_exe()?);
-        let mut commit_of = source.as_os_str().to_owned();
-        commit_of.push(format!("@{commit}"));
-        command.args(["mount", "--lower"]).arg(commit_of).arg(view).current_dir("/");
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(&log)?);
-        command.spawn()
-    };
-    let mut child = start().map_err(|e| failed(e.to_string()))?;
-    let mut line = String::new();
-    let stdout = child.stdout.take().expect("it is a pipe");
-    let _ = BufReader::new(stdout).read_line(&mut line);
-    if line.trim_end() == MOUNTED {
-        return Ok(());
-    }
-    let _ = child.wait();
-    let said = std::fs::read_to_string(&log).unwrap_or_default();
-    Err(failed(said.trim().trim_start_matches("error: ").to_owned()))
-}
-
-fn list(global: &Global, workspaces: &Workspaces) -> Result<()> {
+fn list(global: &Global, root: &Path, workspaces: &Workspaces) -> Result<()> {
+    let there = mounted_in_namespace(root);
+    let is_mounted = |it: &Workspace| is_mounted(&it.folder) || there.contains(&it.folder);
     let list = workspaces.list().map_err(of_workspace)?;
     if global.json {
-        return output::json_array(list.iter().map(json));
+        return output::json_array(list.iter().map(|it| json(it, is_mounted(it))));
     }
     let head = ["STATE", "COMMIT", "BRANCH", "REPOSITORY", "FOLDER"].map(str::to_owned).to_vec();
     let row = |workspace: &Workspace| {
         vec![
-            if is_mounted(&workspace.folder) { "mounted" } else { "away" }.to_owned(),
+            if is_mounted(workspace) { "mounted" } else { "away" }.to_owned(),
             workspace.commit[..12].to_owned(),
             workspace.branch.clone().unwrap_or_else(|| "-".to_owned()),
             workspace.repository.clone(),
@@ -192,29 +225,27 @@ fn unsaved(workspace: &Workspace) -> Result<Option<String>> {
     })
 }
 
-fn remove(global: &Global, workspaces: &Workspaces, folder: &Path, force: bool) -> Result<()> {
-    let workspace = workspaces.find(&whole(folder)?).map_err(of_workspace)?;
-    if !force && let Some(why) = unsaved(&workspace)? {
+fn remove(global: &Global, workspaces: &Workspaces, workspace: &Workspace, force: bool) -> Result<()> {
+    if !force && let Some(why) = unsaved(workspace)? {
         let folder = workspace.folder.display();
         return Err(Error::Message(format!("'{folder}' is not removed: {why}; --force removes it")));
     }
-    workspaces.remove(&workspace).map_err(of_workspace)?;
+    workspaces.remove(workspace).map_err(of_workspace)?;
     if !global.quiet && !global.json {
         writeln!(output::stdout(), "removed {}", workspace.folder.display())?;
     }
     Ok(())
 }
 
-fn mount(global: &Global, workspaces: &Workspaces, folders: &[PathBuf]) -> Result<ExitCode> {
-    let find = |folder: &PathBuf| workspaces.find(&whole(folder)?).map_err(of_workspace);
-    let list = match folders {
-        [] => workspaces.list().map_err(of_workspace)?,
-        _ => folders.iter().map(find).collect::<Result<_>>()?,
-    };
+/// Returns a function that starts the view of a workspace.
+fn starting(workspace: &Workspace) -> impl Fn(&Path) -> weir_workspace::Result<()> {
+    |view| start_view(&workspace.source, &workspace.commit, view)
+}
+
+fn mount(global: &Global, workspaces: &Workspaces, list: &[Workspace]) -> Result<ExitCode> {
     let mut has_failed = false;
     for workspace in list {
-        let start = |view: &Path| start_view(&workspace.source, &workspace.commit, view);
-        match workspaces.mount(&workspace, &start) {
+        match workspaces.mount(workspace, &starting(workspace)) {
             Ok(()) if global.quiet => {}
             Ok(()) => writeln!(output::stdout(), "mounted {}", workspace.folder.display())?,
             Err(e) => {
@@ -224,4 +255,71 @@ fn mount(global: &Global, workspaces: &Workspaces, folders: &[PathBuf]) -> Resul
         }
     }
     Ok(if has_failed { ExitCode::from(SOME_FAILED) } else { ExitCode::SUCCESS })
+}
+
+/// Runs a command, or a shell, in a workspace. Returns if it cannot be started.
+fn shell(root: &Path, workspaces: &Workspaces, folder: &Path, command: &[OsString]) -> Result<ExitCode> {
+    let folder = whole(folder)?;
+    let workspace = workspaces.find(&folder).map_err(of_workspace)?;
+    if !is_mounted(&workspace.folder) {
+        let args = ["-q".into(), "workspace".into(), "mount".into(), workspace.folder.clone().into()];
+        if may_mount() || workspace.uses_fuse_overlayfs {
+            workspaces.mount(&workspace, &starting(&workspace)).map_err(of_workspace)?;
+        } else {
+            let status = run_in_namespace(root, &args)?;
+            if status != ExitCode::SUCCESS {
+                return Ok(status);
+            }
+            // This process may be in the namespace already.
+            if !is_mounted(&workspace.folder) {
+                enter_namespace(root)?;
+            }
+        }
+    }
+    std::env::set_current_dir(&folder).map_err(weir_ground::FileError::on("enter", &folder))?;
+    let shell = std::env::var_os("SHELL").filter(|shell| !shell.is_empty());
+    let shell = [shell.unwrap_or_else(|| "/bin/sh".into())];
+    let (program, args) = match command {
+        [] => (&shell[0], &[][..]),
+        [program, args @ ..] => (program, args),
+    };
+    let e =
+        Command::new(program).args(args).env("PWD", &folder).env("WEIR_WORKSPACE", &workspace.folder).exec();
+    Err(Error::Message(format!("cannot start '{}': {e}", program.display())))
+}
+
+/// Says what this machine has for workspaces.
+fn doctor(global: &Global, root: &Path) -> Result<ExitCode> {
+    let found = diagnosis(root, &std::env::var_os("PATH").unwrap_or_default(), &try_namespace);
+    let code = if found.way.is_some() { ExitCode::SUCCESS } else { ExitCode::from(SOME_FAILED) };
+    if global.json {
+        output::json(&found)?;
+        return Ok(code);
+    }
+    let row = |need: &weir_workspace::Need| {
+        let state = if need.is_there { "yes" } else { "no" };
+        vec![need.name.to_owned(), state.to_owned(), need.remark.clone()]
+    };
+    let head = ["WHAT", "THERE", "REMARK"].map(str::to_owned).to_vec();
+    let rows: Vec<Vec<String>> = std::iter::once(head).chain(found.needs.iter().map(row)).collect();
+    output::table(&rows, &[])?;
+    let said = match found.way {
+        Some(MountWay::Kernel) => "The kernel mounts workspaces, and all processes see them.",
+        Some(MountWay::Namespace) => {
+            "The kernel mounts workspaces in a namespace of yours: 'weir workspace shell DIR' shows them."
+        }
+        Some(MountWay::FuseOverlayfs) => {
+            "'weir workspace add --fuse-overlayfs' mounts workspaces, with its faults."
+        }
+        None => "This machine can mount no workspaces: see what is not there.",
+    };
+    writeln!(output::stdout(), "{said}")?;
+    if git_version().is_none_or(|version| version < GIT_THAT_ASKS) {
+        let (major, minor) = GIT_THAT_ASKS;
+        writeln!(
+            output::stdout(),
+            "git {major}.{minor} or newer would ask weir what has changed; yours looks."
+        )?;
+    }
+    Ok(code)
 }

@@ -1,0 +1,121 @@
+//! How commands about workspaces get their mounts: from processes that show commits, and from one that holds
+//! a namespace for a user who may not mount.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use weir_workspace::{
+    Error as WorkspaceError, Namespace, NamespaceCommand, Result as WorkspaceResult, Workspaces,
+    become_alone, may_mount,
+};
+
+use crate::error::{Error, Result};
+use crate::named_source::MOUNTED;
+use crate::output;
+
+/// Starts this program with `args` in the background, and waits until it says that it is ready. What else it
+/// says goes to the file `log`.
+///
+/// # Errors
+/// With what it said, if it ended.
+fn start(args: &[OsString], log: &Path) -> std::result::Result<(), String> {
+    let start = || -> std::io::Result<std::process::Child> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(args).current_dir("/");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(log)?);
+        command.spawn()
+    };
+    let mut child = start().map_err(|e| e.to_string())?;
+    let mut line = String::new();
+    let stdout = child.stdout.take().expect("it is a pipe");
+    let _ = BufReader::new(stdout).read_line(&mut line);
+    if line.trim_end() == MOUNTED {
+        return Ok(());
+    }
+    let _ = child.wait();
+    let said = std::fs::read_to_string(log).unwrap_or_default();
+    Err(said.trim().trim_start_matches("error: ").to_owned())
+}
+
+/// Starts the process that serves the view of a commit on the folder `view`, and waits until it is mounted.
+pub(crate) fn start_view(source: &Path, commit: &str, view: &Path) -> WorkspaceResult<()> {
+    let mut commit_of = source.as_os_str().to_owned();
+    commit_of.push(format!("@{commit}"));
+    let args = ["mount".into(), "--lower".into(), commit_of, view.into()];
+    start(&args, &view.with_extension("log"))
+        .map_err(|why| WorkspaceError::Source(format!("cannot show '{}': {why}", source.display())))
+}
+
+/// Starts the process that holds the namespace of the user whose records lie in `root`.
+fn start_holder(root: &Path) -> WorkspaceResult<()> {
+    let args = ["workspace".into(), "hold".into(), root.into()];
+    let failed = |why: String| WorkspaceError::NoNamespace(std::io::Error::other(why));
+    start(&args, &root.join("namespace.log")).map_err(failed)
+}
+
+/// Holds the namespace of the user whose records lie in `root`, until there are no workspaces any more.
+pub(crate) fn hold(root: &Path) -> Result<()> {
+    let all = root.to_owned();
+    let is_needed = move || Workspaces::new(all.clone()).list().is_ok_and(|list| !list.is_empty());
+    let ready = || {
+        // It outlives the terminal.
+        let _ = nix::unistd::setsid();
+        let _ = writeln!(output::stdout(), "{MOUNTED}");
+    };
+    Namespace::new(root).hold(ready, is_needed).map_err(|e| match e {
+        WorkspaceError::NoNamespace(e) => Error::Io(e),
+        e => Error::Message(e.to_string()),
+    })
+}
+
+/// Returns why the kernel makes no namespace for this user, if it does not. A process of its own tries.
+pub(crate) fn try_namespace() -> std::result::Result<(), String> {
+    let said = std::env::current_exe()
+        .and_then(|program| Command::new(program).args(["workspace", "hold"]).stdin(Stdio::null()).output());
+    let said = said.map_err(|e| e.to_string())?;
+    let text = String::from_utf8_lossy(&said.stderr).trim().trim_start_matches("error: ").to_owned();
+    if said.status.success() { Ok(()) } else { Err(text) }
+}
+
+/// Makes a namespace for nothing: for [`try_namespace`].
+pub(crate) fn check_namespace() -> Result<()> {
+    become_alone().map_err(Error::Io)
+}
+
+/// Runs this program with `args` in the namespace of the user whose records lie in `root`. Returns its
+/// status.
+pub(crate) fn run_in_namespace(root: &Path, args: &[OsString]) -> Result<ExitCode> {
+    let program = std::env::current_exe()?;
+    let environment: Vec<_> = std::env::vars_os().collect();
+    let command = NamespaceCommand { program: &program, args, environment: &environment };
+    match Namespace::new(root).run(&command, &|| start_holder(root)) {
+        Ok(status) => Ok(ExitCode::from(u8::try_from(status).unwrap_or(1))),
+        Err(e @ WorkspaceError::NoNamespace(_)) => {
+            Err(Error::Message(format!("{e}; 'weir workspace doctor' says what there is instead")))
+        }
+        Err(e) => Err(Error::Message(e.to_string())),
+    }
+}
+
+/// Takes this process to where the workspaces of the user are mounted whose records lie in `root`.
+pub(crate) fn enter_namespace(root: &Path) -> Result<()> {
+    let entered = Namespace::new(root).enter(&|| start_holder(root));
+    entered.map_err(|e| Error::Message(e.to_string()))
+}
+
+/// Returns the folders that are mounted in the namespace of the user whose records lie in `root`.
+pub(crate) fn mounted_in_namespace(root: &Path) -> HashSet<PathBuf> {
+    if may_mount() { HashSet::new() } else { Namespace::new(root).mounted() }
+}
+
+/// Returns a path without links in it, even if its last part is not there.
+pub(crate) fn whole(path: &Path) -> Result<PathBuf> {
+    let absolute = std::path::absolute(path)?;
+    let (Some(above), Some(name)) = (absolute.parent(), absolute.file_name()) else { return Ok(absolute) };
+    let above = above.canonicalize().map_err(weir_ground::FileError::on("find", above))?;
+    Ok(if absolute.exists() { absolute.canonicalize()? } else { above.join(name) })
+}
