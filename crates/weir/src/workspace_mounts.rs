@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use weir_workspace::{
-    Error as WorkspaceError, Namespace, NamespaceCommand, Result as WorkspaceResult, Workspaces,
+    Error as WorkspaceError, Namespace, NamespaceCommand, Result as WorkspaceResult, Workspace, Workspaces,
     become_alone, may_mount,
 };
 
+use crate::environment::git_command;
 use crate::error::{Error, Result};
 use crate::named_source::MOUNTED;
 use crate::output;
@@ -118,4 +119,25 @@ pub(crate) fn whole(path: &Path) -> Result<PathBuf> {
     let (Some(above), Some(name)) = (absolute.parent(), absolute.file_name()) else { return Ok(absolute) };
     let above = above.canonicalize().map_err(weir_ground::FileError::on("find", above))?;
     Ok(if absolute.exists() { absolute.canonicalize()? } else { above.join(name) })
+}
+
+/// Returns an error of a workspace as one of the program.
+pub(crate) fn of_workspace(e: weir_workspace::Error) -> Error {
+    Error::Message(e.to_string())
+}
+
+/// Returns a function that starts views of the source of a workspace.
+pub(crate) fn starting(workspace: &Workspace) -> impl Fn(&str, &Path) -> weir_workspace::Result<()> {
+    |commit, view| start_view(&workspace.source, commit, view)
+}
+
+/// Returns what git prints in a workspace.
+pub(crate) fn git(folder: &Path, args: &[&str]) -> Result<String> {
+    let output = git_command().arg("-C").arg(folder).args(args).stdin(Stdio::null()).output();
+    let output = output.map_err(|e| Error::Message(format!("cannot start git: {e}")))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        return Err(Error::Message(format!("git {} in '{}': {said}", args[0], folder.display())));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

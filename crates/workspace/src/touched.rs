@@ -54,6 +54,15 @@ pub(crate) fn begin(place: &Path, epoch: u64) -> Result<String> {
     Ok(touched.token())
 }
 
+/// Returns the oldest token that the list in the folder `place` can answer: since then, it knows of all
+/// changes. One that it cannot answer, if it cannot be read.
+pub(crate) fn oldest_token(place: &Path) -> String {
+    Touched::read(place).map_or_else(
+        || "weir:0:0".to_owned(),
+        |touched| format!("weir:{}:{}", touched.epoch, touched.forgotten),
+    )
+}
+
 /// A working tree that git asks about, and the workspace whose git asks.
 pub(crate) struct Asked<'a> {
     /// The folder of the workspace's records.

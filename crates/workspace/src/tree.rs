@@ -13,6 +13,8 @@ use weir_repo::Repo;
 
 use crate::error::{Error, Result};
 
+/// Trees in each other. git's own limit (core.maxTreeDepth) is 2048.
+pub(crate) const DEPTH_MAX: usize = 2048;
 /// The number of the top folder.
 pub(crate) const TOP: u32 = 1;
 /// A size that is not known yet.

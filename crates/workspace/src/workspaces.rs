@@ -19,8 +19,9 @@ use weir_repo::Repo;
 
 use crate::error::{Error, Result};
 use crate::git_dir::{self, Checkout};
-use crate::index::index_of;
+use crate::index::{LowerFiles, index_of};
 use crate::overlay::{self, Layers};
+use crate::switch::TreeSwitch;
 use crate::touched::{self, Asked};
 use crate::tree::CommitTree;
 
@@ -47,7 +48,12 @@ pub struct Workspace {
     pub made_at: u64,
     /// Whether the program fuse-overlayfs mounts it, not the kernel.
     pub uses_fuse_overlayfs: bool,
+    /// Later commits, the views of which have objects that it needs.
+    pub later: Vec<String>,
 }
+
+/// Starts the process that shows a commit on a folder.
+pub type StartView<'a> = &'a dyn Fn(&str, &Path) -> Result<()>;
 
 /// The workspaces that are recorded in a folder.
 pub struct Workspaces {
@@ -131,8 +137,18 @@ impl Workspaces {
 
     /// Returns the folder of the view that `workspace` stands on.
     pub fn view(&self, workspace: &Workspace) -> PathBuf {
-        let source = workspace.source.as_os_str().as_encoded_bytes();
-        self.root.join(VIEWS).join(id(&[source, b"\0", workspace.commit.as_bytes()].concat()))
+        self.view_of(&workspace.source, &workspace.commit)
+    }
+
+    fn view_of(&self, source: &Path, commit: &str) -> PathBuf {
+        let source = source.as_os_str().as_encoded_bytes();
+        self.root.join(VIEWS).join(id(&[source, b"\0", commit.as_bytes()].concat()))
+    }
+
+    /// Returns the folders of all views that `workspace` needs.
+    fn views(&self, workspace: &Workspace) -> Vec<PathBuf> {
+        let commits = std::iter::once(&workspace.commit).chain(&workspace.later);
+        commits.map(|commit| self.view_of(&workspace.source, commit)).collect()
     }
 
     /// Returns the folder of what was written in the workspace.
@@ -144,13 +160,12 @@ impl Workspaces {
         self.root.join(id(folder.as_os_str().as_encoded_bytes()))
     }
 
-    /// Makes a workspace, and mounts it. `start` mounts the view of its commit on a folder, unless it is
-    /// there already.
+    /// Makes a workspace, and mounts it. `start` mounts the view of a commit on a folder.
     ///
     /// # Errors
     /// If the folder is in use, git would not check the commit out, or the system does not mount. Then
     /// nothing is left of it.
-    pub fn add(&self, new: &NewWorkspace<'_>, start: &dyn Fn(&Path) -> Result<()>) -> Result<Added> {
+    pub fn add(&self, new: &NewWorkspace<'_>, start: StartView<'_>) -> Result<Added> {
         let workspace = Workspace {
             version: VERSION,
             folder: new.folder.to_owned(),
@@ -160,6 +175,7 @@ impl Workspaces {
             branch: new.branch.map(str::to_owned),
             made_at: new.now,
             uses_fuse_overlayfs: new.uses_fuse_overlayfs,
+            later: Vec::new(),
         };
         let place = self.place(new.folder);
         if place.join(RECORD).exists() {
@@ -207,27 +223,77 @@ impl Workspaces {
             monitor: new.asks_monitor.then_some(&*monitor),
         };
         git_dir::write(&written, &checkout)?;
-        let path = self.place(new.folder).join(RECORD);
-        let text = serde_json::to_vec_pretty(workspace).expect("it has no odd keys");
-        fs::write(&path, text).map_err(Error::on(&path))?;
+        self.record(workspace)?;
         Ok(index.converts)
+    }
+
+    fn record(&self, workspace: &Workspace) -> Result<()> {
+        let path = self.place(&workspace.folder).join(RECORD);
+        let new = path.with_extension("new");
+        let text = serde_json::to_vec_pretty(workspace).expect("it has no odd keys");
+        fs::write(&new, text).and_then(|()| fs::rename(&new, &path)).map_err(Error::on(&path))
+    }
+
+    /// Starts the view of `commit`, unless it is there. Returns its folder.
+    fn show(&self, source: &Path, commit: &str, start: StartView<'_>) -> Result<PathBuf> {
+        let view = self.view_of(source, commit);
+        if !view.join("files").is_dir() {
+            // What is left of a view whose process has ended.
+            let _ = overlay::detach(&view);
+            fs::create_dir_all(&view).map_err(Error::on(&view))?;
+            start(commit, &view)?;
+        }
+        Ok(view)
+    }
+
+    /// Gives a workspace the objects that its source has as of `commit`, which came there later.
+    ///
+    /// # Errors
+    /// If the view of the commit cannot be started, or a record cannot be written.
+    pub fn add_objects(&self, workspace: &mut Workspace, commit: &Oid, start: StartView<'_>) -> Result<()> {
+        let commit = commit.to_string();
+        let objects = self.show(&workspace.source, &commit, start)?.join("objects");
+        workspace.later.push(commit);
+        self.record(workspace)?;
+        let path = self.written(workspace).join(".git/objects/info/alternates");
+        let mut alternates = fs::read(&path).map_err(Error::on(&path))?;
+        alternates.extend_from_slice(objects.as_os_str().as_encoded_bytes());
+        alternates.push(b'\n');
+        fs::write(&path, alternates).map_err(Error::on(&path))
+    }
+
+    /// Writes the files of the commit `to`, where those of the commit `from` are, and the index, in a
+    /// workspace the git directory of which is `repo`. Returns the number of files that differ. HEAD stays as
+    /// it is.
+    ///
+    /// # Errors
+    /// If a file that differs has other changes, or cannot be written.
+    pub fn switch(&self, workspace: &Workspace, repo: &Repo, from: &Oid, to: &Oid) -> Result<usize> {
+        let base = Oid::from_hex_any(workspace.commit.as_bytes()).ok_or(Error::NoNode)?;
+        let (_, time) = CommitTree::top_of(repo, &base)?;
+        let tree = |commit: &Oid| CommitTree::top_of(repo, commit).map(|(tree, _)| tree);
+        let switch = TreeSwitch {
+            folder: &workspace.folder,
+            repo,
+            trees: [tree(from)?, tree(to)?],
+            lower: LowerFiles::new(time),
+            token: &touched::oldest_token(&self.place(&workspace.folder)),
+        };
+        switch.run()
     }
 
     /// Mounts a workspace, for example after the machine was started again.
     ///
     /// # Errors
     /// If the system does not mount, or the view cannot be started.
-    pub fn mount(&self, workspace: &Workspace, start: &dyn Fn(&Path) -> Result<()>) -> Result<()> {
+    pub fn mount(&self, workspace: &Workspace, start: StartView<'_>) -> Result<()> {
         let folder = &workspace.folder;
         if is_mounted(folder) {
             return Ok(());
         }
         let (view, work) = (self.view(workspace), self.place(folder).join("overlay"));
-        if !view.join("files").is_dir() {
-            // What is left of a view whose process has ended.
-            let _ = overlay::detach(&view);
-            fs::create_dir_all(&view).map_err(Error::on(&view))?;
-            start(&view)?;
+        for commit in std::iter::once(&workspace.commit).chain(&workspace.later) {
+            self.show(&workspace.source, commit, start)?;
         }
         for folder in [folder, &work] {
             fs::create_dir_all(folder).map_err(Error::on(folder))?;
@@ -252,10 +318,12 @@ impl Workspaces {
         fs::remove_dir_all(&place).map_err(Error::on(&place))?;
         // It is empty, unless somebody wrote to it while it was not mounted.
         let _ = fs::remove_dir(&workspace.folder);
-        let view = self.view(workspace);
-        if !self.list()?.iter().any(|other| self.view(other) == view) {
-            let _ = overlay::unmount(&view).or_else(|_| overlay::detach(&view));
-            let _ = fs::remove_dir(&view);
+        let others = self.list()?;
+        for view in self.views(workspace) {
+            if !others.iter().any(|other| self.views(other).contains(&view)) {
+                let _ = overlay::unmount(&view).or_else(|_| overlay::detach(&view));
+                let _ = fs::remove_dir(&view);
+            }
         }
         Ok(())
     }

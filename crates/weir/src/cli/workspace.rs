@@ -20,6 +20,20 @@ pub(crate) enum WorkspaceCommand {
         #[arg(long)]
         fuse_overlayfs: bool,
     },
+    /// Show another commit in a workspace: write the files that differ
+    #[command(
+        after_help = "Files that differ get the time of the switch, and others keep theirs. Other changes \
+            stay; where they are in files that differ, nothing is switched. Remote branches and tags are \
+            brought up to the repository first."
+    )]
+    Switch {
+        /// The folder of the working tree
+        #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+        folder: PathBuf,
+        /// A branch, a tag or an id
+        #[arg(value_name = "REV")]
+        revision: String,
+    },
     /// List workspaces
     Ls,
     /// Remove workspaces with all that was written in them

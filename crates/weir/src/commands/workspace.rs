@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
@@ -13,14 +13,14 @@ use weir_workspace::{
 };
 
 use crate::cli::{Global, WorkspaceCommand};
-use crate::environment::git_command;
 use crate::error::{Error, Result, SOME_FAILED};
 use crate::named_source::NamedSource;
 use crate::output;
 use crate::workspace_mounts::{
-    check_namespace, enter_namespace, hold, mounted_in_namespace, run_in_namespace, start_view,
-    try_namespace, whole,
+    check_namespace, enter_namespace, git, hold, mounted_in_namespace, of_workspace, run_in_namespace,
+    start_view, starting, try_namespace, whole,
 };
+use crate::workspace_switch::switch;
 
 pub(crate) fn workspace(global: &Global, command: &WorkspaceCommand) -> Result<ExitCode> {
     let root = state_folder()?;
@@ -31,6 +31,13 @@ pub(crate) fn workspace(global: &Global, command: &WorkspaceCommand) -> Result<E
                 return run_in_namespace(&root, &std::env::args_os().skip(1).collect::<Vec<_>>());
             }
             add(global, &workspaces, source, folder, *fuse_overlayfs)?;
+        }
+        WorkspaceCommand::Switch { folder, revision } => {
+            let workspace = workspaces.find(&whole(folder)?).map_err(of_workspace)?;
+            if !is_mounted(&workspace.folder) && !may_mount() && !workspace.uses_fuse_overlayfs {
+                return run_in_namespace(&root, &std::env::args_os().skip(1).collect::<Vec<_>>());
+            }
+            switch(global, &workspaces, workspace, revision)?;
         }
         WorkspaceCommand::Ls => list(global, &root, &workspaces)?,
         WorkspaceCommand::Rm { folders, force } => {
@@ -92,10 +99,6 @@ fn run_there(
     run_in_namespace(root, &args)
 }
 
-fn of_workspace(e: weir_workspace::Error) -> Error {
-    Error::Message(e.to_string())
-}
-
 /// Returns the folder in which workspaces are recorded (XDG Base Directory Specification).
 fn state_folder() -> Result<PathBuf> {
     let folder = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
@@ -130,8 +133,7 @@ fn add(
         monitor: &monitor,
         asks_monitor: !uses_fuse_overlayfs && git_version().is_some_and(|version| version >= GIT_THAT_ASKS),
     };
-    let commit = named.commit.to_string();
-    let start = |view: &Path| start_view(&source.path, &commit, view);
+    let start = |commit: &str, view: &Path| start_view(&source.path, commit, view);
     let Added { workspace: made, converts } = workspaces.add(&new, &start).map_err(of_workspace)?;
     if let Some(attributes) = converts {
         warn_line!(
@@ -193,17 +195,6 @@ fn list(global: &Global, root: &Path, workspaces: &Workspaces) -> Result<()> {
     output::table(&rows, &[])
 }
 
-/// Returns what git prints in a workspace.
-fn git(folder: &Path, args: &[&str]) -> Result<String> {
-    let output = git_command().arg("-C").arg(folder).args(args).stdin(Stdio::null()).output();
-    let output = output.map_err(|e| Error::Message(format!("cannot start git: {e}")))?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        return Err(Error::Message(format!("git {} in '{}': {said}", args[0], folder.display())));
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
 /// Returns what would be lost with a workspace, if anything.
 fn unsaved(workspace: &Workspace) -> Result<Option<String>> {
     let folder = &workspace.folder;
@@ -235,11 +226,6 @@ fn remove(global: &Global, workspaces: &Workspaces, workspace: &Workspace, force
         writeln!(output::stdout(), "removed {}", workspace.folder.display())?;
     }
     Ok(())
-}
-
-/// Returns a function that starts the view of a workspace.
-fn starting(workspace: &Workspace) -> impl Fn(&Path) -> weir_workspace::Result<()> {
-    |view| start_view(&workspace.source, &workspace.commit, view)
 }
 
 fn mount(global: &Global, workspaces: &Workspaces, list: &[Workspace]) -> Result<ExitCode> {

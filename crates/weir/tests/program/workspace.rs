@@ -9,7 +9,9 @@ use weir_testing::skip;
 use crate::common::{Env, Rng};
 use crate::mount::everything;
 
+mod builds;
 mod plain_user;
+mod switch;
 
 /// A workspace; it is removed with the test.
 struct Workspace<'e> {
@@ -90,7 +92,11 @@ fn upstream(env: &Env) -> PathBuf {
         }
     }
     stream.extend(b"commit refs/heads/other\ncommitter C <c@x> 1700000500 +0000\ndata 1\no\n");
-    stream.extend(b"from :16\nM 644 inline other\ndata 2\no\n\n");
+    stream.extend(b"from :16\nM 644 inline other\ndata 2\no\n\nD d1\nM 644 inline d2\ndata 2\nf\n\n");
+    // A folder that is a file there, a link that is a folder, a program that is none, and a submodule.
+    stream.extend(b"M 644 inline link/in\ndata 2\nl\n\nM 644 inline run\ndata 3\n#!\n\n");
+    stream.extend(b"M 160000 1234567890123456789012345678901234567890 sub\n");
+    stream.extend(b"reset refs/tags/v1\nfrom :3\n\n");
     env.git_with(&up, &["-c", "fastimport.unpackLimit=0", "fast-import", "--quiet"], &stream);
     up
 }
@@ -100,7 +106,8 @@ fn paths(folder: &Path) -> (Vec<PathBuf>, Vec<PathBuf>) {
     let (mut files, mut folders) = (Vec::new(), Vec::new());
     for (name, kind, ..) in everything(folder) {
         let name = PathBuf::from(String::from_utf8(name).unwrap());
-        if name.starts_with(".git") {
+        // git ends where a submodule is something else.
+        if name.starts_with(".git") || name.starts_with("sub") {
             continue;
         }
         if kind == 'd' { folders.push(name) } else { files.push(name) }
@@ -179,15 +186,35 @@ const COMMANDS: [&[&str]; 9] = [
     &["revert", "--no-edit", "HEAD"],
 ];
 
+const REVISIONS: [&str; 5] = ["main", "other", "HEAD~1", "v1", "origin/main~3"];
+
+/// Switches the workspace, and if that is done, the plain clone with git.
+fn switch(env: &Env, state: &Path, [plain, work]: [&Path; 2], revision: &str) -> String {
+    let mut weir = env.weir_command(&["-q", "workspace", "switch", work.to_str().unwrap(), revision]);
+    let output = weir.env("XDG_STATE_HOME", state.ancestors().nth(2).unwrap()).output().unwrap();
+    if output.status.success() {
+        env.git(plain, &["checkout", "-q", revision, "--"]);
+    } else {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let reasons =
+            ["have changes", "have staged changes", "are not tracked", "not finished", "not merged"];
+        assert!(reasons.iter().any(|reason| said.contains(reason)), "switch {revision}: {said}");
+    }
+    format!("switch {revision} {}", output.status.success())
+}
+
 /// Does the same in both folders, and returns what it was.
-fn step(env: &Env, random: &mut Rng, folders: [&Path; 2], n: usize) -> String {
+fn step(env: &Env, state: &Path, random: &mut Rng, folders: [&Path; 2], n: usize) -> String {
     let (files, dirs) = paths(folders[0]);
     let mut pick = |list: &[PathBuf]| match list.len() {
         0 => PathBuf::from("absent"),
         len => list[random.below(len as u64) as usize].clone(),
     };
     let chosen = [pick(&files), pick(&files), pick(&dirs)];
-    let what = random.below(CHANGES + COMMANDS.len() as u64);
+    let what = random.below(CHANGES + COMMANDS.len() as u64 + REVISIONS.len() as u64);
+    if let Some(revision) = what.checked_sub(CHANGES + COMMANDS.len() as u64) {
+        return switch(env, state, folders, REVISIONS[revision as usize]);
+    }
     let done = folders.map(|at| {
         if let Some(command) = what.checked_sub(CHANGES) {
             let args = COMMANDS[command as usize];
@@ -204,16 +231,17 @@ fn step(env: &Env, random: &mut Rng, folders: [&Path; 2], n: usize) -> String {
     done[0].clone()
 }
 
-/// Works in both folders alike, and compares them after each step. `WEIR_SEED` and `WEIR_ROUNDS` are the seed
+/// Works in both folders alike, and compares them after each step. Workspaces are recorded below `state`.
+/// `WEIR_SEED` and `WEIR_ROUNDS` are the seed
 /// and the number of steps.
-fn work_alike(env: &Env, plain: &Path, work: &Path) {
+fn work_alike(env: &Env, state: &Path, plain: &Path, work: &Path) {
     let of = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
     let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
     let seed = of("WEIR_SEED").unwrap_or(clock % 1_000_000_007);
     let mut random = Rng(seed | 1);
     let mut story = Vec::new();
     for n in 0..of("WEIR_ROUNDS").unwrap_or(150) as usize {
-        story.push(step(env, &mut random, [plain, work], n));
+        story.push(step(env, state, &mut random, [plain, work], n));
         let told = || format!("WEIR_SEED={seed}: {:?}", &story[story.len().saturating_sub(6)..]);
         let status = |at: &Path| env.git(at, &["status", "--porcelain=v2", "--branch", "-uall"]);
         let without_upstream = |text: String| {
@@ -241,7 +269,7 @@ fn random_work_is_that_of_a_plain_clone() {
     env.mirror_new("it", &up);
     let Some(workspace) = Workspace::new(&env, "it", "work") else { return };
     env.git(env.dir.path(), &["clone", "-q", up.to_str().unwrap(), "plain"]);
-    work_alike(&env, &env.path("plain"), &workspace.folder);
+    work_alike(&env, &env.path(STATE), &env.path("plain"), &workspace.folder);
 }
 
 #[test]

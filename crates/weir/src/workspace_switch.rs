@@ -1,0 +1,140 @@
+//! Switching a workspace to another commit.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::Stdio;
+
+use serde_json::json;
+use weir_git::Oid;
+use weir_repo::{Head, Repo, resolve_revision};
+use weir_workspace::{Workspace, Workspaces, is_mounted};
+
+use crate::cli::Global;
+use crate::environment::git_command;
+use crate::error::{Error, Result};
+use crate::local;
+use crate::named_source::NamedSource;
+use crate::output;
+use crate::workspace_mounts::{git, of_workspace, start_view, starting};
+
+/// Shows another commit in a workspace.
+pub(crate) fn switch(
+    global: &Global,
+    workspaces: &Workspaces,
+    mut workspace: Workspace,
+    revision: &str,
+) -> Result<()> {
+    let folder = workspace.folder.clone();
+    if !is_mounted(&folder) {
+        workspaces.mount(&workspace, &starting(&workspace)).map_err(of_workspace)?;
+    }
+    let source =
+        NamedSource { name: workspace.repository.clone(), path: workspace.source.clone(), revision: None };
+    let (source, git_dir) = (source.open()?, folder.join(".git"));
+    let open = || local::open(&git_dir).map_err(|e| Error::Message(format!("{}: {e}", git_dir.display())));
+    let mut own = open()?;
+    let moved = moved_refs(&own, &source);
+    let to = SwitchTarget::find(&own, &source, revision)?;
+    let needed = moved.iter().map(|(_, oid)| *oid).chain([to.commit]);
+    if !needed.into_iter().all(|oid| own.contains(&oid)) {
+        let path = workspace.source.clone();
+        let start = |commit: &str, view: &Path| start_view(&path, commit, view);
+        workspaces.add_objects(&mut workspace, &to.commit, &start).map_err(of_workspace)?;
+        own = open()?;
+    }
+    bring_up(&folder, &moved)?;
+    let from = resolve_revision(&own, "HEAD").map_err(|e| Error::Message(e.to_string()))?;
+    let count = workspaces.switch(&workspace, &own, &from, &to.commit).map_err(of_workspace)?;
+    let before = match &own.refs().head {
+        Head::Symbolic(name) => {
+            String::from_utf8_lossy(name.strip_prefix(b"refs/heads/").unwrap_or(name)).into_owned()
+        }
+        Head::Detached(oid) => oid.to_string(),
+    };
+    let said = format!("checkout: moving from {before} to {revision}");
+    match &to.branch {
+        Some(branch) => {
+            if !to.has_branch {
+                git(&folder, &["branch", "-q", "--track", branch, &format!("origin/{branch}")])?;
+            }
+            git(&folder, &["symbolic-ref", "-m", &said, "HEAD", &format!("refs/heads/{branch}")])?;
+        }
+        None => {
+            git(&folder, &["update-ref", "--no-deref", "-m", &said, "HEAD", &to.commit.to_string()])?;
+        }
+    }
+    if global.json {
+        return output::json(
+            &json!({ "commit": to.commit.to_string(), "branch": to.branch, "files": count }),
+        );
+    }
+    if !global.quiet {
+        let at = to.branch.unwrap_or_else(|| to.commit.to_string()[..12].to_owned());
+        writeln!(output::stdout(), "{} is at {at}, {count} files differ", folder.display())?;
+    }
+    Ok(())
+}
+
+/// What a workspace is switched to.
+struct SwitchTarget {
+    commit: Oid,
+    /// The branch that HEAD is to be on.
+    branch: Option<String>,
+    /// Whether the workspace has it.
+    has_branch: bool,
+}
+
+impl SwitchTarget {
+    /// Returns what git would check out: a branch of the workspace, a remote branch of that name, of which a
+    /// branch is made, a tag or any commit.
+    fn find(own: &Repo, source: &Repo, revision: &str) -> Result<SwitchTarget> {
+        let branch = format!("refs/heads/{revision}");
+        for (repo, has_branch) in [(own, true), (source, false)] {
+            if let Some(found) = repo.refs().get(branch.as_bytes()) {
+                return Ok(SwitchTarget { commit: found.oid, branch: Some(revision.to_owned()), has_branch });
+            }
+        }
+        let found = resolve_revision(own, revision).or_else(|_| resolve_revision(source, revision));
+        let found = found.map_err(|e| Error::Message(e.to_string()))?;
+        let peeled = own.objects().peel(&found).ok().flatten();
+        let commit = peeled.or_else(|| source.objects().peel(&found).ok().flatten()).unwrap_or(found);
+        Ok(SwitchTarget { commit, branch: None, has_branch: false })
+    }
+}
+
+/// Returns the remote branches and tags of `own` that `source` has elsewhere, as a fetch would set them.
+fn moved_refs(own: &Repo, source: &Repo) -> Vec<(String, Oid)> {
+    let mut moved = Vec::new();
+    for r in source.refs().list() {
+        let name = match r.name.strip_prefix(b"refs/heads/") {
+            Some(branch) => [b"refs/remotes/origin/", branch].concat(),
+            None if r.name.starts_with(b"refs/tags/") => r.name.clone(),
+            None => continue,
+        };
+        let known = own.refs().get(&name);
+        // Tags stay where they are, as git fetch leaves them.
+        let has_moved = known.is_none_or(|known| known.oid != r.oid && name.starts_with(b"refs/remotes/"));
+        if let Ok(name) = String::from_utf8(name)
+            && has_moved
+        {
+            moved.push((name, r.oid));
+        }
+    }
+    moved
+}
+
+/// Sets refs of the workspace in `folder`.
+fn bring_up(folder: &Path, refs: &[(String, Oid)]) -> Result<()> {
+    if refs.is_empty() {
+        return Ok(());
+    }
+    let lines: String = refs.iter().map(|(name, oid)| format!("update {name} {oid}\n")).collect();
+    let mut git = git_command();
+    git.arg("-C").arg(folder).args(["update-ref", "--stdin"]).stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut child = git.spawn().map_err(|e| Error::Message(format!("cannot start git: {e}")))?;
+    child.stdin.take().expect("it is a pipe").write_all(lines.as_bytes())?;
+    match child.wait()?.success() {
+        true => Ok(()),
+        false => Err(Error::Message(format!("git cannot set the refs of '{}'", folder.display()))),
+    }
+}

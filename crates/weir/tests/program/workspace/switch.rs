@@ -1,0 +1,121 @@
+//! `weir workspace switch`.
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, symlink};
+
+use super::{Workspace, upstream};
+use crate::common::Env;
+
+#[test]
+fn a_switch_leads_where_git_checkout_does() {
+    let env = Env::new();
+    let up = upstream(&env);
+    env.mirror_new("it", &up);
+    let Some(it) = Workspace::new(&env, "it", "work") else { return };
+    let work = it.folder.to_str().unwrap();
+    let git = |args: &[&str]| env.git(&it.folder, args);
+    let time = |name: &str| fs::metadata(it.folder.join(name)).map(|about| about.mtime()).unwrap();
+    // A branch of the repository becomes one of the workspace.
+    let switched = env.weir_json(&["ws", "switch", work, "other"]);
+    assert_eq!(switched["branch"], "other");
+    assert_eq!(switched["commit"], git(&["rev-parse", "HEAD"]));
+    assert_eq!(switched["files"], git(&["diff", "--name-only", "main", "other", "--"]).lines().count());
+    assert_eq!(git(&["status", "--porcelain", "--branch"]), "## other...origin/other");
+    assert_eq!(git(&["reflog", "-1", "--format=%gs"]), "checkout: moving from main to other");
+    // What is the same keeps its time, which is the commit's; what differs is of now.
+    assert_eq!(time("same1"), 1_700_000_019);
+    assert!(time("other") > 1_700_001_000);
+    let old = fs::File::open(it.folder.join("run")).unwrap();
+    assert!(env.weir(&["ws", "switch", work, "v1"]).contains("files differ"));
+    assert_eq!(git(&["status", "--porcelain", "--branch"]), "## HEAD (no branch)");
+    assert_eq!(git(&["diff", "v1"]), "");
+    // Who has a file open keeps it.
+    let mut content = String::new();
+    (&old).read_to_string(&mut content).unwrap();
+    assert_eq!(content, "#!\n");
+    env.weir(&["ws", "switch", work, "main"]);
+    assert_eq!(git(&["status", "--porcelain", "--branch"]), "## main...origin/main");
+    git(&["fsck", "--no-dangling"]);
+}
+
+#[test]
+fn a_switch_finds_what_was_mirrored_later() {
+    let env = Env::new();
+    let up = upstream(&env);
+    env.mirror_new("it", &up);
+    let Some(it) = Workspace::new(&env, "it", "work") else { return };
+    let Some(twin) = Workspace::new(&env, "it", "twin") else { return };
+    let work = it.folder.to_str().unwrap();
+    env.commit_file(&up, "refs/heads/newer", "newer", b"newer\n");
+    env.add_commit(&up, 9);
+    env.weir(&["mirror", "--all"]);
+    env.weir(&["ws", "switch", work, "newer"]);
+    assert_eq!(fs::read(it.folder.join("newer")).unwrap(), b"newer\n");
+    assert_eq!(env.git(&it.folder, &["rev-parse", "origin/main"]), env.git(&up, &["rev-parse", "main"]));
+    env.weir(&["ws", "switch", work, "origin/main"]);
+    assert_eq!(fs::read(it.folder.join("k9")).unwrap(), b"n");
+    env.weir(&["compact", "it"]);
+    env.git(&it.folder, &["fsck", "--no-dangling"]);
+    assert_eq!(env.git(&twin.folder, &["status", "--porcelain"]), "");
+    // Both views go with it, and the twin keeps its own.
+    drop(it);
+    assert_eq!(env.git(&twin.folder, &["fsck", "--no-dangling"]), "");
+}
+
+#[test]
+fn a_switch_loses_no_change() {
+    let env = Env::new();
+    let up = upstream(&env);
+    env.mirror_new("it", &up);
+    let Some(it) = Workspace::new(&env, "it", "work") else { return };
+    let work = it.folder.to_str().unwrap();
+    let git = |args: &[&str]| env.git(&it.folder, args);
+    let fails = |part: &str| {
+        let before = git(&["status", "--porcelain"]);
+        let said = env.weir_fails(&["ws", "switch", work, "other"]);
+        assert!(said.contains(part), "{part}: {said}");
+        assert_eq!(git(&["status", "--porcelain"]), before, "{part}");
+        assert_eq!(git(&["symbolic-ref", "HEAD"]), "refs/heads/main");
+    };
+    let reset = || git(&["reset", "-q", "--hard"]);
+    fs::write(it.folder.join("d1/e1/f1"), b"mine").unwrap();
+    fails("'d1/e1/f1' have changes");
+    git(&["add", "-A"]);
+    fails("have staged changes");
+    reset();
+    fs::write(it.folder.join("other"), b"mine").unwrap();
+    fails("'other' are not tracked");
+    fs::remove_file(it.folder.join("other")).unwrap();
+    // A folder that becomes a file, with a file in it that is nowhere else.
+    fs::write(it.folder.join("d2/new"), b"mine").unwrap();
+    fails("'d2' are not tracked");
+    fs::remove_file(it.folder.join("d2/new")).unwrap();
+    fs::write(it.folder.join(".git/MERGE_HEAD"), b"").unwrap();
+    fails("a merge is not finished");
+    fs::remove_file(it.folder.join(".git/MERGE_HEAD")).unwrap();
+    fs::write(it.folder.join(".git/index.lock"), b"").unwrap();
+    fails("another git works here");
+    fs::remove_file(it.folder.join(".git/index.lock")).unwrap();
+    // The folder is a link to one elsewhere: what is there stays.
+    let away = env.path("away");
+    fs::rename(it.folder.join("d1"), &away)
+        .or_else(|_| {
+            let moved = weir_testing::command("mv").arg(it.folder.join("d1")).arg(&away).status()?;
+            assert!(moved.success());
+            Ok::<_, std::io::Error>(())
+        })
+        .unwrap();
+    symlink(&away, it.folder.join("d1")).unwrap();
+    env.weir(&["ws", "switch", work, "other"]);
+    assert!(away.join("e1/f1").exists(), "what a link leads to is not ours");
+    fs::remove_file(it.folder.join("d1")).unwrap();
+    assert_eq!(git(&["status", "--porcelain"]), "");
+    let said = env.weir_fails(&["ws", "switch", work, "nothing"]);
+    assert!(said.contains("no such revision: 'nothing'"), "{said}");
+    // Changes in files that do not differ are carried along.
+    fs::write(it.folder.join("same1"), b"mine").unwrap();
+    fs::write(it.folder.join("untracked"), b"mine").unwrap();
+    env.weir(&["ws", "switch", work, "main"]);
+    assert_eq!(git(&["status", "--porcelain"]), " M same1\n?? untracked");
+}

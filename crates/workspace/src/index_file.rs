@@ -1,0 +1,384 @@
+//! The index (gitformat-index): reads one that git or weir wrote, and writes version 4.
+
+use weir_git::{HashKind, Oid, plain_sha};
+
+use crate::error::{Error, Result};
+use crate::tree::DEPTH_MAX;
+
+/// The numbers of an entry before its id: seconds and nanoseconds of the changes of inode and content;
+/// device, which git does not compare, and inode; mode; owner, group; size.
+pub(crate) type EntryStat = [u32; 10];
+/// Where the mode is in them.
+pub(crate) const MODE: usize = 6;
+/// The longest length that the flags of an entry tell.
+const NAME_LEN_MAX: usize = 0xfff;
+const IS_EXTENDED: u16 = 0x4000;
+const STAGE: u16 = 0x3000;
+/// Of the extended flags: the file is not there by intention (sparse checkout).
+const SKIP_WORKTREE: u16 = 0x4000;
+
+/// An entry of an index (of git's cache), but its path.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CacheEntry {
+    pub(crate) stat: EntryStat,
+    pub(crate) oid: Oid,
+    flags: u16,
+    extended: u16,
+}
+
+impl CacheEntry {
+    /// Returns an entry without flags.
+    pub(crate) fn new(stat: EntryStat, oid: Oid) -> CacheEntry {
+        CacheEntry { stat, oid, flags: 0, extended: 0 }
+    }
+
+    pub(crate) fn is_unmerged(&self) -> bool {
+        self.flags & STAGE != 0
+    }
+
+    pub(crate) fn is_skipped(&self) -> bool {
+        self.extended & SKIP_WORKTREE != 0
+    }
+}
+
+/// An index that is read entry by entry.
+pub(crate) struct IndexReader<'d> {
+    hash: HashKind,
+    version: u32,
+    rest: &'d [u8],
+    left: u32,
+    /// The path of the entry that was read last.
+    pub(crate) path: Vec<u8>,
+}
+
+fn damaged(what: &str) -> Error {
+    Error::Odd(format!("the index is damaged: {what}; 'git reset' writes it anew"))
+}
+
+impl<'d> IndexReader<'d> {
+    /// Begins to read the index `data`.
+    ///
+    /// # Errors
+    /// If it is none, or of a version that git does not write.
+    pub(crate) fn new(hash: HashKind, data: &'d [u8]) -> Result<IndexReader<'d>> {
+        let mut rest = data.strip_prefix(b"DIRC").ok_or_else(|| damaged("it does not begin as one"))?;
+        let version = number(&mut rest).ok_or_else(|| damaged("it is cut"))?;
+        let left = number(&mut rest).ok_or_else(|| damaged("it is cut"))?;
+        if !(2..=4).contains(&version) {
+            return Err(damaged("its version is not known"));
+        }
+        let end = rest.len().checked_sub(hash.len()).ok_or_else(|| damaged("it is cut"))?;
+        Ok(IndexReader { hash, version, rest: &rest[..end], left, path: Vec::new() })
+    }
+
+    /// Reads the next entry, and its path.
+    ///
+    /// # Errors
+    /// If it is cut.
+    pub(crate) fn next(&mut self) -> Result<Option<CacheEntry>> {
+        if self.left == 0 {
+            return Ok(None);
+        }
+        self.left -= 1;
+        self.entry().ok_or_else(|| damaged("an entry is cut")).map(Some)
+    }
+
+    fn entry(&mut self) -> Option<CacheEntry> {
+        let whole = self.rest.len();
+        let mut stat = [0; 10];
+        for field in &mut stat {
+            *field = number(&mut self.rest)?;
+        }
+        let (id, rest) = self.rest.split_at_checked(self.hash.len())?;
+        self.rest = rest;
+        let flags = short(&mut self.rest)?;
+        let is_extended = flags & IS_EXTENDED != 0;
+        let extended = if is_extended && self.version > 2 { short(&mut self.rest)? } else { 0 };
+        let kept = match self.version {
+            4 => self.path.len().checked_sub(varint(&mut self.rest)?)?,
+            _ => 0,
+        };
+        let len = self.rest.iter().position(|byte| *byte == 0)?;
+        self.path.truncate(kept);
+        self.path.extend_from_slice(&self.rest[..len]);
+        // Up to 8 NULs follow in old versions, so that entries are multiples of 8 bytes long.
+        let used = whole - self.rest.len() + len;
+        let padding = if self.version == 4 { 1 } else { 8 - used % 8 };
+        self.rest = self.rest.get(len + padding..)?;
+        Some(CacheEntry { stat, oid: Oid::from_bytes(self.hash, id)?, flags, extended })
+    }
+
+    /// Returns the extension of cached trees behind the last entry, if there is one.
+    ///
+    /// # Errors
+    /// If entries are elsewhere (split index), or stand for folders (sparse index).
+    pub(crate) fn trees(mut self) -> Result<Option<&'d [u8]>> {
+        let mut trees = None;
+        while let Some((name, rest)) = self.rest.split_first_chunk::<4>() {
+            self.rest = rest;
+            let len = number(&mut self.rest).ok_or_else(|| damaged("an extension is cut"))? as usize;
+            let (data, rest) =
+                self.rest.split_at_checked(len).ok_or_else(|| damaged("an extension is cut"))?;
+            self.rest = rest;
+            match name {
+                b"TREE" => trees = Some(data),
+                // One that must be understood has a small letter.
+                [b'a'..=b'z', ..] => {
+                    return Err(Error::Odd(
+                        "the index is split or sparse; switch with git, which knows how".to_owned(),
+                    ));
+                }
+                _ => {}
+            }
+        }
+        Ok(trees)
+    }
+}
+
+fn number(rest: &mut &[u8]) -> Option<u32> {
+    let (bytes, after) = rest.split_first_chunk::<4>()?;
+    *rest = after;
+    Some(u32::from_be_bytes(*bytes))
+}
+
+fn short(rest: &mut &[u8]) -> Option<u16> {
+    let (bytes, after) = rest.split_first_chunk::<2>()?;
+    *rest = after;
+    Some(u16::from_be_bytes(*bytes))
+}
+
+/// Reads a number as the index has it (varint.c of git: as the offsets of deltas).
+fn varint(rest: &mut &[u8]) -> Option<usize> {
+    let mut value: usize = 0;
+    loop {
+        let (byte, after) = rest.split_first()?;
+        *rest = after;
+        value = value.checked_mul(128)?.checked_add(usize::from(byte & 0x7f))?;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+        value = value.checked_add(1)?;
+    }
+}
+
+fn push_varint(out: &mut Vec<u8>, number: usize) {
+    let mut bytes = vec![(number & 0x7f) as u8];
+    let mut rest = number >> 7;
+    while rest > 0 {
+        rest -= 1;
+        bytes.push(0x80 | (rest & 0x7f) as u8);
+        rest >>= 7;
+    }
+    out.extend(bytes.iter().rev());
+}
+
+/// An index that is being written.
+pub(crate) struct IndexWriter {
+    hash: HashKind,
+    entries: Vec<u8>,
+    pub(crate) count: u32,
+    /// The path of the entry before.
+    pub(crate) last: Vec<u8>,
+    /// The numbers of the entries that may have changed.
+    changed: Vec<u32>,
+}
+
+impl IndexWriter {
+    pub(crate) fn new(hash: HashKind) -> IndexWriter {
+        IndexWriter { hash, entries: Vec::new(), count: 0, last: Vec::new(), changed: Vec::new() }
+    }
+
+    /// Adds an entry, the path of which is behind all others. `may_differ` says whether git is to look at the
+    /// file.
+    pub(crate) fn push(&mut self, path: &[u8], entry: &CacheEntry, may_differ: bool) -> Result<()> {
+        if may_differ {
+            self.changed.push(self.count);
+        }
+        for field in entry.stat {
+            self.entries.extend_from_slice(&field.to_be_bytes());
+        }
+        self.entries.extend_from_slice(entry.oid.as_bytes());
+        let is_extended = entry.extended != 0;
+        let kept = entry.flags & !(NAME_LEN_MAX as u16 | IS_EXTENDED);
+        let flags = kept | path.len().min(NAME_LEN_MAX) as u16 | u16::from(is_extended) << 14;
+        self.entries.extend_from_slice(&flags.to_be_bytes());
+        if is_extended {
+            self.entries.extend_from_slice(&entry.extended.to_be_bytes());
+        }
+        let shared = path.iter().zip(&self.last).take_while(|(a, b)| a == b).count();
+        push_varint(&mut self.entries, self.last.len() - shared);
+        self.entries.extend_from_slice(&path[shared..]);
+        self.entries.push(0);
+        self.last.clear();
+        self.last.extend_from_slice(path);
+        self.count = self.count.checked_add(1).ok_or(Error::Full)?;
+        Ok(())
+    }
+
+    /// Returns the file, with the extension of cached trees. What may have changed may have done so since
+    /// `token` (fsmonitor).
+    pub(crate) fn finish(mut self, trees: &[u8], token: &str) -> Result<Vec<u8>> {
+        let mut index = [&b"DIRC"[..], &4u32.to_be_bytes(), &self.count.to_be_bytes()].concat();
+        index.append(&mut self.entries);
+        let mut extension = |name: &[u8; 4], data: &[u8]| -> Result<()> {
+            index.extend_from_slice(name);
+            index.extend_from_slice(&u32::try_from(data.len()).map_err(|_| Error::Full)?.to_be_bytes());
+            index.extend_from_slice(data);
+            Ok(())
+        };
+        extension(b"TREE", trees)?;
+        let bitmap = ewah(&self.changed);
+        let size = (bitmap.len() as u32).to_be_bytes();
+        extension(b"FSMN", &[&2u32.to_be_bytes()[..], token.as_bytes(), b"\0", &size, &bitmap].concat())?;
+        let mut sum = plain_sha(self.hash);
+        sum.update(&index);
+        index.extend_from_slice(sum.finish().as_bytes());
+        Ok(index)
+    }
+}
+
+/// Returns a bitmap in which the bits of `positions`, which ascend, are set (gitformat-bitmap, EWAH): the
+/// number of bits and of words, the words, and where the last one is that tells what follows. Such a word has
+/// the number of words without bits in its bits 1 to 32, and of those with bits behind it in bits 33 to 63.
+fn ewah(positions: &[u32]) -> Vec<u8> {
+    let mut words: Vec<(u64, u64)> = Vec::new();
+    for &position in positions {
+        let (at, bit) = (u64::from(position / 64), 1 << (position % 64));
+        match words.last_mut() {
+            Some((last, word)) if *last == at => *word |= bit,
+            _ => words.push((at, bit)),
+        }
+    }
+    let (mut buffer, mut last, mut next) = (Vec::new(), 0, 0);
+    for run in words.chunk_by(|a, b| a.0 + 1 == b.0) {
+        last = buffer.len();
+        buffer.push((run[0].0 - next) << 1 | (run.len() as u64) << 33);
+        buffer.extend(run.iter().map(|(_, word)| *word));
+        next = run[0].0 + run.len() as u64;
+    }
+    if buffer.is_empty() {
+        buffer.push(0);
+    }
+    let bits = positions.last().map_or(0, |last| last + 1);
+    let mut out = [bits.to_be_bytes(), (buffer.len() as u32).to_be_bytes()].concat();
+    buffer.iter().for_each(|word| out.extend_from_slice(&word.to_be_bytes()));
+    out.extend_from_slice(&(last as u32).to_be_bytes());
+    out
+}
+
+/// Returns the cached trees `data` of an index in which the files of `changed` have changed, which ascend:
+/// those above them are not known any more.
+///
+/// # Errors
+/// If they are cut.
+pub(crate) fn without_changed(hash: HashKind, data: &[u8], changed: &[&[u8]]) -> Result<Vec<u8>> {
+    let mut out = Vec::new();
+    let mut rest = data;
+    let done = copy_tree(hash, &mut rest, &mut Vec::new(), changed, &mut out, 0);
+    done.ok_or_else(|| damaged("the cached trees are cut"))?;
+    Ok(out)
+}
+
+/// Copies one tree with those below it. Deeper ones than git writes are not copied.
+fn copy_tree(
+    hash: HashKind,
+    rest: &mut &[u8],
+    path: &mut Vec<u8>,
+    changed: &[&[u8]],
+    out: &mut Vec<u8>,
+    depth: usize,
+) -> Option<()> {
+    let name_len = rest.iter().position(|byte| *byte == 0)?;
+    let (name, after) = rest.split_at(name_len + 1);
+    let line_len = after.iter().position(|byte| *byte == b'\n')?;
+    let line = std::str::from_utf8(&after[..line_len]).ok()?;
+    let (count, below) = line.split_once(' ')?;
+    let (count, below): (i64, u32) = (count.parse().ok()?, below.parse().ok()?);
+    let (id, after) = after[line_len + 1..].split_at_checked(if count >= 0 { hash.len() } else { 0 })?;
+    *rest = after;
+    let len = path.len();
+    if depth > 0 {
+        path.extend_from_slice(&name[..name_len]);
+        path.push(b'/');
+    }
+    let at = changed.partition_point(|changed| *changed < path.as_slice());
+    let has_changed = changed.get(at).is_some_and(|changed| changed.starts_with(path));
+    out.extend_from_slice(name);
+    if has_changed || count < 0 {
+        out.extend_from_slice(format!("-1 {below}\n").as_bytes());
+    } else {
+        out.extend_from_slice(format!("{count} {below}\n").as_bytes());
+        out.extend_from_slice(id);
+    }
+    if depth > DEPTH_MAX {
+        return None;
+    }
+    for _ in 0..below {
+        copy_tree(hash, rest, path, changed, out, depth + 1)?;
+    }
+    path.truncate(len);
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bitmap_is_as_git_reads_it() {
+        assert_eq!(ewah(&[]), [[0; 7].to_vec(), vec![1], vec![0; 12]].concat());
+        let words = |bitmap: &[u8]| -> Vec<u64> {
+            bitmap[8..bitmap.len() - 4]
+                .chunks(8)
+                .map(|word| u64::from_be_bytes(word.try_into().unwrap()))
+                .collect()
+        };
+        let bitmap = ewah(&[0, 3, 64, 640]);
+        assert_eq!(bitmap[..8], [0, 0, 2, 129, 0, 0, 0, 5]);
+        assert_eq!(words(&bitmap), [2 << 33, 0b1001, 1, 8 << 1 | 1 << 33, 1]);
+        assert_eq!(bitmap[bitmap.len() - 4..], [0, 0, 0, 3]);
+    }
+
+    #[test]
+    fn numbers_are_read_as_they_are_written() {
+        for number in [0, 1, 127, 128, 16_511, 16_512, 1 << 30] {
+            let mut out = Vec::new();
+            push_varint(&mut out, number);
+            assert_eq!(varint(&mut &out[..]), Some(number));
+        }
+        assert_eq!(varint(&mut &[0xff; 12][..]), None);
+    }
+
+    #[test]
+    fn a_cut_index_is_an_error() {
+        let oid = Oid::from_bytes(HashKind::Sha1, &[7; 20]).unwrap();
+        let mut writer = IndexWriter::new(HashKind::Sha1);
+        for path in ["a", "b/c", "b/d"] {
+            writer.push(path.as_bytes(), &CacheEntry::new([5; 10], oid), path == "b/c").unwrap();
+        }
+        let trees = [&b"\x003 1\n"[..], &[1; 20], b"b\x002 0\n", &[2; 20]].concat();
+        let index = writer.finish(&trees, "weir:1:2").unwrap();
+        type Read = (Vec<Vec<u8>>, Option<Vec<u8>>);
+        let read = |data: &[u8]| -> Result<Read> {
+            let mut reader = IndexReader::new(HashKind::Sha1, data)?;
+            let mut paths = Vec::new();
+            while reader.next()?.is_some() {
+                paths.push(reader.path.clone());
+            }
+            Ok((paths, reader.trees()?.map(<[u8]>::to_vec)))
+        };
+        let (paths, kept) = read(&index).unwrap();
+        assert_eq!(paths, [&b"a"[..], b"b/c", b"b/d"]);
+        assert_eq!(kept.unwrap(), trees);
+        for end in 0..index.len() {
+            let _ = read(&index[..end]);
+        }
+        let expected = [&b"\x00-1 1\nb\x00-1 0\n"[..]].concat();
+        assert_eq!(without_changed(HashKind::Sha1, &trees, &[b"b/d"]).unwrap(), expected);
+        let expected = [&b"\x00-1 1\nb\x002 0\n"[..], &[2; 20]].concat();
+        assert_eq!(without_changed(HashKind::Sha1, &trees, &[b"a", b"b0"]).unwrap(), expected);
+        for end in 0..trees.len() {
+            assert!(without_changed(HashKind::Sha1, &trees[..end], &[]).is_err(), "{end}");
+        }
+    }
+}

@@ -1,0 +1,450 @@
+//! Switches a working tree to another commit: writes what differs, and the index, as `git checkout` does.
+//!
+//! Files that differ get the time at which they are written, and others keep theirs: a build tool that
+//! compares times sees what has changed, whichever commit is older.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::OsStr;
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
+use weir_git::{Kind, ObjectHasher, Oid};
+use weir_repo::{ObjectReader, Repo};
+
+use crate::error::{Error, Result};
+use crate::index::LowerFiles;
+use crate::index_file::{CacheEntry, EntryStat, IndexReader, IndexWriter, MODE, without_changed};
+use crate::tree_changes::{TreeChange, TreeFile, tree_changes};
+
+/// Paths that an error names.
+const NAMED_MAX: usize = 5;
+const LINK: u32 = 0o120_000;
+const SUBMODULE: u32 = 0o160_000;
+/// Files of git that say that it is in the middle of something.
+const UNFINISHED: [(&str, &str); 6] = [
+    ("MERGE_HEAD", "merge"),
+    ("CHERRY_PICK_HEAD", "cherry-pick"),
+    ("REVERT_HEAD", "revert"),
+    ("rebase-merge", "rebase"),
+    ("rebase-apply", "rebase"),
+    ("BISECT_LOG", "bisect"),
+];
+
+/// A switch of a working tree.
+pub(crate) struct TreeSwitch<'a> {
+    /// The folder of the working tree.
+    pub(crate) folder: &'a Path,
+    /// Its repository.
+    pub(crate) repo: &'a Repo,
+    /// The trees of the commit that it shows, and of the one that it will.
+    pub(crate) trees: [Oid; 2],
+    /// What the files below have in common.
+    pub(crate) lower: LowerFiles,
+    /// The token since which git is to ask what has changed.
+    pub(crate) token: &'a str,
+}
+
+/// What an entry of the index, and the file, are before the switch.
+struct KnownFile {
+    entry: Option<CacheEntry>,
+    path: Vec<u8>,
+}
+
+/// A lock on the index, as git takes it; what was written so far is dropped, unless it is committed.
+struct IndexLock {
+    path: PathBuf,
+    index: PathBuf,
+    file: File,
+    /// When it was taken, as the file system has it.
+    time: (i64, i64),
+}
+
+impl IndexLock {
+    fn take(git_dir: &Path) -> Result<IndexLock> {
+        let path = git_dir.join("index.lock");
+        let file = OpenOptions::new().write(true).create_new(true).open(&path);
+        let file = file.map_err(|e| match e.kind() {
+            std::io::ErrorKind::AlreadyExists => Error::Odd(format!(
+                "'{}' is there: another git works here, or has crashed; then remove the file",
+                path.display()
+            )),
+            _ => Error::on(&path)(e),
+        })?;
+        let about = file.metadata().map_err(Error::on(&path))?;
+        let time = (about.mtime(), about.mtime_nsec());
+        Ok(IndexLock { path, index: git_dir.join("index"), file, time })
+    }
+
+    fn commit(mut self, data: &[u8]) -> Result<()> {
+        self.file.write_all(data).map_err(Error::on(&self.path))?;
+        fs::rename(&self.path, &self.index).map_err(Error::on(&self.index))
+    }
+}
+
+impl Drop for IndexLock {
+    fn drop(&mut self) {
+        // It has another name after a commit.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Whether the folders above a path are there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Above {
+    Folders,
+    Missing,
+    /// A file, or a link, takes the place of one.
+    File,
+}
+
+impl TreeSwitch<'_> {
+    /// Writes the files and the index. Returns the number of files that differ.
+    ///
+    /// # Errors
+    /// If a file that differs has other changes, git is in the middle of something, or a file cannot be
+    /// written.
+    pub(crate) fn run(&self) -> Result<usize> {
+        let git_dir = self.repo.git_dir();
+        for (file, what) in UNFINISHED {
+            if git_dir.join(file).exists() {
+                return Err(Error::Odd(format!("a {what} is not finished; 'git {what} --abort' ends it")));
+            }
+        }
+        let lock = IndexLock::take(git_dir)?;
+        // What a switch left that was killed.
+        let _ = fs::remove_file(git_dir.join("switch.new"));
+        let mut reader = self.repo.reader();
+        let changes = tree_changes(&mut reader, &self.trees[0], &self.trees[1])?;
+        let path = git_dir.join("index");
+        let data = fs::read(&path).map_err(Error::on(&path))?;
+        let index_time = fs::metadata(&path).map_err(Error::on(&path))?;
+        let known = self.known(&data, &changes)?;
+        self.check(&changes, &known, (index_time.mtime(), index_time.mtime_nsec()))?;
+        self.remove(&changes)?;
+        let mut written = BTreeMap::new();
+        for change in &changes {
+            if let Some(new) = change.new {
+                written.insert(&*change.path, self.write(&mut reader, &change.path, new, lock.time)?);
+            }
+        }
+        lock.commit(&self.index(&data, &changes, &written)?)?;
+        Ok(changes.len())
+    }
+
+    /// Returns the entries of the index at the paths of `changes`.
+    fn known(&self, index: &[u8], changes: &[TreeChange]) -> Result<Vec<KnownFile>> {
+        let mut entries = IndexReader::new(self.repo.hash(), index)?;
+        let mut known: Vec<KnownFile> =
+            changes.iter().map(|change| KnownFile { entry: None, path: change.path.clone() }).collect();
+        let mut next = 0;
+        while let Some(entry) = entries.next()? {
+            if entry.is_unmerged() {
+                return Err(self.refused("are not merged", &[&entries.path]));
+            }
+            if entry.is_skipped() {
+                return Err(Error::Odd(
+                    "this is a sparse checkout; switch with git, which knows how".to_owned(),
+                ));
+            }
+            while next < known.len() && known[next].path < entries.path {
+                next += 1;
+            }
+            if next < known.len() && known[next].path == entries.path {
+                known[next].entry = Some(entry);
+            }
+        }
+        // It refuses what is split or sparse.
+        entries.trees()?;
+        Ok(known)
+    }
+
+    fn refused(&self, what: &str, paths: &[&[u8]]) -> Error {
+        let named: Vec<String> =
+            paths.iter().take(NAMED_MAX).map(|path| format!("'{}'", String::from_utf8_lossy(path))).collect();
+        let more = if paths.len() > NAMED_MAX {
+            format!(" and {} more", paths.len() - NAMED_MAX)
+        } else {
+            String::new()
+        };
+        Error::Odd(format!(
+            "{}{more} {what}, and differ there; commit, stash or remove them",
+            named.join(", ")
+        ))
+    }
+
+    fn at(&self, path: &[u8]) -> PathBuf {
+        self.folder.join(OsStr::from_bytes(path))
+    }
+
+    /// Checks that nothing is lost: each file that differs is as the index has it, the index as the commit,
+    /// and nothing is where a new file comes. `index_time` is when the index was written.
+    fn check(&self, changes: &[TreeChange], known: &[KnownFile], index_time: (i64, i64)) -> Result<()> {
+        let removed: BTreeSet<&[u8]> =
+            changes.iter().filter(|c| c.old.is_some()).map(|c| c.path.as_slice()).collect();
+        let mut above = FoldersAbove { folder: self.folder, known: HashMap::new() };
+        let (mut staged, mut changed, mut in_way) = (Vec::new(), Vec::new(), Vec::new());
+        for (change, known) in changes.iter().zip(known) {
+            let is_as_committed = match (change.old, &known.entry) {
+                (None, None) => true,
+                (Some(old), Some(entry)) => old.oid == entry.oid && old.mode == entry.stat[MODE],
+                _ => false,
+            };
+            if !is_as_committed {
+                staged.push(change.path.as_slice());
+                continue;
+            }
+            let state = above.of(&change.path, &removed);
+            let about = match state {
+                Above::Folders => fs::symlink_metadata(self.at(&change.path)).ok(),
+                Above::Missing => None,
+                Above::File if change.new.is_none() => None,
+                Above::File => {
+                    in_way.push(change.path.as_slice());
+                    continue;
+                }
+            };
+            match (&known.entry, about) {
+                // What was deleted may be deleted, or written again.
+                (_, None) => {}
+                (Some(entry), Some(about)) => {
+                    if !self.is_clean(&change.path, entry, &about, index_time)? {
+                        changed.push(change.path.as_slice());
+                    }
+                }
+                (None, Some(about)) => {
+                    if !about.is_dir() || !self.goes(&self.at(&change.path), &removed)? {
+                        in_way.push(change.path.as_slice());
+                    }
+                }
+            }
+        }
+        for (what, paths) in
+            [("have staged changes", staged), ("have changes", changed), ("are not tracked", in_way)]
+        {
+            if !paths.is_empty() {
+                return Err(self.refused(what, &paths));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether all files in `folder` are among those that the switch removes.
+    fn goes(&self, folder: &Path, removed: &BTreeSet<&[u8]>) -> Result<bool> {
+        for entry in fs::read_dir(folder).map_err(Error::on(folder))? {
+            let path = entry.map_err(Error::on(folder))?.path();
+            let goes = match fs::symlink_metadata(&path).map_err(Error::on(&path))?.is_dir() {
+                true => self.goes(&path, removed)?,
+                false => {
+                    let name = path.strip_prefix(self.folder).unwrap_or(&path);
+                    removed.contains(name.as_os_str().as_bytes())
+                }
+            };
+            if !goes {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Returns whether the file at `path` is what the index says.
+    fn is_clean(
+        &self,
+        path: &[u8],
+        entry: &CacheEntry,
+        about: &Metadata,
+        index_time: (i64, i64),
+    ) -> Result<bool> {
+        let mode = entry.stat[MODE];
+        let is_of_kind = match mode {
+            SUBMODULE => return Ok(about.is_dir()),
+            LINK => about.is_symlink(),
+            _ => about.is_file() && (about.mode() & 0o100 != 0) == (mode & 0o100 != 0),
+        };
+        if !is_of_kind {
+            return Ok(false);
+        }
+        let is_known = |n: &usize| ![4, 7, 8].contains(n);
+        let stat = stat_of(about, mode);
+        let is_equal = (0..stat.len()).filter(is_known).all(|n| stat[n] == entry.stat[n]);
+        // It may have changed at the same time without a trace.
+        if is_equal && (about.mtime(), about.mtime_nsec()) < index_time {
+            return Ok(true);
+        }
+        let path = self.at(path);
+        let content = match mode {
+            LINK => fs::read_link(&path).map(|target| target.into_os_string().into_encoded_bytes()),
+            _ => fs::read(&path),
+        };
+        let content = content.map_err(Error::on(&path))?;
+        Ok(ObjectHasher::hash(self.repo.hash(), Kind::Blob, &content).is_ok_and(|oid| oid == entry.oid))
+    }
+
+    /// Removes the files that the new tree does not have, or has as another kind, and folders that are empty
+    /// then.
+    fn remove(&self, changes: &[TreeChange]) -> Result<()> {
+        let mut above = FoldersAbove { folder: self.folder, known: HashMap::new() };
+        let mut folders = BTreeSet::new();
+        for change in changes.iter().filter(|change| change.new.is_none()) {
+            if above.of(&change.path, &BTreeSet::new()) != Above::Folders {
+                continue;
+            }
+            let path = self.at(&change.path);
+            let removed = match change.old {
+                // What is in it stays, as git leaves it.
+                Some(TreeFile { mode: SUBMODULE, .. }) => fs::remove_dir(&path).or(Ok(())),
+                _ => fs::remove_file(&path),
+            };
+            match removed {
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+                removed => removed.map_err(Error::on(&path))?,
+            }
+            let mut len = change.path.len();
+            while let Some(at) = change.path[..len].iter().rposition(|byte| *byte == b'/') {
+                folders.insert(&change.path[..at]);
+                len = at;
+            }
+        }
+        // The deepest first. One that is not empty stays.
+        for folder in folders.into_iter().rev() {
+            let _ = fs::remove_dir(self.at(folder));
+        }
+        Ok(())
+    }
+
+    /// Writes a file of the new tree, the time of which is later than `began`, in seconds and nanoseconds
+    /// since 1970. Returns what the index says of it.
+    fn write(
+        &self,
+        reader: &mut ObjectReader<'_>,
+        path: &[u8],
+        file: TreeFile,
+        began: (i64, i64),
+    ) -> Result<EntryStat> {
+        let at = self.at(path);
+        let failed = Error::on(&at);
+        if let Some(above) = at.parent()
+            && !above.is_dir()
+        {
+            fs::create_dir_all(above).map_err(&failed)?;
+        }
+        if file.mode == SUBMODULE {
+            fs::create_dir_all(&at).map_err(&failed)?;
+            return Ok(stat_of(&fs::symlink_metadata(&at).map_err(&failed)?, file.mode));
+        }
+        let object = reader.require(&file.oid)?;
+        if object.kind != Kind::Blob {
+            return Err(Error::NotAFile);
+        }
+        // What others have open, or is a program that runs, stays as it is. A new file takes overlayfs longer
+        // where it hid one than a renamed one does.
+        let new = self.repo.git_dir().join("switch.new");
+        if file.mode == LINK {
+            symlink(OsStr::from_bytes(&object.data), &new).map_err(Error::on(&new))?;
+        } else {
+            let mode = if file.mode & 0o100 != 0 { 0o777 } else { 0o666 };
+            let created = OpenOptions::new().write(true).create_new(true).mode(mode).open(&new);
+            created.and_then(|mut file| file.write_all(&object.data)).map_err(Error::on(&new))?;
+        }
+        match fs::rename(&new, &at) {
+            // A submodule that is not there any more.
+            Err(e) if e.kind() == std::io::ErrorKind::IsADirectory => {
+                fs::remove_dir(&at).and_then(|()| fs::rename(&new, &at)).map_err(&failed)?;
+            }
+            renamed => renamed.map_err(&failed)?,
+        }
+        let about = fs::symlink_metadata(&at).map_err(&failed)?;
+        if (about.mtime(), about.mtime_nsec()) > began {
+            return Ok(stat_of(&about, file.mode));
+        }
+        // What was built right before has the same time: the clock of files ticks a few hundred times a
+        // second.
+        let later = Timespec { tv_sec: began.0, tv_nsec: began.1 + 1 };
+        let later = if began.1 < 999_999_999 { later } else { Timespec { tv_sec: began.0 + 1, tv_nsec: 0 } };
+        let times = Timestamps { last_access: later, last_modification: later };
+        utimensat(CWD, &at, &times, AtFlags::SYMLINK_NOFOLLOW).map_err(|e| failed(e.into()))?;
+        Ok(stat_of(&fs::symlink_metadata(&at).map_err(&failed)?, file.mode))
+    }
+
+    /// Returns the index after the switch. `written` is what it says of the new files.
+    fn index(
+        &self,
+        data: &[u8],
+        changes: &[TreeChange],
+        written: &BTreeMap<&[u8], EntryStat>,
+    ) -> Result<Vec<u8>> {
+        let hash = self.repo.hash();
+        let (mut entries, mut writer) = (IndexReader::new(hash, data)?, IndexWriter::new(hash));
+        let mut left = changes.iter().peekable();
+        let add =
+            |writer: &mut IndexWriter, change: &TreeChange| match (change.new, written.get(&*change.path)) {
+                (Some(new), Some(stat)) => writer.push(&change.path, &CacheEntry::new(*stat, new.oid), true),
+                _ => Ok(()),
+            };
+        while let Some(entry) = entries.next()? {
+            while let Some(change) = left.next_if(|change| change.path < entries.path) {
+                add(&mut writer, change)?;
+            }
+            if let Some(change) = left.next_if(|change| change.path == entries.path) {
+                add(&mut writer, change)?;
+                continue;
+            }
+            // What is as it was in the lower layer is not looked at, unless it is among what was touched.
+            let size = u64::from(entry.stat[9]);
+            let is_lower = entry.stat == self.lower.stat(&entries.path, entry.stat[MODE], size);
+            writer.push(&entries.path, &entry, !is_lower)?;
+        }
+        left.try_for_each(|change| add(&mut writer, change))?;
+        let paths: Vec<&[u8]> = changes.iter().map(|change| change.path.as_slice()).collect();
+        let trees = entries.trees()?.unwrap_or_default();
+        let trees = if trees.is_empty() { Vec::new() } else { without_changed(hash, trees, &paths)? };
+        writer.finish(&trees, self.token)
+    }
+}
+
+/// The folders above paths, which are looked at once each.
+struct FoldersAbove<'a> {
+    folder: &'a Path,
+    known: HashMap<Vec<u8>, Above>,
+}
+
+impl FoldersAbove<'_> {
+    /// Returns what is above `path`. A file of `removed` counts as missing.
+    fn of(&mut self, path: &[u8], removed: &BTreeSet<&[u8]>) -> Above {
+        let Some(at) = path.iter().rposition(|byte| *byte == b'/') else { return Above::Folders };
+        let above = &path[..at];
+        if let Some(known) = self.known.get(above) {
+            return *known;
+        }
+        let state = match self.of(above, removed) {
+            Above::Folders => match fs::symlink_metadata(self.folder.join(OsStr::from_bytes(above))) {
+                Ok(about) if about.is_dir() => Above::Folders,
+                Ok(_) if removed.contains(above) => Above::Missing,
+                Ok(_) => Above::File,
+                Err(_) => Above::Missing,
+            },
+            other => other,
+        };
+        self.known.insert(above.to_vec(), state);
+        state
+    }
+}
+
+/// Returns what an index says of a file.
+fn stat_of(about: &Metadata, mode: u32) -> EntryStat {
+    [
+        about.ctime() as u32,
+        about.ctime_nsec() as u32,
+        about.mtime() as u32,
+        about.mtime_nsec() as u32,
+        about.dev() as u32,
+        about.ino() as u32,
+        mode,
+        about.uid(),
+        about.gid(),
+        about.size() as u32,
+    ]
+}

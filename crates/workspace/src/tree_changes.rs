@@ -1,0 +1,137 @@
+//! What differs between the files of two trees.
+
+use weir_git::{HashKind, Kind, Oid, TreeEntry, TreeIter};
+use weir_repo::ObjectReader;
+
+use crate::error::{Error, Result};
+use crate::tree::{DEPTH_MAX, is_name};
+
+/// A file, link or submodule of a tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TreeFile {
+    /// Its mode, as an index has it.
+    pub(crate) mode: u32,
+    pub(crate) oid: Oid,
+}
+
+/// A path at which two trees have different files.
+#[derive(Clone, Debug)]
+pub(crate) struct TreeChange {
+    pub(crate) path: Vec<u8>,
+    pub(crate) old: Option<TreeFile>,
+    pub(crate) new: Option<TreeFile>,
+}
+
+/// Returns the paths, ascending, at which the trees `old` and `new` have different files.
+///
+/// # Errors
+/// If a tree is missing or corrupt, or git would not check the new one out.
+pub(crate) fn tree_changes(reader: &mut ObjectReader<'_>, old: &Oid, new: &Oid) -> Result<Vec<TreeChange>> {
+    let mut found = FoundChanges { changes: Vec::new(), path: Vec::new() };
+    if old != new {
+        found.compare(reader, Some(old), Some(new), 0)?;
+    }
+    found.changes.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(found.changes)
+}
+
+/// What is found, and where the search is.
+struct FoundChanges {
+    changes: Vec<TreeChange>,
+    path: Vec<u8>,
+}
+
+impl FoundChanges {
+    fn compare(
+        &mut self,
+        reader: &mut ObjectReader<'_>,
+        old: Option<&Oid>,
+        new: Option<&Oid>,
+        depth: usize,
+    ) -> Result<()> {
+        if depth > DEPTH_MAX {
+            return Err(odd(&self.path, "is so deep"));
+        }
+        let hash = reader.objects().hash();
+        let mut read = |oid: Option<&Oid>| oid.map(|oid| tree(reader, oid)).transpose();
+        let (old_tree, new_tree) = (read(old)?, read(new)?);
+        let (a, b) = (entries(hash, old, &old_tree)?, entries(hash, new, &new_tree)?);
+        let (mut a, mut b) = (a.iter().peekable(), b.iter().peekable());
+        loop {
+            let (old, new) = match (a.peek(), b.peek()) {
+                (None, None) => return Ok(()),
+                (Some(_), None) => (a.next(), None),
+                (None, Some(_)) => (None, b.next()),
+                (Some(old), Some(new)) => match order(old).cmp(&order(new)) {
+                    std::cmp::Ordering::Less => (a.next(), None),
+                    std::cmp::Ordering::Greater => (None, b.next()),
+                    std::cmp::Ordering::Equal => (a.next(), b.next()),
+                },
+            };
+            if old.is_some_and(|old| new.is_some_and(|new| old.id == new.id && old.mode == new.mode)) {
+                continue;
+            }
+            let Some(any) = old.or(new) else { continue };
+            let len = self.path.len();
+            self.path.extend_from_slice(any.name);
+            if new.is_some() && !is_name(any.name) {
+                return Err(odd(&self.path, "is a name"));
+            }
+            let oid = |entry: &TreeEntry<'_>| Oid::from_bytes(hash, entry.id).expect("entries have ids");
+            let (old_oid, new_oid) = (old.map(oid), new.map(oid));
+            if any.is_tree() {
+                self.path.push(b'/');
+                self.compare(reader, old_oid.as_ref(), new_oid.as_ref(), depth + 1)?;
+            } else {
+                let file = |entry: Option<&TreeEntry<'_>>| {
+                    entry.map(|entry| TreeFile { mode: index_mode(entry.mode), oid: oid(entry) })
+                };
+                let (old, new) = (file(old), file(new));
+                if old != new {
+                    self.changes.push(TreeChange { path: self.path.clone(), old, new });
+                }
+            }
+            self.path.truncate(len);
+        }
+    }
+}
+
+fn odd(path: &[u8], what: &str) -> Error {
+    Error::Odd(format!("git checks out no tree in which '{}' {what}", String::from_utf8_lossy(path)))
+}
+
+fn tree(reader: &mut ObjectReader<'_>, oid: &Oid) -> Result<std::rc::Rc<Vec<u8>>> {
+    let object = reader.require(oid)?;
+    if object.kind != Kind::Tree {
+        return Err(Error::NotAFolder);
+    }
+    Ok(object.data)
+}
+
+/// Returns the entries of a tree, in the order of [`order`], whichever they are stored in.
+fn entries<'t>(
+    hash: HashKind,
+    oid: Option<&Oid>,
+    tree: &'t Option<std::rc::Rc<Vec<u8>>>,
+) -> Result<Vec<TreeEntry<'t>>> {
+    let (Some(oid), Some(tree)) = (oid, tree) else { return Ok(Vec::new()) };
+    let malformed = |source| weir_repo::Error::Object { oid: *oid, source };
+    let list: std::result::Result<Vec<TreeEntry<'_>>, _> = TreeIter::new(hash, tree).collect();
+    let mut list = list.map_err(malformed)?;
+    list.sort_by(|a, b| order(a).cmp(&order(b)));
+    Ok(list)
+}
+
+/// By name, and files before folders: a file and a folder of one name are not the same entry.
+fn order<'e>(entry: &'e TreeEntry<'_>) -> (&'e [u8], bool) {
+    (entry.name, entry.is_tree())
+}
+
+/// Returns the mode that an index has for that of a tree's entry.
+pub(crate) fn index_mode(mode: u32) -> u32 {
+    match mode & 0o170_000 {
+        kind @ (0o120_000 | 0o160_000) => kind,
+        _ if mode & 0o100 != 0 => 0o100_755,
+        _ => 0o100_644,
+    }
+}
