@@ -141,7 +141,9 @@ impl TreeSwitch<'_> {
         let mut known: Vec<KnownFile> =
             changes.iter().map(|change| KnownFile { entry: None, path: change.path.clone() }).collect();
         let mut next = 0;
+        let mut staged = StagedInWay::new(changes);
         while let Some(entry) = entries.next()? {
+            staged.look(&entries.path);
             if entry.is_unmerged() {
                 return Err(self.refused("are not merged", &[&entries.path]));
             }
@@ -159,6 +161,10 @@ impl TreeSwitch<'_> {
         }
         // It refuses what is split or sparse.
         entries.trees()?;
+        if !staged.found.is_empty() {
+            let found: Vec<&[u8]> = staged.found.iter().map(Vec::as_slice).collect();
+            return Err(self.refused("have staged changes", &found));
+        }
         Ok(known)
     }
 
@@ -201,9 +207,9 @@ impl TreeSwitch<'_> {
             let about = match state {
                 Above::Folders => fs::symlink_metadata(self.at(&change.path)).ok(),
                 Above::Missing => None,
-                Above::File if change.new.is_none() => None,
                 Above::File => {
-                    in_way.push(change.path.as_slice());
+                    let list = if known.entry.is_some() { &mut changed } else { &mut in_way };
+                    list.push(change.path.as_slice());
                     continue;
                 }
             };
@@ -402,6 +408,48 @@ impl TreeSwitch<'_> {
         let trees = entries.trees()?.unwrap_or_default();
         let trees = if trees.is_empty() { Vec::new() } else { without_changed(hash, trees, &paths)? };
         writer.finish(&trees, self.token)
+    }
+}
+
+/// Finds entries of an index that no commit has, and that are folders of new files, or in those.
+struct StagedInWay {
+    /// The paths of the changes, ascending.
+    changed: Vec<Vec<u8>>,
+    /// The new files as folders, with a slash, and the folders above new files; ascending.
+    below: Vec<Vec<u8>>,
+    above: BTreeSet<Vec<u8>>,
+    next: usize,
+    found: Vec<Vec<u8>>,
+}
+
+impl StagedInWay {
+    fn new(changes: &[TreeChange]) -> StagedInWay {
+        let added = || changes.iter().filter(|change| change.old.is_none()).map(|change| &change.path);
+        let mut below: Vec<Vec<u8>> = added().map(|path| [path, &b"/"[..]].concat()).collect();
+        below.sort();
+        let mut above = BTreeSet::new();
+        for path in added() {
+            let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+            above.extend(slashes.map(|(at, _)| path[..at].to_vec()));
+        }
+        let changed = changes.iter().map(|change| change.path.clone()).collect();
+        StagedInWay { changed, below, above, next: 0, found: Vec::new() }
+    }
+
+    /// Looks at an entry, the path of which is behind all others.
+    fn look(&mut self, path: &[u8]) {
+        while self
+            .below
+            .get(self.next)
+            .is_some_and(|below| below.as_slice() < path && !path.starts_with(below))
+        {
+            self.next += 1;
+        }
+        let is_below = self.below.get(self.next).is_some_and(|below| path.starts_with(below));
+        let is_in_way = is_below || !self.above.is_empty() && self.above.contains(path);
+        if is_in_way && self.changed.binary_search_by(|changed| changed.as_slice().cmp(path)).is_err() {
+            self.found.push(path.to_vec());
+        }
     }
 }
 

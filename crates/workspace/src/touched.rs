@@ -24,6 +24,12 @@ const ALL: &[u8] = b"/\0";
 const RECENT: Duration = Duration::from_millis(50);
 /// Paths at which nothing is any more are forgotten beyond this number.
 const GONE_MAX: usize = 1000;
+/// A new folder with more files, as builds make them, is not looked into any more: each answer names it, and git
+/// looks at those of its files that it tracks.
+const LARGE_MIN: usize = 1000;
+/// What stands for such a folder in place of a hash, and for a path at which nothing is.
+const LARGE: u64 = 1;
+const GONE: u64 = 0;
 /// How overlayfs marks a folder that hides the one below, and one that was renamed.
 const MARKS: [&str; 4] =
     ["trusted.overlay.opaque", "trusted.overlay.redirect", "user.overlay.opaque", "user.overlay.redirect"];
@@ -32,7 +38,7 @@ const MARKS: [&str; 4] =
 struct TouchedPath {
     /// The number of the change that was seen last.
     seq: u64,
-    /// A hash of what it was then.
+    /// A hash of what it was then, [`LARGE`] or [`GONE`].
     state: u64,
 }
 
@@ -100,8 +106,9 @@ pub(crate) fn changed_since(asked: &Asked<'_>, token: &str) -> Result<Vec<u8>> {
         forgotten: 0,
         paths: BTreeMap::new(),
     });
-    let mut found = BTreeMap::new();
-    scan(&place.join("files"), Some(lower), &mut Vec::new(), &mut found)?;
+    let mut scan = TouchedScan { known: &touched.paths, found: BTreeMap::new(), left: None };
+    scan.folder(&place.join("files"), Some(lower), &mut Vec::new())?;
+    let found = scan.found;
     let has_changed = touched.update(found);
     let since = touched.seq_of(token);
     let has_forgotten = since.is_some_and(|since| touched.forget(since));
@@ -146,7 +153,7 @@ impl Touched {
     /// Forgets paths at which nothing is, if there are many, and git was told so by `since`: it takes none of
     /// them for unchanged. Returns whether it did.
     fn forget(&mut self, since: u64) -> bool {
-        let is_gone = |touched: &TouchedPath| touched.state == 0 && touched.seq <= since;
+        let is_gone = |touched: &TouchedPath| touched.state == GONE && touched.seq <= since;
         if self.paths.values().filter(|touched| is_gone(touched)).count() <= GONE_MAX {
             return false;
         }
@@ -160,9 +167,8 @@ impl Touched {
         let next = self.seq + 1;
         let mut has_changed = false;
         for (path, touched) in &mut self.paths {
-            // 0 is nothing.
-            let state = found.get(path).copied().unwrap_or(0);
-            if state != touched.state {
+            let state = found.get(path).copied().unwrap_or(GONE);
+            if state != touched.state || state == LARGE {
                 (touched.state, touched.seq, has_changed) = (state, next, true);
             }
         }
@@ -216,51 +222,91 @@ impl Touched {
     }
 }
 
-/// Adds all that lies in the upper folder `at`, which is called `path` in the workspace, to `found`, with a
-/// hash of what it is; of folders only those that the commit does not have. `lower` is the commit's folder of
-/// that name, if it is seen through this one.
-fn scan(
-    at: &Path,
-    lower: Option<&Path>,
-    path: &mut Vec<u8>,
-    found: &mut BTreeMap<Vec<u8>, u64>,
-) -> Result<()> {
-    let entries = match fs::read_dir(at) {
-        // It was deleted meanwhile; the next question finds it gone.
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        entries => entries.map_err(Error::on(at))?,
-    };
-    let len = path.len();
-    for entry in entries {
-        let entry = entry.map_err(Error::on(at))?;
-        let name = entry.file_name();
-        // git's own files are not asked about.
-        if len == 0 && name == ".git" {
-            continue;
-        }
-        let file: PathBuf = entry.path();
-        let Ok(about) = entry.metadata() else { continue };
-        path.extend_from_slice(name.as_bytes());
-        if about.is_dir() {
-            let marks = MARKS.map(|mark| xattr(&file, mark));
-            let is_marked = marks.iter().any(Option::is_some);
-            let below = lower.filter(|_| !is_marked).map(|lower| lower.join(&name));
-            let below = below.filter(|below| fs::symlink_metadata(below).is_ok_and(|about| about.is_dir()));
-            // git looks for untracked files in a folder that it does not know only if it is named itself.
-            if below.is_none() {
-                found.insert(path.clone(), state(&about, &marks));
-            }
-            path.push(b'/');
-            scan(&file, below.as_deref(), path, found)?;
-        } else {
-            found.insert(path.clone(), state(&about, &[]));
-        }
-        path.truncate(len);
-    }
-    Ok(())
+/// A scan of what was written.
+struct TouchedScan<'k> {
+    /// What was found before.
+    known: &'k BTreeMap<Vec<u8>, TouchedPath>,
+    /// The paths that were found, each with a hash of what is there.
+    found: BTreeMap<Vec<u8>, u64>,
+    /// In a new folder, how many files it may still have without being large.
+    left: Option<usize>,
 }
 
-/// Returns a hash of what a file is; never 0.
+impl TouchedScan<'_> {
+    /// Adds all that lies in the upper folder `at`, which is called `path` in the workspace; of folders only
+    /// those that the commit does not have. `lower` is the commit's folder of that name, if it is seen through
+    /// this one. Ends early in a folder that turns out to be large.
+    fn folder(&mut self, at: &Path, lower: Option<&Path>, path: &mut Vec<u8>) -> Result<()> {
+        let entries = match fs::read_dir(at) {
+            // It was deleted meanwhile; the next question finds it gone.
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            entries => entries.map_err(Error::on(at))?,
+        };
+        let len = path.len();
+        for entry in entries {
+            let entry = entry.map_err(Error::on(at))?;
+            let name = entry.file_name();
+            // git's own files are not asked about.
+            if len == 0 && name == ".git" {
+                continue;
+            }
+            if let Some(left) = &mut self.left {
+                let Some(less) = left.checked_sub(1) else { return Ok(()) };
+                *left = less;
+            }
+            let file: PathBuf = entry.path();
+            let Ok(about) = entry.metadata() else { continue };
+            path.extend_from_slice(name.as_bytes());
+            if about.is_dir() {
+                self.folder_in(&file, &about, lower.map(|lower| lower.join(&name)), path)?;
+            } else {
+                self.found.insert(path.clone(), state(&about, &[]));
+            }
+            path.truncate(len);
+        }
+        Ok(())
+    }
+
+    /// Adds the folder `at`, and what is in it. `lower` is the commit's folder of that name, if there is one
+    /// that may be seen through this one.
+    fn folder_in(
+        &mut self,
+        at: &Path,
+        about: &Metadata,
+        lower: Option<PathBuf>,
+        path: &mut Vec<u8>,
+    ) -> Result<()> {
+        let marks = MARKS.map(|mark| xattr(at, mark));
+        let is_marked = marks.iter().any(Option::is_some);
+        let below = lower.filter(|_| !is_marked);
+        let below = below.filter(|below| fs::symlink_metadata(below).is_ok_and(|about| about.is_dir()));
+        if below.is_some() {
+            path.push(b'/');
+            return self.folder(at, below.as_deref(), path);
+        }
+        // git looks for untracked files in a folder that it does not know only if it is named itself.
+        let name = path.clone();
+        let is_top = self.left.is_none();
+        if is_top && self.known.get(&name).is_some_and(|known| known.state == LARGE) {
+            self.found.insert(name, LARGE);
+            return Ok(());
+        }
+        self.found.insert(name.clone(), state(about, &marks));
+        if is_top {
+            self.left = Some(LARGE_MIN);
+        }
+        path.push(b'/');
+        self.folder(at, None, path)?;
+        if is_top && self.left.take() == Some(0) {
+            let below = [name.as_slice(), b"/"].concat();
+            self.found.retain(|path, _| !path.starts_with(&below));
+            self.found.insert(name, LARGE);
+        }
+        Ok(())
+    }
+}
+
+/// Returns a hash of what a file is.
 fn state(about: &Metadata, marks: &[Option<Vec<u8>>]) -> u64 {
     let mut hasher = DefaultHasher::new();
     (about.ino(), about.ctime(), about.ctime_nsec(), about.mtime(), about.mtime_nsec()).hash(&mut hasher);
@@ -271,7 +317,7 @@ fn state(about: &Metadata, marks: &[Option<Vec<u8>>]) -> u64 {
     if now.saturating_sub(changed) < RECENT {
         now.hash(&mut hasher);
     }
-    hasher.finish().max(1)
+    hasher.finish().max(LARGE + 1)
 }
 
 /// Returns the time since 1970.
@@ -335,6 +381,34 @@ mod tests {
         assert!(of(&files, &third).ends_with(b"\0/\0"), "another tree");
         fs::write(place.join(FILE), b"damaged").unwrap();
         assert!(ask(&third).ends_with(b"\0/\0"));
+    }
+
+    #[test]
+    fn a_large_new_folder_is_named_without_being_looked_into() {
+        let dir = weir_testing::folder();
+        let (place, files) = (dir.path(), dir.path().join("files"));
+        fs::create_dir_all(files.join("small")).unwrap();
+        fs::create_dir_all(files.join("built/deep")).unwrap();
+        fs::write(files.join("small/a"), b"").unwrap();
+        (0..LARGE_MIN).for_each(|n| fs::write(files.join(format!("built/deep/{n}")), b"").unwrap());
+        let first = begin(place, 7).unwrap();
+        let asked = Asked { place, folder: place, tree: place, lower: &place.join("lower") };
+        let ask = |token: &str| changed_since(&asked, token).unwrap();
+        assert_eq!(paths(&ask(&first)), [&b"built"[..], b"small", b"small/a"]);
+        std::thread::sleep(RECENT * 2);
+        let settled = token(&ask(&token(&ask(&first))));
+        // It may have changed each time.
+        for _ in 0..3 {
+            assert_eq!(paths(&ask(&settled)), [b"built"]);
+        }
+        fs::remove_dir_all(files.join("built")).unwrap();
+        let gone = ask(&settled);
+        assert_eq!(paths(&gone), [b"built"]);
+        assert!(paths(&ask(&token(&gone))).is_empty());
+        // It is looked into again.
+        fs::create_dir_all(files.join("built")).unwrap();
+        fs::write(files.join("built/a"), b"").unwrap();
+        assert_eq!(paths(&ask(&token(&gone))), [&b"built"[..], b"built/a"]);
     }
 
     #[test]
