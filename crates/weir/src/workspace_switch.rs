@@ -94,7 +94,12 @@ impl SwitchTarget {
                 return Ok(SwitchTarget { commit: found.oid, branch: Some(revision.to_owned()), has_branch });
             }
         }
-        let found = resolve_revision(own, revision).or_else(|_| resolve_revision(source, revision));
+        // HEAD is the workspace's.
+        let is_of_head = revision.starts_with("HEAD");
+        let found = match resolve_revision(own, revision) {
+            Err(_) if !is_of_head => resolve_revision(source, revision),
+            found => found,
+        };
         let found = found.map_err(|e| Error::Message(e.to_string()))?;
         let peeled = own.objects().peel(&found).ok().flatten();
         let commit = peeled.or_else(|| source.objects().peel(&found).ok().flatten()).unwrap_or(found);

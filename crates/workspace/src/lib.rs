@@ -6,6 +6,7 @@
 
 mod doctor;
 mod error;
+mod fork;
 mod git_dir;
 mod index;
 mod index_file;
@@ -22,6 +23,7 @@ mod workspaces;
 
 pub use doctor::{Diagnosis, MountWay, Need, diagnosis};
 pub use error::{Error, Result};
+pub use fork::{Forked, NewFork};
 pub use mount::{Mount, MountOptions, mount};
 pub use namespace::{Namespace, NamespaceCommand, become_alone, may_mount};
 pub use view::{Repositories, Shown};

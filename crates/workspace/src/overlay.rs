@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use nix::errno::Errno;
@@ -16,8 +16,8 @@ pub(crate) const FUSE_OVERLAYFS: &str = "fuse-overlayfs";
 
 /// What is mounted upon each other.
 pub(crate) struct Layers<'a> {
-    /// The files below, which do not change.
-    pub(crate) lower: &'a Path,
+    /// The folders below, which do not change, the last on top of the others.
+    pub(crate) lower: &'a [PathBuf],
     /// What is written.
     pub(crate) upper: &'a Path,
     /// An empty folder beside it, for the mount.
@@ -26,9 +26,12 @@ pub(crate) struct Layers<'a> {
 
 impl Layers<'_> {
     fn options(&self) -> OsString {
-        let mut options = OsString::new();
-        let layers = [("lowerdir=", self.lower), (",upperdir=", self.upper), (",workdir=", self.work)];
-        for (name, path) in layers {
+        let mut options = OsString::from("lowerdir=");
+        for (n, path) in self.lower.iter().rev().enumerate() {
+            options.push(if n > 0 { ":" } else { "" });
+            options.push(escaped(path));
+        }
+        for (name, path) in [(",upperdir=", self.upper), (",workdir=", self.work)] {
             options.push(name);
             options.push(escaped(path));
         }
@@ -104,6 +107,24 @@ fn escaped(path: &Path) -> OsString {
         escaped.push(byte);
     }
     OsString::from_vec(escaped)
+}
+
+/// Lets nobody write to what is mounted on `folder`, or lets them again.
+///
+/// # Errors
+/// If a program has a file open to write.
+pub(crate) fn set_read_only(folder: &Path, is_read_only: bool) -> Result<()> {
+    let kept = MsFlags::MS_REMOUNT | MsFlags::MS_NODEV | MsFlags::MS_NOSUID;
+    let flags = if is_read_only { kept | MsFlags::MS_RDONLY } else { kept };
+    let done = nix::mount::mount(None::<&str>, folder, None::<&str>, flags, None::<&str>);
+    done.map_err(|e| Error::Mount {
+        path: folder.to_owned(),
+        source: e.into(),
+        remedy: match e {
+            Errno::EBUSY => "; a program has a file open there to write: end it first".to_owned(),
+            _ => String::new(),
+        },
+    })
 }
 
 /// Takes the mount on `folder` away, and ends it once nothing uses it.

@@ -24,8 +24,8 @@ const ALL: &[u8] = b"/\0";
 const RECENT: Duration = Duration::from_millis(50);
 /// Paths at which nothing is any more are forgotten beyond this number.
 const GONE_MAX: usize = 1000;
-/// A new folder with more files, as builds make them, is not looked into any more: each answer names it, and git
-/// looks at those of its files that it tracks.
+/// A new folder with more files, as builds make them, is not looked into any more: each answer names it, and
+/// git looks at those of its files that it tracks.
 const LARGE_MIN: usize = 1000;
 /// What stands for such a folder in place of a hash, and for a path at which nothing is.
 const LARGE: u64 = 1;
@@ -60,6 +60,16 @@ pub(crate) fn begin(place: &Path, epoch: u64) -> Result<String> {
     Ok(touched.token())
 }
 
+/// Copies the list in the folder `from` to the folder `to`, for a workspace that is the same up to now.
+pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
+    let new = to.join(FILE);
+    match fs::copy(from.join(FILE), &new) {
+        // Then git looks at every file.
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        copied => copied.map(drop).map_err(Error::on(&new)),
+    }
+}
+
 /// Returns the oldest token that the list in the folder `place` can answer: since then, it knows of all
 /// changes. One that it cannot answer, if it cannot be read.
 pub(crate) fn oldest_token(place: &Path) -> String {
@@ -79,6 +89,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) tree: &'a Path,
     /// The files of the workspace's commit.
     pub(crate) lower: &'a Path,
+    /// The folders of what was written above it, the last at the end.
+    pub(crate) layers: &'a [PathBuf],
 }
 
 /// Returns the answer to git's question what has changed since `token`: a token, and the paths, each with a
@@ -88,7 +100,7 @@ pub(crate) struct Asked<'a> {
 /// If the list or what was written cannot be read, or the list cannot be written. git then looks at every
 /// file.
 pub(crate) fn changed_since(asked: &Asked<'_>, token: &str) -> Result<Vec<u8>> {
-    let Asked { place, folder, tree, lower } = *asked;
+    let Asked { place, folder, tree, lower, layers } = *asked;
     // Working trees that `git worktree` adds have the same configuration: nothing is known of them.
     if !is_same(folder, tree) {
         return Ok([b"weir:0:0\0", ALL].concat());
@@ -107,7 +119,9 @@ pub(crate) fn changed_since(asked: &Asked<'_>, token: &str) -> Result<Vec<u8>> {
         paths: BTreeMap::new(),
     });
     let mut scan = TouchedScan { known: &touched.paths, found: BTreeMap::new(), left: None };
-    scan.folder(&place.join("files"), Some(lower), &mut Vec::new())?;
+    for layer in layers {
+        scan.folder(layer, Some(lower), &mut Vec::new())?;
+    }
     let found = scan.found;
     let has_changed = touched.update(found);
     let since = touched.seq_of(token);
@@ -355,8 +369,10 @@ mod tests {
         let first = begin(place, 7).unwrap();
         let lower = place.join("lower");
         fs::create_dir_all(lower.join("known")).unwrap();
+        let layers = [files.clone()];
         let of = |tree: &Path, token: &str| {
-            changed_since(&Asked { place, folder: place, tree, lower: &lower }, token).unwrap()
+            changed_since(&Asked { place, folder: place, tree, lower: &lower, layers: &layers }, token)
+                .unwrap()
         };
         let ask = |token: &str| of(place, token);
         assert!(paths(&ask(&first)).is_empty());
@@ -392,7 +408,8 @@ mod tests {
         fs::write(files.join("small/a"), b"").unwrap();
         (0..LARGE_MIN).for_each(|n| fs::write(files.join(format!("built/deep/{n}")), b"").unwrap());
         let first = begin(place, 7).unwrap();
-        let asked = Asked { place, folder: place, tree: place, lower: &place.join("lower") };
+        let (lower, layers) = (place.join("lower"), [files.clone()]);
+        let asked = Asked { place, folder: place, tree: place, lower: &lower, layers: &layers };
         let ask = |token: &str| changed_since(&asked, token).unwrap();
         assert_eq!(paths(&ask(&first)), [&b"built"[..], b"small", b"small/a"]);
         std::thread::sleep(RECENT * 2);
@@ -417,7 +434,8 @@ mod tests {
         let (place, files) = (dir.path(), dir.path().join("files"));
         fs::create_dir_all(&files).unwrap();
         let first = begin(place, 7).unwrap();
-        let asked = Asked { place, folder: place, tree: place, lower: &place.join("lower") };
+        let (lower, layers) = (place.join("lower"), [files.clone()]);
+        let asked = Asked { place, folder: place, tree: place, lower: &lower, layers: &layers };
         let ask = |token: &str| changed_since(&asked, token).unwrap();
         for n in 0..=GONE_MAX {
             fs::write(files.join(n.to_string()), b"").unwrap();

@@ -3,10 +3,11 @@
 //! ```text
 //! ID/workspace.json   what it is
 //! ID/files/           what was written, and .git
-//! ID/overlay/         for the kernel
+//! ID/overlayN/        for the kernel
 //! ID/fsmonitor        the program by which git learns what has changed
 //! ID/touched          what was touched
 //! views/ID/           the view of a commit, for all of its workspaces
+//! layers/ID/          what was written before a fork
 //! ```
 
 use std::fs;
@@ -29,11 +30,12 @@ use crate::tree::CommitTree;
 const VERSION: u32 = 1;
 const RECORD: &str = "workspace.json";
 const VIEWS: &str = "views";
+const LAYERS: &str = "layers";
 
 /// What is known of a workspace.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Workspace {
-    version: u32,
+    pub(crate) version: u32,
     /// Its folder.
     pub folder: PathBuf,
     /// The name of the repository, as the user gave it.
@@ -50,6 +52,8 @@ pub struct Workspace {
     pub uses_fuse_overlayfs: bool,
     /// Later commits, the views of which have objects that it needs.
     pub later: Vec<String>,
+    /// What was written before forks, the last at the end.
+    pub(crate) frozen: Vec<String>,
 }
 
 /// Starts the process that shows a commit on a folder.
@@ -156,8 +160,37 @@ impl Workspaces {
         self.place(&workspace.folder).join("files")
     }
 
-    fn place(&self, folder: &Path) -> PathBuf {
+    pub(crate) fn place(&self, folder: &Path) -> PathBuf {
         self.root.join(id(folder.as_os_str().as_encoded_bytes()))
+    }
+
+    /// Returns the folder of a frozen layer.
+    pub(crate) fn layer(&self, name: &str) -> PathBuf {
+        self.root.join(LAYERS).join(name)
+    }
+
+    /// Returns a name for the next layer of a workspace.
+    pub(crate) fn layer_name(&self, workspace: &Workspace, now: u64) -> String {
+        let folder = workspace.folder.as_os_str().as_encoded_bytes();
+        id(&[folder, format!("\0{now} {}", workspace.frozen.len()).as_bytes()].concat())
+    }
+
+    /// Returns the layers that were frozen, the last at the end. One that is not there was about to be.
+    fn layers(&self, workspace: &Workspace) -> Vec<PathBuf> {
+        let all = workspace.frozen.iter().map(|name| self.layer(name));
+        all.filter(|layer| layer.is_dir()).collect()
+    }
+
+    /// Checks that `folder` can become a workspace. Returns whether it is not there yet.
+    pub(crate) fn check_free(&self, folder: &Path) -> Result<bool> {
+        if self.place(folder).join(RECORD).exists() {
+            return Err(Error::Taken(folder.to_owned()));
+        }
+        let is_new = !folder.exists();
+        if !is_new && fs::read_dir(folder).map_err(Error::on(folder))?.next().is_some() {
+            return Err(Error::NotEmpty(folder.to_owned()));
+        }
+        Ok(is_new)
     }
 
     /// Makes a workspace, and mounts it. `start` mounts the view of a commit on a folder.
@@ -176,15 +209,10 @@ impl Workspaces {
             made_at: new.now,
             uses_fuse_overlayfs: new.uses_fuse_overlayfs,
             later: Vec::new(),
+            frozen: Vec::new(),
         };
         let place = self.place(new.folder);
-        if place.join(RECORD).exists() {
-            return Err(Error::Taken(new.folder.to_owned()));
-        }
-        let is_new = !new.folder.exists();
-        if !is_new && fs::read_dir(new.folder).map_err(Error::on(new.folder))?.next().is_some() {
-            return Err(Error::NotEmpty(new.folder.to_owned()));
-        }
+        let is_new = self.check_free(new.folder)?;
         let made = self.make(new, &workspace).and_then(|converts| {
             self.mount(&workspace, start)?;
             Ok(converts)
@@ -206,10 +234,7 @@ impl Workspaces {
         fs::create_dir_all(&written).map_err(Error::on(&written))?;
         let token = touched::begin(&place, new.now)?;
         let index = index_of(new.repo, &top, time, &token)?;
-        let monitor = place.join("fsmonitor");
-        let script = format!("#!/bin/sh\nexec {} {} \"$@\"\n", new.monitor, shell_quoted(&place));
-        fs::write(&monitor, script).map_err(Error::on(&monitor))?;
-        fs::set_permissions(&monitor, fs::Permissions::from_mode(0o755)).map_err(Error::on(&monitor))?;
+        let monitor = self.write_monitor(new.folder, new.monitor)?;
         let objects = match new.repo.archive() {
             Some(_) => self.view(workspace).join("objects"),
             None => new.repo.git_dir().join("objects"),
@@ -227,7 +252,17 @@ impl Workspaces {
         Ok(index.converts)
     }
 
-    fn record(&self, workspace: &Workspace) -> Result<()> {
+    /// Writes the program that git asks what has changed in the workspace `folder`. Returns its path.
+    pub(crate) fn write_monitor(&self, folder: &Path, command: &str) -> Result<PathBuf> {
+        let place = self.place(folder);
+        let monitor = place.join("fsmonitor");
+        let script = format!("#!/bin/sh\nexec {command} {} \"$@\"\n", shell_quoted(&place));
+        fs::write(&monitor, script).map_err(Error::on(&monitor))?;
+        fs::set_permissions(&monitor, fs::Permissions::from_mode(0o755)).map_err(Error::on(&monitor))?;
+        Ok(monitor)
+    }
+
+    pub(crate) fn record(&self, workspace: &Workspace) -> Result<()> {
         let path = self.place(&workspace.folder).join(RECORD);
         let new = path.with_extension("new");
         let text = serde_json::to_vec_pretty(workspace).expect("it has no odd keys");
@@ -246,7 +281,8 @@ impl Workspaces {
         Ok(view)
     }
 
-    /// Gives a workspace the objects that its source has as of `commit`, which came there later.
+    /// Gives a workspace, which is mounted, the objects that its source has as of `commit`, which came there
+    /// later.
     ///
     /// # Errors
     /// If the view of the commit cannot be started, or a record cannot be written.
@@ -255,7 +291,7 @@ impl Workspaces {
         let objects = self.show(&workspace.source, &commit, start)?.join("objects");
         workspace.later.push(commit);
         self.record(workspace)?;
-        let path = self.written(workspace).join(".git/objects/info/alternates");
+        let path = workspace.folder.join(".git/objects/info/alternates");
         let mut alternates = fs::read(&path).map_err(Error::on(&path))?;
         alternates.extend_from_slice(objects.as_os_str().as_encoded_bytes());
         alternates.push(b'\n');
@@ -291,14 +327,18 @@ impl Workspaces {
         if is_mounted(folder) {
             return Ok(());
         }
-        let (view, work) = (self.view(workspace), self.place(folder).join("overlay"));
+        let frozen = self.layers(workspace);
+        // A mount before a fork may still use its own.
+        let work = self.place(folder).join(format!("overlay{}", frozen.len()));
         for commit in std::iter::once(&workspace.commit).chain(&workspace.later) {
             self.show(&workspace.source, commit, start)?;
         }
         for folder in [folder, &work] {
             fs::create_dir_all(folder).map_err(Error::on(folder))?;
         }
-        let layers = Layers { lower: &view.join("files"), upper: &self.written(workspace), work: &work };
+        let mut lower = vec![self.view(workspace).join("files")];
+        lower.extend(frozen);
+        let layers = Layers { lower: &lower, upper: &self.written(workspace), work: &work };
         match workspace.uses_fuse_overlayfs {
             true => overlay::mount_by_program(folder, &layers),
             false => overlay::mount_by_kernel(folder, &layers),
@@ -319,6 +359,12 @@ impl Workspaces {
         // It is empty, unless somebody wrote to it while it was not mounted.
         let _ = fs::remove_dir(&workspace.folder);
         let others = self.list()?;
+        for name in &workspace.frozen {
+            if !others.iter().any(|other| other.frozen.contains(name)) {
+                // A layer may have become no one.
+                let _ = fs::remove_dir_all(self.layer(name));
+            }
+        }
         for view in self.views(workspace) {
             if !others.iter().any(|other| self.views(other).contains(&view)) {
                 let _ = overlay::unmount(&view).or_else(|_| overlay::detach(&view));
@@ -339,7 +385,9 @@ pub fn changed_since(place: &Path, asked: &Path, token: &str) -> Result<Vec<u8>>
     let workspace = read(&place.join(RECORD))?;
     let all = Workspaces::new(place.parent().unwrap_or(place).to_owned());
     let lower = all.view(&workspace).join("files");
-    let asked = Asked { place, folder: &workspace.folder, tree: asked, lower: &lower };
+    let mut layers = all.layers(&workspace);
+    layers.push(all.written(&workspace));
+    let asked = Asked { place, folder: &workspace.folder, tree: asked, lower: &lower, layers: &layers };
     touched::changed_since(&asked, token)
 }
 

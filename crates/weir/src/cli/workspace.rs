@@ -34,6 +34,15 @@ pub(crate) enum WorkspaceCommand {
         #[arg(value_name = "REV")]
         revision: String,
     },
+    /// Make a workspace with all that is in another, also what was built
+    Fork {
+        /// The folder of the working tree
+        #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+        from: PathBuf,
+        /// The folder of the new one; empty, or not there
+        #[arg(value_name = "NEWDIR", value_hint = ValueHint::DirPath)]
+        folder: PathBuf,
+    },
     /// List workspaces
     Ls,
     /// Remove workspaces with all that was written in them

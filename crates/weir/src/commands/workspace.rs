@@ -9,7 +9,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 use weir_workspace::{
-    Added, MountWay, NewWorkspace, Workspace, Workspaces, changed_since, diagnosis, is_mounted, may_mount,
+    Added, Forked, MountWay, NewFork, NewWorkspace, Workspace, Workspaces, changed_since, diagnosis,
+    is_mounted, may_mount,
 };
 
 use crate::cli::{Global, WorkspaceCommand};
@@ -31,6 +32,12 @@ pub(crate) fn workspace(global: &Global, command: &WorkspaceCommand) -> Result<E
                 return run_in_namespace(&root, &std::env::args_os().skip(1).collect::<Vec<_>>());
             }
             add(global, &workspaces, source, folder, *fuse_overlayfs)?;
+        }
+        WorkspaceCommand::Fork { from, folder } => {
+            if !may_mount() {
+                return run_in_namespace(&root, &std::env::args_os().skip(1).collect::<Vec<_>>());
+            }
+            fork(global, &workspaces, from, folder)?;
         }
         WorkspaceCommand::Switch { folder, revision } => {
             let workspace = workspaces.find(&whole(folder)?).map_err(of_workspace)?;
@@ -118,9 +125,6 @@ fn add(
     let repo = source.open()?;
     let named = source.commit(&repo)?;
     let folder = whole(folder)?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    let program = std::env::current_exe()?.display().to_string().replace('\'', "'\\''");
-    let monitor = format!("'{program}' workspace fsmonitor");
     let new = NewWorkspace {
         folder: &folder,
         repository: &source.name,
@@ -128,9 +132,9 @@ fn add(
         repo: &repo,
         commit: named.commit,
         branch: named.branch.as_deref(),
-        now,
+        now: now(),
         uses_fuse_overlayfs,
-        monitor: &monitor,
+        monitor: &monitor()?,
         asks_monitor: !uses_fuse_overlayfs && git_version().is_some_and(|version| version >= GIT_THAT_ASKS),
     };
     let start = |commit: &str, view: &Path| start_view(&source.path, commit, view);
@@ -147,6 +151,36 @@ fn add(
     if !global.quiet {
         let on = made.branch.as_deref().unwrap_or(&made.commit[..12]);
         writeln!(output::stdout(), "{} of {} is at {}", on, made.repository, made.folder.display())?;
+    }
+    Ok(())
+}
+
+/// Returns the time, in seconds since 1970.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
+
+/// Returns the command by which git asks what has changed.
+fn monitor() -> Result<String> {
+    let program = std::env::current_exe()?.display().to_string().replace('\'', "'\\''");
+    Ok(format!("'{program}' workspace fsmonitor"))
+}
+
+fn fork(global: &Global, workspaces: &Workspaces, from: &Path, folder: &Path) -> Result<()> {
+    let from = workspaces.find(&whole(from)?).map_err(of_workspace)?;
+    let name = from.folder.display().to_string();
+    let new = NewFork { folder: &whole(folder)?, now: now(), monitor: &monitor()? };
+    let source = from.source.clone();
+    let start = |commit: &str, view: &Path| start_view(&source, commit, view);
+    let Forked { workspace, was_in_use } = workspaces.fork(from, &new, &start).map_err(of_workspace)?;
+    if was_in_use {
+        warn_line!("warning: programs that are in '{name}' see it as it was, read-only; 'cd \"$PWD\"' helps");
+    }
+    if global.json {
+        return output::json(&json(&workspace, true));
+    }
+    if !global.quiet {
+        writeln!(output::stdout(), "{} is forked to {}", name, workspace.folder.display())?;
     }
     Ok(())
 }

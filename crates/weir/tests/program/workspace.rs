@@ -10,6 +10,7 @@ use crate::common::{Env, Rng};
 use crate::mount::everything;
 
 mod builds;
+mod fork;
 mod plain_user;
 mod switch;
 

@@ -76,4 +76,13 @@ fn no_build_is_stale_after_a_switch() {
         assert_eq!(env.git(&it.folder, &["status", "--porcelain"]), "");
     }
     assert_eq!(cargo(&it.folder), format!("{now}\n"));
+    // A fork builds nothing again.
+    make(&it.folder);
+    let fork = Workspace { env: &env, folder: env.path("fork") };
+    env.weir(&["ws", "fork", it.folder.to_str().unwrap(), "fork"]);
+    assert!(command("make").arg("-q").current_dir(&fork.folder).status().unwrap().success());
+    let built = |at: &Path| fs::metadata(at.join("target/debug/it")).unwrap().modified().unwrap();
+    let before = built(&fork.folder);
+    assert_eq!(cargo(&fork.folder), format!("{now}\n"));
+    assert_eq!(built(&fork.folder), before);
 }

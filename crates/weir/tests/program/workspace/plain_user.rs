@@ -181,8 +181,12 @@ fn a_plain_user_has_workspaces_in_a_namespace() {
     let said = user.weir(&["ws", "rm", "work"]);
     assert!(String::from_utf8_lossy(&said.stderr).contains("it has changes"), "{said:?}");
     assert!(!said.status.success());
+    assert!(user.weir_said(&["ws", "fork", "work", "fork"]).contains("is forked to"));
+    let forked = user.weir(&["ws", "shell", "fork", "git", "status", "--porcelain"]);
+    assert_eq!(String::from_utf8_lossy(&forked.stdout), " M same1\n");
+    assert!(user.weir_said(&["ws", "switch", "fork", "v1"]).contains("files differ"));
     // What holds the namespace ends with the last workspace, and comes back.
-    user.weir_said(&["ws", "rm", "--force", "work", "second"]);
+    user.weir_said(&["ws", "rm", "--force", "work", "second", "fork"]);
     assert!(!env.path(STATE).join("namespace.sock").exists());
     user.weir_said(&["ws", "add", "it", "third"]);
     assert!(user.weir_said(&["ws", "ls"]).contains("third"));

@@ -1,0 +1,105 @@
+//! Forks of a workspace: what was written is frozen, and lies below both from then on.
+//!
+//! The kernel takes no change of what lies below a mount, so the workspace is mounted anew. Whoever is in it
+//! then goes on in the old mount, which is read-only.
+
+use std::fs;
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::overlay;
+use crate::touched;
+use crate::workspaces::{StartView, Workspace, Workspaces};
+
+/// Frozen layers of a workspace. Their names must fit into a page (mount(2)).
+const LAYERS_MAX: usize = 16;
+
+/// What a fork is to be.
+pub struct NewFork<'a> {
+    /// Its folder, an absolute path. It is empty, or not there.
+    pub folder: &'a Path,
+    /// The time, in seconds since 1970.
+    pub now: u64,
+    /// As for a new workspace.
+    pub monitor: &'a str,
+}
+
+/// A fork that was made.
+#[derive(Debug)]
+pub struct Forked {
+    /// The new workspace.
+    pub workspace: Workspace,
+    /// Whether programs were in the one it was made of.
+    pub was_in_use: bool,
+}
+
+impl Workspaces {
+    /// Makes a workspace with all that is in `from`, also what git ignores, and mounts both.
+    ///
+    /// # Errors
+    /// If a program has a file of `from` open to write, the folder is in use, or the system does not mount.
+    pub fn fork(&self, mut from: Workspace, new: &NewFork<'_>, start: StartView<'_>) -> Result<Forked> {
+        if from.uses_fuse_overlayfs {
+            return Err(Error::Odd("a workspace that fuse-overlayfs mounts cannot be forked".to_owned()));
+        }
+        if from.frozen.len() >= LAYERS_MAX {
+            return Err(Error::Odd(format!(
+                "'{}' was forked {LAYERS_MAX} times, one upon another; commit, and add a new workspace",
+                from.folder.display()
+            )));
+        }
+        self.check_free(new.folder)?;
+        self.mount(&from, start)?;
+        overlay::set_read_only(&from.folder, true)?;
+        let config_path = from.folder.join(".git/config");
+        let config = fs::read_to_string(&config_path).map_err(Error::on(&config_path));
+        let frozen = config.and_then(|config| self.freeze(&mut from, new.now).map(|()| config));
+        let config = match frozen {
+            Ok(config) => config,
+            Err(e) => {
+                overlay::set_read_only(&from.folder, false)?;
+                return Err(e);
+            }
+        };
+        let was_in_use = overlay::unmount(&from.folder).is_err();
+        if was_in_use {
+            overlay::detach(&from.folder)?;
+        }
+        self.mount(&from, start)?;
+        let workspace = Workspace { folder: new.folder.to_owned(), made_at: new.now, ..from.clone() };
+        let made = self.make_fork(&from, &workspace, &config, new.monitor);
+        made.and_then(|()| self.mount(&workspace, start)).inspect_err(|_| {
+            let _ = self.remove(&workspace);
+        })?;
+        Ok(Forked { workspace, was_in_use })
+    }
+
+    /// Makes what was written in a workspace a layer of its own, which nobody writes to any more.
+    fn freeze(&self, workspace: &mut Workspace, now: u64) -> Result<()> {
+        let written = self.written(workspace);
+        let name = self.layer_name(workspace, now);
+        let layer = self.layer(&name);
+        let above = layer.parent().unwrap_or(&layer);
+        fs::create_dir_all(above).map_err(Error::on(above))?;
+        let mode = fs::metadata(&written).map_err(Error::on(&written))?.permissions();
+        // A layer of the record that is not there yet is what is still written to.
+        workspace.frozen.push(name);
+        self.record(workspace)?;
+        fs::rename(&written, &layer).map_err(Error::on(&written))?;
+        fs::create_dir(&written).map_err(Error::on(&written))?;
+        fs::set_permissions(&written, mode).map_err(Error::on(&written))
+    }
+
+    /// Writes the files of a fork: what git asks what has changed is its own.
+    fn make_fork(&self, from: &Workspace, fork: &Workspace, config: &str, monitor: &str) -> Result<()> {
+        let (old, place) = (self.place(&from.folder), self.place(&fork.folder));
+        let git_dir = self.written(fork).join(".git");
+        fs::create_dir_all(&git_dir).map_err(Error::on(&git_dir))?;
+        let config = config.replace(&*old.to_string_lossy(), &place.to_string_lossy());
+        let path = git_dir.join("config");
+        fs::write(&path, config).map_err(Error::on(&path))?;
+        touched::copy(&old, &place)?;
+        self.write_monitor(&fork.folder, monitor)?;
+        self.record(fork)
+    }
+}
