@@ -248,8 +248,8 @@ struct TouchedScan<'k> {
 
 impl TouchedScan<'_> {
     /// Adds all that lies in the upper folder `at`, which is called `path` in the workspace; of folders only
-    /// those that the commit does not have. `lower` is the commit's folder of that name, if it is seen through
-    /// this one. Ends early in a folder that turns out to be large.
+    /// those that the commit does not have. `lower` is the commit's folder of that name, if it is seen
+    /// through this one. Ends early in a folder that turns out to be large.
     fn folder(&mut self, at: &Path, lower: Option<&Path>, path: &mut Vec<u8>) -> Result<()> {
         let entries = match fs::read_dir(at) {
             // It was deleted meanwhile; the next question finds it gone.

@@ -199,8 +199,14 @@ fn switch(env: &Env, state: &Path, [plain, work]: [&Path; 2], revision: &str) ->
         env.git(plain, &["checkout", "-q", revision, "--"]);
     } else {
         let said = String::from_utf8_lossy(&output.stderr);
-        let reasons =
-            ["have changes", "have staged changes", "are not tracked", "not finished", "not merged"];
+        let reasons = [
+            "have changes",
+            "have staged changes",
+            "are not tracked",
+            "not finished",
+            "not merged",
+            "'HEAD~1'",
+        ];
         assert!(reasons.iter().any(|reason| said.contains(reason)), "switch {revision}: {said}");
     }
     format!("switch {revision} {}", output.status.success())
