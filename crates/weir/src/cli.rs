@@ -146,7 +146,7 @@ pub(crate) enum Command {
         subcommand,
         alias = "ws",
         after_help = "The commit below cannot move: what is written in a workspace lies above it, in the \
-            user's state folder. All workspaces of a commit share one view of it. Needs root, FUSE and \
+            user's state folder. All workspaces of a commit share one view of it. Needs FUSE and \
             overlayfs."
     )]
     Workspace(WorkspaceCommand),

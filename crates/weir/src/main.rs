@@ -50,6 +50,7 @@ mod systemd;
 mod visit_bars;
 mod visit_lines;
 mod workspace_mounts;
+mod workspace_status;
 mod workspace_switch;
 
 use std::process::ExitCode;

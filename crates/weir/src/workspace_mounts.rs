@@ -58,10 +58,17 @@ fn start_holder(root: &Path) -> WorkspaceResult<()> {
     start(&args, &root.join("namespace.log")).map_err(failed)
 }
 
+/// Closes what this process has open but the standard streams: whoever started it may wait for the end of a
+/// file or lock.
+pub(crate) fn close_inherited() {
+    // SAFETY: nothing in this process owns a descriptor yet but the standard streams.
+    unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
+}
+
 /// Holds the namespace of the user whose records lie in `root`, until there are no workspaces any more.
 pub(crate) fn hold(root: &Path) -> Result<()> {
     let all = root.to_owned();
-    let is_needed = move || Workspaces::new(all.clone()).list().is_ok_and(|list| !list.is_empty());
+    let is_needed = move || Workspaces::new(all.clone()).are_there();
     let ready = || {
         // It outlives the terminal.
         let _ = nix::unistd::setsid();
@@ -106,6 +113,11 @@ pub(crate) fn run_in_namespace(root: &Path, args: &[OsString]) -> Result<ExitCod
 pub(crate) fn enter_namespace(root: &Path) -> Result<()> {
     let entered = Namespace::new(root).enter(&|| start_holder(root));
     entered.map_err(|e| Error::Message(e.to_string()))
+}
+
+/// Returns whether a process holds a namespace for the workspaces whose records lie in `root`.
+pub(crate) fn has_namespace(root: &Path) -> bool {
+    Namespace::new(root).is_held()
 }
 
 /// Returns the folders that are mounted in the namespace of the user whose records lie in `root`.

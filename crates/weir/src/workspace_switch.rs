@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use serde_json::json;
-use weir_git::Oid;
+use weir_git::{Kind, Oid};
 use weir_repo::{Head, Repo, resolve_revision};
 use weir_workspace::{Workspace, Workspaces, is_mounted};
 
@@ -35,11 +35,11 @@ pub(crate) fn switch(
     let mut own = open()?;
     let moved = moved_refs(&own, &source);
     let to = SwitchTarget::find(&own, &source, revision)?;
-    let needed = moved.iter().map(|(_, oid)| *oid).chain([to.commit]);
-    if !needed.into_iter().all(|oid| own.contains(&oid)) {
+    let mut needed = moved.iter().map(|(_, oid)| *oid).chain([to.commit]);
+    if let Some(missing) = needed.find(|oid| !own.contains(oid)) {
         let path = workspace.source.clone();
         let start = |commit: &str, view: &Path| start_view(&path, commit, view);
-        workspaces.add_objects(&mut workspace, &to.commit, &start).map_err(of_workspace)?;
+        workspaces.add_objects(&mut workspace, &missing, &start).map_err(of_workspace)?;
         own = open()?;
     }
     bring_up(&folder, &moved)?;
@@ -88,6 +88,9 @@ impl SwitchTarget {
     /// Returns what git would check out: a branch of the workspace, a remote branch of that name, of which a
     /// branch is made, a tag or any commit.
     fn find(own: &Repo, source: &Repo, revision: &str) -> Result<SwitchTarget> {
+        if revision.is_empty() {
+            return Err(Error::Message("there is no revision without a name".to_owned()));
+        }
         let branch = format!("refs/heads/{revision}");
         for (repo, has_branch) in [(own, true), (source, false)] {
             if let Some(found) = repo.refs().get(branch.as_bytes()) {
@@ -103,6 +106,10 @@ impl SwitchTarget {
         let found = found.map_err(|e| Error::Message(e.to_string()))?;
         let peeled = own.objects().peel(&found).ok().flatten();
         let commit = peeled.or_else(|| source.objects().peel(&found).ok().flatten()).unwrap_or(found);
+        let kind = |repo: &Repo| repo.reader().kind_and_size(&commit).ok().flatten().map(|(kind, _)| kind);
+        if kind(own).or_else(|| kind(source)) != Some(Kind::Commit) {
+            return Err(Error::Message(format!("'{revision}' is no commit")));
+        }
         Ok(SwitchTarget { commit, branch: None, has_branch: false })
     }
 }

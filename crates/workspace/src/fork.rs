@@ -12,7 +12,7 @@ use crate::touched;
 use crate::workspaces::{StartView, Workspace, Workspaces};
 
 /// Frozen layers of a workspace. Their names must fit into a page (mount(2)).
-const LAYERS_MAX: usize = 16;
+const LAYERS_MAX: usize = 48;
 
 /// What a fork is to be.
 pub struct NewFork<'a> {
@@ -48,34 +48,45 @@ impl Workspaces {
                 from.folder.display()
             )));
         }
+        let _alone = self.lock()?;
         self.check_free(new.folder)?;
-        self.mount(&from, start)?;
-        overlay::set_read_only(&from.folder, true)?;
-        let config_path = from.folder.join(".git/config");
-        let config = fs::read_to_string(&config_path).map_err(Error::on(&config_path));
-        let frozen = config.and_then(|config| self.freeze(&mut from, new.now).map(|()| config));
-        let config = match frozen {
-            Ok(config) => config,
-            Err(e) => {
-                overlay::set_read_only(&from.folder, false)?;
-                return Err(e);
-            }
-        };
-        let was_in_use = overlay::unmount(&from.folder).is_err();
-        if was_in_use {
-            overlay::detach(&from.folder)?;
+        self.mount_alone(&from, start)?;
+        let linked = from.folder.join(".git/worktrees");
+        if fs::read_dir(&linked).is_ok_and(|mut entries| entries.next().is_some()) {
+            return Err(Error::Odd(format!(
+                "'{}' has linked working trees, which cannot be forked: 'git worktree remove' them",
+                from.folder.display()
+            )));
         }
-        self.mount(&from, start)?;
+        let is_written = fs::read_dir(self.written(&from)).is_ok_and(|mut entries| entries.next().is_some());
+        let was_in_use = if is_written { self.freeze(&mut from, new.now, start)? } else { false };
+        let config_path = from.folder.join(".git/config");
+        let config = fs::read_to_string(&config_path).map_err(Error::on(&config_path))?;
         let workspace = Workspace { folder: new.folder.to_owned(), made_at: new.now, ..from.clone() };
         let made = self.make_fork(&from, &workspace, &config, new.monitor);
-        made.and_then(|()| self.mount(&workspace, start)).inspect_err(|_| {
-            let _ = self.remove(&workspace);
+        made.and_then(|()| self.mount_alone(&workspace, start)).inspect_err(|_| {
+            let _ = self.remove_alone(&workspace);
         })?;
         Ok(Forked { workspace, was_in_use })
     }
 
-    /// Makes what was written in a workspace a layer of its own, which nobody writes to any more.
-    fn freeze(&self, workspace: &mut Workspace, now: u64) -> Result<()> {
+    /// Makes what was written in a workspace a layer of its own, which nobody writes to any more, and mounts
+    /// the workspace upon it. Returns whether programs were in it.
+    fn freeze(&self, workspace: &mut Workspace, now: u64, start: StartView<'_>) -> Result<bool> {
+        overlay::set_read_only(&workspace.folder, true)?;
+        if let Err(e) = self.freeze_files(workspace, now) {
+            overlay::set_read_only(&workspace.folder, false)?;
+            return Err(e);
+        }
+        let was_in_use = overlay::unmount(&workspace.folder).is_err();
+        if was_in_use {
+            overlay::detach(&workspace.folder)?;
+        }
+        self.mount_alone(workspace, start)?;
+        Ok(was_in_use)
+    }
+
+    fn freeze_files(&self, workspace: &mut Workspace, now: u64) -> Result<()> {
         let written = self.written(workspace);
         let name = self.layer_name(workspace, now);
         let layer = self.layer(&name);

@@ -117,6 +117,11 @@ impl<'p> Namespace<'p> {
         Ok(())
     }
 
+    /// Returns whether somebody holds the namespace.
+    pub fn is_held(&self) -> bool {
+        self.connect().is_ok()
+    }
+
     /// Returns the folders on which something is mounted in the namespace, if somebody holds it
     /// (proc_pid_mountinfo(5)).
     pub fn mounted(&self) -> HashSet<PathBuf> {
@@ -283,7 +288,9 @@ fn ask(mut stream: &UnixStream, command: &NamespaceCommand<'_>) -> io::Result<()
     let pair = |(name, value): &(OsString, OsString)| [name.as_bytes(), b"=", value.as_bytes()].concat();
     let pairs: Vec<Vec<u8>> = command.environment.iter().map(pair).collect();
     push_list(&mut request, pairs.iter().map(Vec::as_slice));
-    push_list(&mut request, [std::env::current_dir()?.as_os_str().as_bytes()].into_iter());
+    // Where the folder is gone, names that are absolute still lead somewhere.
+    let folder = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+    push_list(&mut request, [folder.as_os_str().as_bytes()].into_iter());
     let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
     let streams = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(STREAMS))];

@@ -9,6 +9,8 @@ use std::process::{Command, Stdio};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, umount2};
 
+use rustix::fs::StatVfsMountFlags;
+
 use crate::error::{Error, Result};
 
 /// The program that makes union mounts where the kernel does not.
@@ -125,6 +127,11 @@ pub(crate) fn set_read_only(folder: &Path, is_read_only: bool) -> Result<()> {
             _ => String::new(),
         },
     })
+}
+
+/// Returns whether nobody may write to what is mounted on `folder`.
+pub(crate) fn is_read_only(folder: &Path) -> bool {
+    rustix::fs::statvfs(folder).is_ok_and(|about| about.f_flag.contains(StatVfsMountFlags::RDONLY))
 }
 
 /// Takes the mount on `folder` away, and ends it once nothing uses it.

@@ -115,15 +115,19 @@ impl TreeSwitch<'_> {
             }
         }
         let lock = IndexLock::take(git_dir)?;
-        // What a switch left that was killed.
+        // What a switch left that ended half way.
         let _ = fs::remove_file(git_dir.join("switch.new"));
+        let begun_path = git_dir.join("switch.begun");
+        let begun = self.trees[1].to_string();
+        let resumes = fs::read_to_string(&begun_path).is_ok_and(|was| was == begun);
         let mut reader = self.repo.reader();
         let changes = tree_changes(&mut reader, &self.trees[0], &self.trees[1])?;
         let path = git_dir.join("index");
         let data = fs::read(&path).map_err(Error::on(&path))?;
         let index_time = fs::metadata(&path).map_err(Error::on(&path))?;
         let known = self.known(&data, &changes)?;
-        self.check(&changes, &known, (index_time.mtime(), index_time.mtime_nsec()))?;
+        self.check(&changes, &known, (index_time.mtime(), index_time.mtime_nsec()), resumes)?;
+        fs::write(&begun_path, begun).map_err(Error::on(&begun_path))?;
         self.remove(&changes)?;
         let mut written = BTreeMap::new();
         for change in &changes {
@@ -132,6 +136,7 @@ impl TreeSwitch<'_> {
             }
         }
         lock.commit(&self.index(&data, &changes, &written)?)?;
+        let _ = fs::remove_file(&begun_path);
         Ok(changes.len())
     }
 
@@ -145,7 +150,7 @@ impl TreeSwitch<'_> {
         while let Some(entry) = entries.next()? {
             staged.look(&entries.path);
             if entry.is_unmerged() {
-                return Err(self.refused("are not merged", &[&entries.path]));
+                return Err(self.refused("there is an unfinished merge of", &[&entries.path]));
             }
             if entry.is_skipped() {
                 return Err(Error::Odd(
@@ -163,7 +168,7 @@ impl TreeSwitch<'_> {
         entries.trees()?;
         if !staged.found.is_empty() {
             let found: Vec<&[u8]> = staged.found.iter().map(Vec::as_slice).collect();
-            return Err(self.refused("have staged changes", &found));
+            return Err(self.refused("there are staged changes in", &found));
         }
         Ok(known)
     }
@@ -171,14 +176,13 @@ impl TreeSwitch<'_> {
     fn refused(&self, what: &str, paths: &[&[u8]]) -> Error {
         let named: Vec<String> =
             paths.iter().take(NAMED_MAX).map(|path| format!("'{}'", String::from_utf8_lossy(path))).collect();
-        let more = if paths.len() > NAMED_MAX {
-            format!(" and {} more", paths.len() - NAMED_MAX)
-        } else {
-            String::new()
+        let more = match paths.len().checked_sub(NAMED_MAX) {
+            None | Some(0) => String::new(),
+            Some(more) => format!(" and {more} more"),
         };
+        let names = named.join(", ");
         Error::Odd(format!(
-            "{}{more} {what}, and differ there; commit, stash or remove them",
-            named.join(", ")
+            "{what} {names}{more}, where the commits differ; commit, stash or remove it first"
         ))
     }
 
@@ -187,8 +191,15 @@ impl TreeSwitch<'_> {
     }
 
     /// Checks that nothing is lost: each file that differs is as the index has it, the index as the commit,
-    /// and nothing is where a new file comes. `index_time` is when the index was written.
-    fn check(&self, changes: &[TreeChange], known: &[KnownFile], index_time: (i64, i64)) -> Result<()> {
+    /// and nothing is where a new file comes. `index_time` is when the index was written. If the switch
+    /// `resumes` one that ended half way, files may be the new ones already.
+    fn check(
+        &self,
+        changes: &[TreeChange],
+        known: &[KnownFile],
+        index_time: (i64, i64),
+        resumes: bool,
+    ) -> Result<()> {
         let removed: BTreeSet<&[u8]> =
             changes.iter().filter(|c| c.old.is_some()).map(|c| c.path.as_slice()).collect();
         let mut above = FoldersAbove { folder: self.folder, known: HashMap::new() };
@@ -217,20 +228,24 @@ impl TreeSwitch<'_> {
                 // What was deleted may be deleted, or written again.
                 (_, None) => {}
                 (Some(entry), Some(about)) => {
-                    if !self.is_clean(&change.path, entry, &about, index_time)? {
+                    let is_clean = self.is_clean(&change.path, entry, &about, index_time)?;
+                    if !is_clean && !(resumes && self.is_switched(change, &about)?) {
                         changed.push(change.path.as_slice());
                     }
                 }
                 (None, Some(about)) => {
-                    if !about.is_dir() || !self.goes(&self.at(&change.path), &removed)? {
+                    let goes = about.is_dir() && self.goes(&self.at(&change.path), &removed)?;
+                    if !goes && !(resumes && self.is_switched(change, &about)?) {
                         in_way.push(change.path.as_slice());
                     }
                 }
             }
         }
-        for (what, paths) in
-            [("have staged changes", staged), ("have changes", changed), ("are not tracked", in_way)]
-        {
+        for (what, paths) in [
+            ("there are staged changes in", staged),
+            ("there are changes in", changed),
+            ("git does not track", in_way),
+        ] {
             if !paths.is_empty() {
                 return Err(self.refused(what, &paths));
             }
@@ -265,12 +280,10 @@ impl TreeSwitch<'_> {
         index_time: (i64, i64),
     ) -> Result<bool> {
         let mode = entry.stat[MODE];
-        let is_of_kind = match mode {
-            SUBMODULE => return Ok(about.is_dir()),
-            LINK => about.is_symlink(),
-            _ => about.is_file() && (about.mode() & 0o100 != 0) == (mode & 0o100 != 0),
-        };
-        if !is_of_kind {
+        if mode == SUBMODULE {
+            return Ok(about.is_dir());
+        }
+        if !is_of_kind(mode, about) {
             return Ok(false);
         }
         let is_known = |n: &usize| ![4, 7, 8].contains(n);
@@ -280,13 +293,28 @@ impl TreeSwitch<'_> {
         if is_equal && (about.mtime(), about.mtime_nsec()) < index_time {
             return Ok(true);
         }
+        self.has_content(path, TreeFile { mode, oid: entry.oid })
+    }
+
+    /// Returns whether the file of a change is the new one already.
+    fn is_switched(&self, change: &TreeChange, about: &Metadata) -> Result<bool> {
+        match change.new {
+            Some(new) if new.mode != SUBMODULE && is_of_kind(new.mode, about) => {
+                self.has_content(&change.path, new)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Returns whether the file at `path`, which is of its kind, has the content of `file`.
+    fn has_content(&self, path: &[u8], file: TreeFile) -> Result<bool> {
         let path = self.at(path);
-        let content = match mode {
+        let content = match file.mode {
             LINK => fs::read_link(&path).map(|target| target.into_os_string().into_encoded_bytes()),
             _ => fs::read(&path),
         };
         let content = content.map_err(Error::on(&path))?;
-        Ok(ObjectHasher::hash(self.repo.hash(), Kind::Blob, &content).is_ok_and(|oid| oid == entry.oid))
+        Ok(ObjectHasher::hash(self.repo.hash(), Kind::Blob, &content).is_ok_and(|oid| oid == file.oid))
     }
 
     /// Removes the files that the new tree does not have, or has as another kind, and folders that are empty
@@ -478,6 +506,14 @@ impl FoldersAbove<'_> {
         };
         self.known.insert(above.to_vec(), state);
         state
+    }
+}
+
+/// Returns whether a file is a link or a program, as the mode of an index says.
+fn is_of_kind(mode: u32, about: &Metadata) -> bool {
+    match mode {
+        LINK => about.is_symlink(),
+        _ => about.is_file() && (about.mode() & 0o100 != 0) == (mode & 0o100 != 0),
     }
 }
 

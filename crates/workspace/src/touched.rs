@@ -4,7 +4,7 @@
 //! What was ever there stays in a list, with a number that grows when it changes: a file that was created,
 //! committed and deleted again leaves nothing above.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
@@ -58,6 +58,48 @@ pub(crate) fn begin(place: &Path, epoch: u64) -> Result<String> {
     let touched = Touched { epoch, seq: 0, forgotten: 0, paths: BTreeMap::new() };
     touched.write(place)?;
     Ok(touched.token())
+}
+
+/// What was touched at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum TouchedKind {
+    /// A file or link, or nothing where the commit has something.
+    File,
+    /// A folder that the commit does not have, or that hides the commit's.
+    Folder,
+    /// Such a folder with many files, which were not looked at.
+    Large,
+}
+
+/// Returns what was written in `layers` above the folder `lower`, each path with a number that is another one
+/// when it was written again. The list in the folder `place` says which folders are large.
+///
+/// # Errors
+/// If it cannot be read.
+pub(crate) fn touched_now(
+    place: &Path,
+    layers: &[PathBuf],
+    lower: &Path,
+) -> Result<BTreeMap<Vec<u8>, (TouchedKind, u64)>> {
+    let known = Touched::read(place).map(|touched| touched.paths).unwrap_or_default();
+    let (found, folders) = (BTreeMap::new(), BTreeSet::new());
+    let mut scan = TouchedScan { known: &known, found, folders, left: None };
+    for layer in layers {
+        scan.folder(layer, Some(lower), &mut Vec::new())?;
+    }
+    let TouchedScan { found, folders, .. } = scan;
+    let kind = |path: &[u8], state| match state {
+        LARGE => TouchedKind::Large,
+        _ if folders.contains(path) => TouchedKind::Folder,
+        _ => TouchedKind::File,
+    };
+    Ok(found
+        .into_iter()
+        .map(|(path, state)| {
+            let kind = kind(&path, state);
+            (path, (kind, state))
+        })
+        .collect())
 }
 
 /// Copies the list in the folder `from` to the folder `to`, for a workspace that is the same up to now.
@@ -118,7 +160,8 @@ pub(crate) fn changed_since(asked: &Asked<'_>, token: &str) -> Result<Vec<u8>> {
         forgotten: 0,
         paths: BTreeMap::new(),
     });
-    let mut scan = TouchedScan { known: &touched.paths, found: BTreeMap::new(), left: None };
+    let (known, folders) = (&touched.paths, BTreeSet::new());
+    let mut scan = TouchedScan { known, found: BTreeMap::new(), folders, left: None };
     for layer in layers {
         scan.folder(layer, Some(lower), &mut Vec::new())?;
     }
@@ -242,6 +285,8 @@ struct TouchedScan<'k> {
     known: &'k BTreeMap<Vec<u8>, TouchedPath>,
     /// The paths that were found, each with a hash of what is there.
     found: BTreeMap<Vec<u8>, u64>,
+    /// Those of them that are folders.
+    folders: BTreeSet<Vec<u8>>,
     /// In a new folder, how many files it may still have without being large.
     left: Option<usize>,
 }
@@ -274,6 +319,7 @@ impl TouchedScan<'_> {
             if about.is_dir() {
                 self.folder_in(&file, &about, lower.map(|lower| lower.join(&name)), path)?;
             } else {
+                self.folders.remove(path.as_slice());
                 self.found.insert(path.clone(), state(&about, &[]));
             }
             path.truncate(len);
@@ -300,6 +346,7 @@ impl TouchedScan<'_> {
         }
         // git looks for untracked files in a folder that it does not know only if it is named itself.
         let name = path.clone();
+        self.folders.insert(name.clone());
         let is_top = self.left.is_none();
         if is_top && self.known.get(&name).is_some_and(|known| known.state == LARGE) {
             self.found.insert(name, LARGE);

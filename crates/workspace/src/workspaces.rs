@@ -6,12 +6,13 @@
 //! ID/overlayN/        for the kernel
 //! ID/fsmonitor        the program by which git learns what has changed
 //! ID/touched          what was touched
+//! ID/stands-on        the device of the view that it is mounted on
 //! views/ID/           the view of a commit, for all of its workspaces
 //! layers/ID/          what was written before a fork
 //! ```
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -31,6 +32,8 @@ const VERSION: u32 = 1;
 const RECORD: &str = "workspace.json";
 const VIEWS: &str = "views";
 const LAYERS: &str = "layers";
+/// The device of the view that a workspace is mounted on.
+const STANDS_ON: &str = "stands-on";
 
 /// What is known of a workspace.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -105,22 +108,48 @@ impl Workspaces {
         Workspaces { root }
     }
 
-    /// Returns all workspaces, by their folders.
+    /// Makes the folder, which others cannot look into, and waits until no other process makes, mounts or
+    /// removes workspaces. They wait while the file that is returned is open.
     ///
     /// # Errors
-    /// If a record cannot be read.
-    pub fn list(&self) -> Result<Vec<Workspace>> {
+    /// If the folder or the file cannot be written.
+    pub(crate) fn lock(&self) -> Result<fs::File> {
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.root);
+        made.map_err(Error::on(&self.root))?;
+        let path = self.root.join("lock");
+        let lock = fs::File::create(&path).map_err(Error::on(&path))?;
+        lock.lock().map_err(Error::on(&path))?;
+        Ok(lock)
+    }
+
+    /// Returns all records.
+    fn records(&self) -> Result<Vec<PathBuf>> {
         let entries = match fs::read_dir(&self.root) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries.map_err(Error::on(&self.root))?,
         };
-        let mut list = Vec::new();
+        let mut records = Vec::new();
         for entry in entries {
             let path = entry.map_err(Error::on(&self.root))?.path().join(RECORD);
-            if path.is_file() {
-                list.push(read(&path)?);
-            }
+            records.extend(path.is_file().then_some(path));
         }
+        Ok(records)
+    }
+
+    /// Returns whether there are workspaces, also those of which the record is damaged.
+    pub fn are_there(&self) -> bool {
+        self.records().is_ok_and(|records| !records.is_empty())
+    }
+
+    /// Returns all workspaces, by their folders. A damaged record is told, and left out.
+    ///
+    /// # Errors
+    /// If the folder cannot be read.
+    pub fn list(&self) -> Result<Vec<Workspace>> {
+        let told = |e: &Error| tracing::warn!("{e}");
+        let records = self.records()?;
+        let mut list: Vec<Workspace> =
+            records.iter().filter_map(|path| read(path).inspect_err(told).ok()).collect();
         list.sort_by(|a, b| a.folder.cmp(&b.folder));
         Ok(list)
     }
@@ -181,10 +210,34 @@ impl Workspaces {
         all.filter(|layer| layer.is_dir()).collect()
     }
 
+    /// Returns the files of the commit that `workspace` stands on.
+    pub(crate) fn lower(&self, workspace: &Workspace) -> PathBuf {
+        self.view(workspace).join("files")
+    }
+
+    /// Returns the folders of all that was written in a workspace, the last at the end.
+    pub(crate) fn asked_layers(&self, workspace: &Workspace) -> Vec<PathBuf> {
+        let mut layers = self.layers(workspace);
+        layers.push(self.written(workspace));
+        layers
+    }
+
     /// Checks that `folder` can become a workspace. Returns whether it is not there yet.
     pub(crate) fn check_free(&self, folder: &Path) -> Result<bool> {
         if self.place(folder).join(RECORD).exists() {
             return Err(Error::Taken(folder.to_owned()));
+        }
+        for above in folder.ancestors().skip(1) {
+            if self.place(above).join(RECORD).exists() {
+                let (name, above) = (folder.display(), above.display());
+                return Err(Error::Odd(format!(
+                    "'{name}' is in the workspace '{above}'; choose another folder"
+                )));
+            }
+        }
+        if folder.to_str().is_none() {
+            let name = folder.display();
+            return Err(Error::Odd(format!("the name of '{name}' is not UTF-8; choose another folder")));
         }
         let is_new = !folder.exists();
         if !is_new && fs::read_dir(folder).map_err(Error::on(folder))?.next().is_some() {
@@ -211,10 +264,11 @@ impl Workspaces {
             later: Vec::new(),
             frozen: Vec::new(),
         };
+        let _alone = self.lock()?;
         let place = self.place(new.folder);
         let is_new = self.check_free(new.folder)?;
         let made = self.make(new, &workspace).and_then(|converts| {
-            self.mount(&workspace, start)?;
+            self.mount_alone(&workspace, start)?;
             Ok(converts)
         });
         let converts = made.inspect_err(|_| {
@@ -272,9 +326,9 @@ impl Workspaces {
     /// Starts the view of `commit`, unless it is there. Returns its folder.
     fn show(&self, source: &Path, commit: &str, start: StartView<'_>) -> Result<PathBuf> {
         let view = self.view_of(source, commit);
-        if !view.join("files").is_dir() {
-            // What is left of a view whose process has ended.
-            let _ = overlay::detach(&view);
+        if !is_shown(&view) {
+            // What is left of views whose processes have ended.
+            while is_mounted(&view) && overlay::detach(&view).is_ok() {}
             fs::create_dir_all(&view).map_err(Error::on(&view))?;
             start(commit, &view)?;
         }
@@ -287,6 +341,7 @@ impl Workspaces {
     /// # Errors
     /// If the view of the commit cannot be started, or a record cannot be written.
     pub fn add_objects(&self, workspace: &mut Workspace, commit: &Oid, start: StartView<'_>) -> Result<()> {
+        let _alone = self.lock()?;
         let commit = commit.to_string();
         let objects = self.show(&workspace.source, &commit, start)?.join("objects");
         workspace.later.push(commit);
@@ -323,9 +378,23 @@ impl Workspaces {
     /// # Errors
     /// If the system does not mount, or the view cannot be started.
     pub fn mount(&self, workspace: &Workspace, start: StartView<'_>) -> Result<()> {
+        let _alone = self.lock()?;
+        self.mount_alone(workspace, start)
+    }
+
+    /// Likewise, for who holds the lock.
+    pub(crate) fn mount_alone(&self, workspace: &Workspace, start: StartView<'_>) -> Result<()> {
         let folder = &workspace.folder;
         if is_mounted(folder) {
-            return Ok(());
+            if self.is_alive(workspace) {
+                // A fork was killed.
+                return match overlay::is_read_only(folder) {
+                    true => overlay::set_read_only(folder, false),
+                    false => Ok(()),
+                };
+            }
+            // The process that showed its commit has ended, and all that is in it is gone with that.
+            overlay::detach(folder)?;
         }
         let frozen = self.layers(workspace);
         // A mount before a fork may still use its own.
@@ -340,9 +409,24 @@ impl Workspaces {
         lower.extend(frozen);
         let layers = Layers { lower: &lower, upper: &self.written(workspace), work: &work };
         match workspace.uses_fuse_overlayfs {
-            true => overlay::mount_by_program(folder, &layers),
-            false => overlay::mount_by_kernel(folder, &layers),
+            true => overlay::mount_by_program(folder, &layers)?,
+            false => overlay::mount_by_kernel(folder, &layers)?,
         }
+        let path = self.place(folder).join(STANDS_ON);
+        fs::write(&path, self.device(workspace)).map_err(Error::on(&path))
+    }
+
+    /// Returns the device of the view that a workspace is to stand on.
+    fn device(&self, workspace: &Workspace) -> String {
+        fs::symlink_metadata(self.view(workspace)).map(|about| about.dev()).unwrap_or_default().to_string()
+    }
+
+    /// Returns whether the views are there that a workspace stands on.
+    pub fn is_alive(&self, workspace: &Workspace) -> bool {
+        // The view may be another one than when it was mounted.
+        let stands_on = fs::read_to_string(self.place(&workspace.folder).join(STANDS_ON));
+        self.views(workspace).iter().all(|view| is_shown(view))
+            && stands_on.is_ok_and(|device| device == self.device(workspace))
     }
 
     /// Removes a workspace with all that was written in it. The view goes, too, if no other workspace stands
@@ -351,6 +435,12 @@ impl Workspaces {
     /// # Errors
     /// If its folder is in use.
     pub fn remove(&self, workspace: &Workspace) -> Result<()> {
+        let _alone = self.lock()?;
+        self.remove_alone(workspace)
+    }
+
+    /// Likewise, for who holds the lock.
+    pub(crate) fn remove_alone(&self, workspace: &Workspace) -> Result<()> {
         if is_mounted(&workspace.folder) {
             overlay::unmount(&workspace.folder)?;
         }
@@ -359,6 +449,10 @@ impl Workspaces {
         // It is empty, unless somebody wrote to it while it was not mounted.
         let _ = fs::remove_dir(&workspace.folder);
         let others = self.list()?;
+        // What a damaged record needs is not known.
+        if self.records()?.len() > others.len() {
+            return Ok(());
+        }
         for name in &workspace.frozen {
             if !others.iter().any(|other| other.frozen.contains(name)) {
                 // A layer may have become no one.
@@ -369,6 +463,7 @@ impl Workspaces {
             if !others.iter().any(|other| self.views(other).contains(&view)) {
                 let _ = overlay::unmount(&view).or_else(|_| overlay::detach(&view));
                 let _ = fs::remove_dir(&view);
+                let _ = fs::remove_file(view.with_extension("log"));
             }
         }
         Ok(())
@@ -384,19 +479,24 @@ impl Workspaces {
 pub fn changed_since(place: &Path, asked: &Path, token: &str) -> Result<Vec<u8>> {
     let workspace = read(&place.join(RECORD))?;
     let all = Workspaces::new(place.parent().unwrap_or(place).to_owned());
-    let lower = all.view(&workspace).join("files");
-    let mut layers = all.layers(&workspace);
-    layers.push(all.written(&workspace));
+    let (lower, layers) = (all.lower(&workspace), all.asked_layers(&workspace));
     let asked = Asked { place, folder: &workspace.folder, tree: asked, lower: &lower, layers: &layers };
     touched::changed_since(&asked, token)
 }
 
+/// Returns whether a process shows a commit on the folder `view`. It is asked: the kernel remembers what was
+/// there.
+fn is_shown(view: &Path) -> bool {
+    is_mounted(view) && rustix::fs::statfs(view).is_ok()
+}
+
 /// Returns whether `folder` is the top of a mount.
 pub fn is_mounted(folder: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
     let device = |path: &Path| fs::symlink_metadata(path).map(|about| about.dev());
     match (device(folder), folder.parent().map(device)) {
         (Ok(own), Some(Ok(above))) => own != above,
+        // The process that serves it has ended.
+        (Err(e), _) => e.raw_os_error() == Some(nix::errno::Errno::ENOTCONN as i32),
         _ => false,
     }
 }
@@ -408,7 +508,10 @@ fn shell_quoted(path: &Path) -> String {
 
 fn read(path: &Path) -> Result<Workspace> {
     let text = fs::read(path).map_err(Error::on(path))?;
-    let damaged = |what: String| Error::Odd(format!("'{}' is damaged: {what}", path.display()));
+    let damaged = |what: String| {
+        let (path, place) = (path.display(), path.parent().unwrap_or(path).display());
+        Error::Odd(format!("'{path}' is damaged: {what}; what was written is in '{place}/files'"))
+    };
     let workspace: Workspace = serde_json::from_slice(&text).map_err(|e| damaged(e.to_string()))?;
     if workspace.version != VERSION {
         return Err(damaged(format!("it has version {}; use another weir", workspace.version)));

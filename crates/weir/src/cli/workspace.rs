@@ -43,6 +43,26 @@ pub(crate) enum WorkspaceCommand {
         #[arg(value_name = "NEWDIR", value_hint = ValueHint::DirPath)]
         folder: PathBuf,
     },
+    /// Say what differs from HEAD, at the cost of what was touched
+    #[command(
+        after_help = "Files are compared with HEAD, not with the index: what is staged is a difference, too. \
+            Files that git ignores are left out; a new folder with over a thousand files is named \
+            without them."
+    )]
+    Status {
+        /// The folders of working trees [default: the current directory]
+        #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+        folders: Vec<PathBuf>,
+        /// Of all workspaces
+        #[arg(long, conflicts_with = "folders")]
+        all: bool,
+        /// Go on, and say it again when it has changed
+        #[arg(long)]
+        watch: bool,
+        /// With --watch, how often to look
+        #[arg(long, value_name = "SECONDS", default_value = "1", requires = "watch")]
+        interval: f64,
+    },
     /// List workspaces
     Ls,
     /// Remove workspaces with all that was written in them

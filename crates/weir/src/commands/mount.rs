@@ -1,6 +1,7 @@
 //! `mount`: shows repositories as folders.
 
-use std::io::Write;
+use std::fs::File;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,6 +20,7 @@ use crate::output;
 use crate::pool::Pool;
 use crate::pool_path::is_pool_folder;
 use crate::signals::stop_on_signal;
+use crate::workspace_mounts::close_inherited;
 
 /// Archives that are kept open.
 const OPEN_MAX: usize = 256;
@@ -27,6 +29,9 @@ const AGE_MAX: Duration = Duration::from_secs(1);
 /// A list of names that takes long to make is kept this many times as long.
 const AGE_SHARE: u32 = 20;
 const THREADS_MAX: usize = 8;
+/// How long a process may take to end after its view was unmounted, and how often it is looked.
+const LOCK_MAX: Duration = Duration::from_secs(5);
+const LOCK_TICK: Duration = Duration::from_millis(2);
 
 /// A value, and until when it is taken for true.
 type Kept<T> = Mutex<Option<(Instant, T)>>;
@@ -111,7 +116,32 @@ impl Repositories for RepositoryAt {
     }
 }
 
+/// Waits for the lock of a view, which the process has that shows it: a process of another namespace may, the
+/// workspaces of which must not be mounted twice.
+fn lock_view(view: &Path) -> Result<File> {
+    let path = view.with_extension("lock");
+    let mut file = File::options().create(true).truncate(false).read(true).write(true).open(&path)?;
+    let end = Instant::now() + LOCK_MAX;
+    while file.try_lock().is_err() {
+        if Instant::now() > end {
+            let mut process = String::new();
+            let _ = file.read_to_string(&mut process);
+            return Err(Error::Message(format!(
+                "process {process} shows it elsewhere; end it, and the programs in its workspaces, first"
+            )));
+        }
+        std::thread::sleep(LOCK_TICK);
+    }
+    file.set_len(0)?;
+    write!(file, "{}", std::process::id())?;
+    Ok(file)
+}
+
 pub(crate) fn mount(global: &Global, args: &MountArgs) -> Result<()> {
+    if args.lower {
+        close_inherited();
+    }
+    let _alone = if args.lower { Some(lock_view(&args.folder)?) } else { None };
     let shown = shown(global, args)?;
     let folder = &args.folder;
     let is_new = !folder.exists();

@@ -5,9 +5,11 @@ use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
+use weir_git::Oid;
+use weir_repo::{Head, Ref};
 use weir_workspace::{
     Added, Forked, MountWay, NewFork, NewWorkspace, Workspace, Workspaces, changed_since, diagnosis,
     is_mounted, may_mount,
@@ -15,12 +17,14 @@ use weir_workspace::{
 
 use crate::cli::{Global, WorkspaceCommand};
 use crate::error::{Error, Result, SOME_FAILED};
+use crate::local;
 use crate::named_source::NamedSource;
 use crate::output;
 use crate::workspace_mounts::{
-    check_namespace, enter_namespace, git, hold, mounted_in_namespace, of_workspace, run_in_namespace,
-    start_view, starting, try_namespace, whole,
+    check_namespace, close_inherited, enter_namespace, git, has_namespace, hold, mounted_in_namespace,
+    of_workspace, run_in_namespace, start_view, starting, try_namespace, whole,
 };
+use crate::workspace_status::{status, status_of};
 use crate::workspace_switch::switch;
 
 pub(crate) fn workspace(global: &Global, command: &WorkspaceCommand) -> Result<ExitCode> {
@@ -32,6 +36,20 @@ pub(crate) fn workspace(global: &Global, command: &WorkspaceCommand) -> Result<E
                 return run_in_namespace(&root, &std::env::args_os().skip(1).collect::<Vec<_>>());
             }
             add(global, &workspaces, source, folder, *fuse_overlayfs)?;
+        }
+        WorkspaceCommand::Status { folders, all, watch, interval } => {
+            let list = match &folders[..] {
+                _ if *all => workspaces.list().map_err(of_workspace)?,
+                [] => vec![workspaces.find(&std::env::current_dir()?).map_err(of_workspace)?],
+                _ => named(&workspaces, folders)?,
+            };
+            let is_here = |workspace: &Workspace| is_mounted(&workspace.folder);
+            if !may_mount() && has_namespace(&root) && !list.iter().all(is_here) {
+                return run_in_namespace(&root, &std::env::args_os().skip(1).collect::<Vec<_>>());
+            }
+            let interval =
+                Duration::try_from_secs_f64(*interval).map_err(|e| Error::Message(e.to_string()))?;
+            return status(global, &workspaces, &list, watch.then_some(interval));
         }
         WorkspaceCommand::Fork { from, folder } => {
             if !may_mount() {
@@ -54,7 +72,10 @@ pub(crate) fn workspace(global: &Global, command: &WorkspaceCommand) -> Result<E
         }
         WorkspaceCommand::Shell { folder, command } => return shell(&root, &workspaces, folder, command),
         WorkspaceCommand::Doctor => return doctor(global, &root),
-        WorkspaceCommand::Hold { root: Some(root) } => hold(root)?,
+        WorkspaceCommand::Hold { root: Some(root) } => {
+            close_inherited();
+            hold(root)?;
+        }
         WorkspaceCommand::Hold { root: None } => check_namespace()?,
         WorkspaceCommand::Fsmonitor { place, protocol: 2, token } => {
             let asked = std::env::current_dir()?;
@@ -108,10 +129,12 @@ fn run_there(
 
 /// Returns the folder in which workspaces are recorded (XDG Base Directory Specification).
 fn state_folder() -> Result<PathBuf> {
-    let folder = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    // A relative one is to be ignored.
+    let folder = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")));
-    let state = state.ok_or_else(|| Error::Message("neither HOME nor XDG_STATE_HOME is set".to_owned()))?;
-    Ok(std::path::absolute(state)?.join("weir/workspaces"))
+    let state = state
+        .ok_or_else(|| Error::Message("neither HOME nor XDG_STATE_HOME is an absolute path".to_owned()))?;
+    Ok(state.join("weir/workspaces"))
 }
 
 fn add(
@@ -218,7 +241,12 @@ fn list(global: &Global, root: &Path, workspaces: &Workspaces) -> Result<()> {
     let head = ["STATE", "COMMIT", "BRANCH", "REPOSITORY", "FOLDER"].map(str::to_owned).to_vec();
     let row = |workspace: &Workspace| {
         vec![
-            if is_mounted(workspace) { "mounted" } else { "away" }.to_owned(),
+            match (is_mounted(workspace), weir_workspace::is_mounted(&workspace.folder)) {
+                (true, true) if !workspaces.is_alive(workspace) => "broken",
+                (true, _) => "mounted",
+                _ => "away",
+            }
+            .to_owned(),
             workspace.commit[..12].to_owned(),
             workspace.branch.clone().unwrap_or_else(|| "-".to_owned()),
             workspace.repository.clone(),
@@ -230,28 +258,48 @@ fn list(global: &Global, root: &Path, workspaces: &Workspaces) -> Result<()> {
 }
 
 /// Returns what would be lost with a workspace, if anything.
-fn unsaved(workspace: &Workspace) -> Result<Option<String>> {
+fn unsaved(workspaces: &Workspaces, workspace: &Workspace) -> Result<Option<String>> {
     let folder = &workspace.folder;
     if !is_mounted(folder) {
         return Ok(Some("it is not mounted, so that nobody can say what it has".to_owned()));
     }
-    if let Some(line) = git(folder, &["status", "--porcelain"])?.lines().next() {
+    // git's settings may hide files from git.
+    if let Some(path) = status_of(workspaces, workspace)?.changes.keys().next() {
+        return Ok(Some(format!("it has changes ({})", String::from_utf8_lossy(path))));
+    }
+    let staged = git(folder, &["status", "--porcelain", "--untracked-files=all"])?;
+    if let Some(line) = staged.lines().next() {
         return Ok(Some(format!("it has changes ({})", line.trim())));
     }
-    let args = ["rev-list", "--max-count=1", "HEAD", "--branches", "--not", "--remotes", "--tags"];
-    let not = [&args[..], &[workspace.commit.as_str()]].concat();
-    let stash = git(folder, &["stash", "list"])?;
-    Ok(if !git(folder, &not)?.trim().is_empty() {
-        Some("it has commits that are nowhere else".to_owned())
-    } else if !stash.is_empty() {
-        Some("it has stashed changes".to_owned())
-    } else {
-        None
-    })
+    if std::fs::read_dir(folder.join(".git/worktrees")).is_ok_and(|mut linked| linked.next().is_some()) {
+        return Ok(Some("it has linked working trees ('git worktree list')".to_owned()));
+    }
+    let own = local::open(&folder.join(".git")).map_err(|e| Error::Message(e.to_string()))?;
+    if own.refs().get(b"refs/stash").is_some() {
+        return Ok(Some("it has stashed changes".to_owned()));
+    }
+    // If the source cannot be opened, it has nothing.
+    let source = local::open(&workspace.source).ok();
+    let is_elsewhere = |oid: &Oid| source.as_ref().is_some_and(|source| source.contains(oid));
+    let is_own = |r: &&Ref| !r.name.starts_with(b"refs/remotes/") && !is_elsewhere(&r.oid);
+    let mut tips: Vec<String> = own.refs().list().iter().filter(is_own).map(|r| r.oid.to_string()).collect();
+    if let Head::Detached(oid) = &own.refs().head
+        && !is_elsewhere(oid)
+    {
+        tips.push(oid.to_string());
+    }
+    if tips.is_empty() {
+        return Ok(None);
+    }
+    let tips = tips.iter().map(String::as_str);
+    let args: Vec<&str> = ["rev-list", "--max-count=1"].into_iter().chain(tips).collect();
+    let not = [&args[..], &["--not", "--remotes", &workspace.commit]].concat();
+    let has_own = !git(folder, &not)?.trim().is_empty();
+    Ok(has_own.then(|| "it has commits that are nowhere else".to_owned()))
 }
 
 fn remove(global: &Global, workspaces: &Workspaces, workspace: &Workspace, force: bool) -> Result<()> {
-    if !force && let Some(why) = unsaved(workspace)? {
+    if !force && let Some(why) = unsaved(workspaces, workspace)? {
         let folder = workspace.folder.display();
         return Err(Error::Message(format!("'{folder}' is not removed: {why}; --force removes it")));
     }
@@ -296,6 +344,9 @@ fn shell(root: &Path, workspaces: &Workspaces, folder: &Path, command: &[OsStrin
             }
         }
     }
+    if !is_mounted(&workspace.folder) {
+        return Err(Error::Message(format!("'{}' is not mounted here", workspace.folder.display())));
+    }
     std::env::set_current_dir(&folder).map_err(weir_ground::FileError::on("enter", &folder))?;
     let shell = std::env::var_os("SHELL").filter(|shell| !shell.is_empty());
     let shell = [shell.unwrap_or_else(|| "/bin/sh".into())];
@@ -305,7 +356,9 @@ fn shell(root: &Path, workspaces: &Workspaces, folder: &Path, command: &[OsStrin
     };
     let e =
         Command::new(program).args(args).env("PWD", &folder).env("WEIR_WORKSPACE", &workspace.folder).exec();
-    Err(Error::Message(format!("cannot start '{}': {e}", program.display())))
+    warn_line!("error: cannot start '{}': {e}", program.display());
+    // As shells say it.
+    Ok(ExitCode::from(if e.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 }))
 }
 
 /// Says what this machine has for workspaces.

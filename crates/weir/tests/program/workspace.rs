@@ -1,5 +1,6 @@
 //! `weir workspace`: random work in a workspace and in a plain clone, side by side.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use crate::mount::everything;
 mod builds;
 mod fork;
 mod plain_user;
+mod strangers;
 mod switch;
 
 /// A workspace; it is removed with the test.
@@ -199,14 +201,7 @@ fn switch(env: &Env, state: &Path, [plain, work]: [&Path; 2], revision: &str) ->
         env.git(plain, &["checkout", "-q", revision, "--"]);
     } else {
         let said = String::from_utf8_lossy(&output.stderr);
-        let reasons = [
-            "have changes",
-            "have staged changes",
-            "are not tracked",
-            "not finished",
-            "not merged",
-            "'HEAD~1'",
-        ];
+        let reasons = ["changes in", "does not track", "not finished", "unfinished merge", "'HEAD~1'"];
         assert!(reasons.iter().any(|reason| said.contains(reason)), "switch {revision}: {said}");
     }
     format!("switch {revision} {}", output.status.success())
@@ -228,6 +223,10 @@ fn step(env: &Env, state: &Path, random: &mut Rng, folders: [&Path; 2], n: usize
         if let Some(command) = what.checked_sub(CHANGES) {
             let args = COMMANDS[command as usize];
             let output = env.git_command(at, args).output().unwrap();
+            if !output.status.success() {
+                // It is seen if the test fails.
+                eprintln!("{n}: {args:?} in {}: {}", at.display(), String::from_utf8_lossy(&output.stderr));
+            }
             return format!("git {args:?} {}", output.status.success());
         }
         let [file, other, dir] = chosen.each_ref().map(|path| at.join(path));
@@ -238,6 +237,44 @@ fn step(env: &Env, state: &Path, random: &mut Rng, folders: [&Path; 2], n: usize
     });
     assert_eq!(done[0], done[1], "{chosen:?}");
     done[0].clone()
+}
+
+/// Returns what git says of the differences of a plain clone from its HEAD, as weir says it of a workspace;
+/// `None` where files are not merged.
+fn differences(env: &Env, plain: &Path) -> Option<BTreeMap<String, &'static str>> {
+    if !env.git(plain, &["ls-files", "--unmerged"]).is_empty() {
+        return None;
+    }
+    let diff = env.git(plain, &["diff", "--name-status", "--no-renames", "HEAD"]);
+    let mut changes = BTreeMap::new();
+    for line in diff.lines() {
+        let (kind, path) = line.split_once('\t').unwrap();
+        let kind = match kind {
+            "A" => "new",
+            "D" => "deleted",
+            "M" | "T" => "modified",
+            _ => return None,
+        };
+        changes.insert(path.to_owned(), kind);
+    }
+    let others = env.git(plain, &["ls-files", "--others", "--exclude-standard"]);
+    // A submodule that is staged is an empty folder: only the index knows.
+    if changes.get("sub") == Some(&"new") {
+        changes.remove("sub");
+    }
+    changes.extend(others.lines().map(|path| (path.to_owned(), "new")));
+    Some(changes)
+}
+
+/// Returns what weir says of the differences of a workspace from its HEAD.
+fn told_differences(env: &Env, state: &Path, work: &Path) -> BTreeMap<String, String> {
+    let mut weir = env.weir_command(&["--json", "workspace", "status", work.to_str().unwrap()]);
+    let output = weir.env("XDG_STATE_HOME", state.ancestors().nth(2).unwrap()).output().unwrap();
+    let told: serde_json::Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+    let changes = told[0]["changes"].as_array().unwrap().iter();
+    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    changes.map(|change| (text(&change["path"]), text(&change["change"]))).collect()
 }
 
 /// Works in both folders alike, and compares them after each step. Workspaces are recorded below `state`.
@@ -267,6 +304,20 @@ fn work_alike(env: &Env, state: &Path, plain: &Path, work: &Path) {
                 .collect()
         };
         assert_eq!(files(work), files(plain), "{}", told());
+        if let Some(differences) = differences(env, plain) {
+            let told_differences = told_differences(env, state, work);
+            let differences: BTreeMap<_, _> =
+                differences.into_iter().map(|(path, kind)| (path, kind.to_owned())).collect();
+            let only = |a: &BTreeMap<String, String>, b: &BTreeMap<String, String>| -> Vec<String> {
+                a.iter()
+                    .filter(|(path, kind)| b.get(*path) != Some(kind))
+                    .map(|at| format!("{at:?}"))
+                    .collect()
+            };
+            let nothing: [Vec<String>; 2] = [Vec::new(), Vec::new()];
+            let differing = [only(&told_differences, &differences), only(&differences, &told_differences)];
+            assert_eq!(differing, nothing, "{}", told());
+        }
     }
     env.git(work, &["fsck", "--no-dangling"]);
 }
@@ -321,7 +372,7 @@ fn a_workspace_is_made_listed_and_removed() {
         (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     let (removed, said) = rm(&first.folder, &[]);
-    assert!(!removed && said.contains("it has changes (M same1)") && said.contains("--force"), "{said}");
+    assert!(!removed && said.contains("it has changes (same1)") && said.contains("--force"), "{said}");
     env.git(&first.folder, &["commit", "-qam", "mine"]);
     let (removed, said) = rm(&first.folder, &[]);
     assert!(!removed && said.contains("commits that are nowhere else"), "{said}");

@@ -1,0 +1,161 @@
+//! What strangers found when they tried to break workspaces.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use weir_testing::{Signal, processes, send, wait_until};
+
+use super::{STATE, Workspace, upstream};
+use crate::common::Env;
+
+/// Makes a pool with the repository `it`, and a workspace of it.
+fn workspace(env: &Env) -> Option<(PathBuf, Workspace<'_>)> {
+    let up = upstream(env);
+    env.mirror_new("it", &up);
+    let it = Workspace::new(env, "it", "work")?;
+    Some((up, it))
+}
+
+#[test]
+fn a_workspace_of_a_dead_view_is_mounted_again() {
+    let env = Env::new();
+    let Some((_, it)) = workspace(&env) else { return };
+    let Some(twin) = Workspace::new(&env, "it", "twin") else { return };
+    fs::write(it.folder.join("same1"), b"mine").unwrap();
+    let views = env.path(STATE).join("views");
+    let view = fs::read_dir(&views).unwrap().flatten().find(|e| e.path().is_dir()).unwrap().path();
+    let shown = processes::Strays(view.to_str().unwrap().to_owned());
+    let ids = || shown.ids();
+    assert_eq!(ids().len(), 1);
+    send(ids()[0], Signal::SIGKILL);
+    wait_until(|| "it lives".to_owned(), || fs::read(it.folder.join("d0/e0/f0")).is_err());
+    assert!(env.weir(&["ws", "ls"]).contains("broken"));
+    env.weir(&["ws", "mount"]);
+    for folder in [&it.folder, &twin.folder] {
+        assert!(fs::read(folder.join("d0/e0/f0")).is_ok());
+    }
+    assert_eq!(fs::read(it.folder.join("same1")).unwrap(), b"mine");
+    assert_eq!(ids().len(), 1, "one process shows the commit");
+    // What a killed fork leaves.
+    let remount = ["-o", "remount,ro", it.folder.to_str().unwrap()];
+    assert!(weir_testing::command("mount").args(remount).status().unwrap().success());
+    assert!(fs::write(it.folder.join("same2"), b"mine").is_err());
+    env.weir(&["ws", "mount"]);
+    fs::write(it.folder.join("same2"), b"mine").unwrap();
+}
+
+#[test]
+fn one_of_many_makes_a_workspace() {
+    let env = Env::new();
+    let Some((_, it)) = workspace(&env) else { return };
+    let new = Workspace { env: &env, folder: env.path("new") };
+    let adding: Vec<_> =
+        (0..6).map(|_| env.weir_command(&["ws", "add", "it", "new"]).spawn().unwrap()).collect();
+    let made = adding.into_iter().filter_map(|mut add| add.wait().unwrap().success().then_some(())).count();
+    assert_eq!(made, 1);
+    assert_eq!(env.git(&new.folder, &["status", "--porcelain"]), "");
+    // One that is damaged hides no other.
+    let is_of_new = |path: &PathBuf| {
+        fs::read_to_string(path.join("workspace.json")).is_ok_and(|text| text.contains("/new\""))
+    };
+    let place = fs::read_dir(env.path(STATE)).unwrap().map(|e| e.unwrap().path()).find(is_of_new).unwrap();
+    let record = fs::read(place.join("workspace.json")).unwrap();
+    fs::write(place.join("workspace.json"), b"{}").unwrap();
+    let output = env.weir_command(&["ws", "ls"]).output().unwrap();
+    let (said, told) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(
+        said.contains(it.folder.to_str().unwrap()) && told.contains("what was written is in"),
+        "{said}{told}"
+    );
+    fs::write(place.join("workspace.json"), record).unwrap();
+}
+
+#[test]
+fn nothing_is_removed_that_is_nowhere_else() {
+    let env = Env::new();
+    let Some((up, it)) = workspace(&env) else { return };
+    let work = it.folder.to_str().unwrap();
+    let git = |args: &[&str]| env.git(&it.folder, args);
+    let refuses = |part: &str| {
+        let said = env.weir_fails(&["ws", "rm", work]);
+        assert!(said.contains(part), "{part}: {said}");
+    };
+    git(&["config", "status.showUntrackedFiles", "no"]);
+    fs::write(it.folder.join("untracked"), b"mine").unwrap();
+    refuses("it has changes (untracked)");
+    fs::remove_file(it.folder.join("untracked")).unwrap();
+    git(&["update-index", "--assume-unchanged", "run"]);
+    fs::write(it.folder.join("run"), b"mine").unwrap();
+    refuses("it has changes (run)");
+    git(&["update-index", "--no-assume-unchanged", "run"]);
+    git(&["checkout", "-q", "run"]);
+    git(&["checkout", "-q", "--detach"]);
+    git(&["commit", "-q", "--allow-empty", "-m", "mine"]);
+    refuses("commits that are nowhere else");
+    git(&["tag", "-m", "mine", "mine"]);
+    git(&["checkout", "-q", "main"]);
+    refuses("commits that are nowhere else");
+    git(&["tag", "-d", "mine"]);
+    git(&["worktree", "add", "-q", env.path("linked").to_str().unwrap(), "-b", "linked"]);
+    refuses("linked working trees");
+    let said = env.weir_fails(&["ws", "fork", work, "fork"]);
+    assert!(said.contains("linked working trees"), "{said}");
+    git(&["worktree", "remove", env.path("linked").to_str().unwrap()]);
+    // What the upstream has is somewhere else, on any branch or tag.
+    env.commit_file(&up, "refs/heads/newer", "newer", b"newer\n");
+    env.weir(&["mirror", "--all"]);
+    env.weir(&["ws", "switch", work, "newer"]);
+    env.weir(&["ws", "rm", work]);
+}
+
+#[test]
+fn what_leads_nowhere_is_refused() {
+    let env = Env::new();
+    let Some((_, it)) = workspace(&env) else { return };
+    let work = it.folder.to_str().unwrap();
+    for (revision, part) in [("main^{tree}", "is no commit"), ("", "without a name")] {
+        let said = env.weir_fails(&["ws", "switch", work, revision]);
+        assert!(said.contains(part), "{revision}: {said}");
+        assert_eq!(env.git(&it.folder, &["status", "--porcelain"]), "");
+    }
+    for args in [["ws", "add", "it", "work/inner"], ["ws", "fork", "work", "work/inner"]] {
+        let said = env.weir_fails(&args);
+        assert!(said.contains("is in the workspace"), "{args:?}: {said}");
+    }
+    let mut weir = env.weir_command(&["ws", "add", "it"]);
+    let said = weir.arg(OsStr::from_bytes(b"odd\xff")).output().unwrap();
+    assert!(String::from_utf8_lossy(&said.stderr).contains("is not UTF-8"), "{said:?}");
+    assert_eq!(
+        env.weir_command(&["ws", "shell", "work", "no-such-program"]).output().unwrap().status.code(),
+        Some(127)
+    );
+    // Forks of what was not written to since cost no layer.
+    let fork = |name: &str| {
+        env.weir(&["ws", "fork", "work", name]);
+        Workspace { env: &env, folder: env.path(name) }
+    };
+    let (_first, _second) = (fork("first"), fork("second"));
+    assert_eq!(fs::read_dir(env.path(STATE).join("layers")).unwrap().count(), 1);
+}
+
+/// Who waits for the end of a lock or a pipe does not wait for the process that shows a commit.
+#[test]
+fn a_view_holds_nothing_of_who_started_it() {
+    let env = Env::new();
+    let Some((_, _it)) = workspace(&env) else { return };
+    let script = r#"exec 9>held; flock -n 9 || exit 9; "$0" -q ws add it@v1 second"#;
+    let mut shell = weir_testing::command("sh");
+    let done = shell
+        .args(["-c", script, env!("CARGO_BIN_EXE_weir")])
+        .env("WEIR_POOL", env.pool())
+        .env("HOME", env.dir.path())
+        .current_dir(env.dir.path())
+        .status()
+        .unwrap();
+    assert!(done.success());
+    let _second = Workspace { env: &env, folder: env.path("second") };
+    let lock = |path: &Path| fs::File::open(path).unwrap().try_lock().is_ok();
+    assert!(lock(&env.path("held")));
+}

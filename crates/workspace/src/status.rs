@@ -1,0 +1,260 @@
+//! What differs in a workspace from its HEAD, found from what was touched: no index is read, and no file that
+//! nobody wrote to.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use serde::Serialize;
+use weir_git::{Kind, ObjectHasher, Oid, TreeIter};
+use weir_repo::{Head, ObjectReader, Repo, resolve_revision};
+
+use crate::error::{Error, Result};
+use crate::touched::{TouchedKind, touched_now};
+use crate::tree::CommitTree;
+use crate::tree_changes::{TreeFile, index_mode, tree_changes};
+use crate::workspaces::{Workspace, Workspaces};
+
+/// How a file differs from that of HEAD.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PathChange {
+    /// It has another content or mode.
+    Modified,
+    /// It is not there.
+    Deleted,
+    /// HEAD has no such file.
+    New,
+}
+
+/// What differs in a workspace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkspaceStatus {
+    /// The commit of HEAD.
+    pub commit: Oid,
+    /// The branch that HEAD is on.
+    pub branch: Option<String>,
+    /// The paths that differ, ascending. A new folder with many files is named with a slash at its end, and
+    /// not looked into.
+    pub changes: BTreeMap<Vec<u8>, PathChange>,
+}
+
+/// What a status is made from.
+struct StatusSearch<'a> {
+    folder: PathBuf,
+    repo: &'a Repo,
+    reader: ObjectReader<'a>,
+    top: Oid,
+    /// The entries of trees of HEAD that were read, by their paths.
+    trees: HashMap<Vec<u8>, Option<Rc<HeadTree>>>,
+}
+
+/// The entries of a tree: the mode as it is stored, and the id.
+type HeadTree = HashMap<Vec<u8>, (u32, Oid)>;
+
+const TREE: u32 = 0o040_000;
+const SUBMODULE: u32 = 0o160_000;
+const LINK: u32 = 0o120_000;
+
+impl Workspaces {
+    /// Returns what differs in a workspace, which is mounted and the git directory of which is `repo`, from
+    /// its HEAD.
+    ///
+    /// # Errors
+    /// If HEAD, an object or what was written cannot be read.
+    pub fn status(&self, workspace: &Workspace, repo: &Repo) -> Result<WorkspaceStatus> {
+        let commit = resolve_revision(repo, "HEAD")?;
+        let branch = match &repo.refs().head {
+            Head::Symbolic(name) => {
+                Some(String::from_utf8_lossy(name.strip_prefix(b"refs/heads/").unwrap_or(name)).into_owned())
+            }
+            Head::Detached(_) => None,
+        };
+        let (top, _) = CommitTree::top_of(repo, &commit)?;
+        let mut search = StatusSearch {
+            folder: workspace.folder.clone(),
+            repo,
+            reader: repo.reader(),
+            top,
+            trees: HashMap::new(),
+        };
+        let mut paths = BTreeSet::new();
+        let mut changes = BTreeMap::new();
+        if commit.to_string() != workspace.commit {
+            let base = Oid::from_hex_any(workspace.commit.as_bytes()).ok_or(Error::NoNode)?;
+            let (base, _) = CommitTree::top_of(repo, &base)?;
+            paths
+                .extend(tree_changes(&mut search.reader, &base, &top)?.into_iter().map(|change| change.path));
+        }
+        for (path, (kind, _)) in self.touched(workspace)? {
+            match kind {
+                TouchedKind::Large if search.entry(&path)?.is_none() => {
+                    changes.insert([path.as_slice(), b"/"].concat(), PathChange::New);
+                }
+                TouchedKind::Folder | TouchedKind::Large => {
+                    search.files_of_head(&path, &mut paths)?;
+                    search.files_there(&path, &mut paths)?;
+                    // It may take the place of a file.
+                    paths.insert(path);
+                }
+                TouchedKind::File => {
+                    search.files_of_head(&path, &mut paths)?;
+                    paths.insert(path);
+                }
+            }
+        }
+        for path in paths {
+            if let Some(change) = search.change(&path)? {
+                changes.insert(path, change);
+            }
+        }
+        Ok(WorkspaceStatus { commit, branch, changes })
+    }
+
+    /// Returns a number that is another one when something was written in a workspace, or its HEAD has moved.
+    ///
+    /// # Errors
+    /// If what was written cannot be read.
+    pub fn fingerprint(&self, workspace: &Workspace) -> Result<u64> {
+        use std::hash::{DefaultHasher, Hash, Hasher};
+        let mut hasher = DefaultHasher::new();
+        let git_dir = workspace.folder.join(".git");
+        let head = fs::read(git_dir.join("HEAD")).unwrap_or_default();
+        let named = head.strip_prefix(b"ref: ").map(|name| OsStr::from_bytes(name.trim_ascii_end()));
+        let refs = named.map(|name| git_dir.join(name)).into_iter().chain([git_dir.join("packed-refs")]);
+        for path in refs {
+            let time = fs::metadata(path).map(|about| (about.ino(), about.mtime(), about.mtime_nsec()));
+            time.unwrap_or_default().hash(&mut hasher);
+        }
+        (head, self.touched(workspace)?).hash(&mut hasher);
+        Ok(hasher.finish())
+    }
+
+    fn touched(&self, workspace: &Workspace) -> Result<BTreeMap<Vec<u8>, (TouchedKind, u64)>> {
+        let place = self.place(&workspace.folder);
+        touched_now(&place, &self.asked_layers(workspace), &self.lower(workspace))
+    }
+}
+
+impl StatusSearch<'_> {
+    /// Returns the entries of HEAD's tree at `path`, if there is one.
+    fn tree(&mut self, path: &[u8]) -> Result<Option<Rc<HeadTree>>> {
+        if let Some(known) = self.trees.get(path) {
+            return Ok(known.clone());
+        }
+        let oid = match path {
+            b"" => Some(self.top),
+            _ => self.entry(path)?.filter(|(mode, _)| mode & 0o170_000 == TREE).map(|(_, oid)| oid),
+        };
+        let tree = oid.map(|oid| self.read(&oid)).transpose()?.map(Rc::new);
+        self.trees.insert(path.to_vec(), tree.clone());
+        Ok(tree)
+    }
+
+    fn read(&mut self, oid: &Oid) -> Result<HeadTree> {
+        let object = self.reader.require(oid)?;
+        if object.kind != Kind::Tree {
+            return Err(Error::NotAFolder);
+        }
+        let mut tree = HashMap::new();
+        for entry in TreeIter::new(self.repo.hash(), &object.data) {
+            let entry = entry.map_err(|source| weir_repo::Error::Object { oid: *oid, source })?;
+            let id = Oid::from_bytes(self.repo.hash(), entry.id).expect("entries have ids of the hash");
+            tree.insert(entry.name.to_vec(), (entry.mode, id));
+        }
+        Ok(tree)
+    }
+
+    /// Returns the mode and the id of what HEAD has at `path`.
+    fn entry(&mut self, path: &[u8]) -> Result<Option<(u32, Oid)>> {
+        let (above, name) = match path.iter().rposition(|byte| *byte == b'/') {
+            Some(at) => (&path[..at], &path[at + 1..]),
+            None => (&b""[..], path),
+        };
+        Ok(self.tree(above)?.and_then(|tree| tree.get(name).copied()))
+    }
+
+    /// Adds the files that HEAD has below `path`.
+    fn files_of_head(&mut self, path: &[u8], paths: &mut BTreeSet<Vec<u8>>) -> Result<()> {
+        let Some(tree) = self.tree(path)? else { return Ok(()) };
+        for (name, (mode, _)) in tree.iter() {
+            let below = [path, b"/", name].concat();
+            match mode & 0o170_000 {
+                TREE => self.files_of_head(&below, paths)?,
+                _ => {
+                    paths.insert(below);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the files that are in the folder `path`.
+    fn files_there(&self, path: &[u8], paths: &mut BTreeSet<Vec<u8>>) -> Result<()> {
+        let at = self.folder.join(OsStr::from_bytes(path));
+        let entries = match fs::read_dir(&at) {
+            Err(e)
+                if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) =>
+            {
+                return Ok(());
+            }
+            entries => entries.map_err(Error::on(&at))?,
+        };
+        for entry in entries {
+            let entry = entry.map_err(Error::on(&at))?;
+            let below = [path, b"/", entry.file_name().as_bytes()].concat();
+            match entry.file_type().map_err(Error::on(&at))?.is_dir() {
+                true => self.files_there(&below, paths)?,
+                false => {
+                    paths.insert(below);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns how the file at `path` differs.
+    fn change(&mut self, path: &[u8]) -> Result<Option<PathChange>> {
+        let head = self.entry(path)?.filter(|(mode, _)| mode & 0o170_000 != TREE);
+        let head = head.map(|(mode, oid)| TreeFile { mode: index_mode(mode), oid });
+        let at = self.folder.join(OsStr::from_bytes(path));
+        // A file takes the place of a folder above it.
+        let about = fs::symlink_metadata(&at).ok().filter(|_| self.is_in_folders(path));
+        let about = about.filter(|about| !about.is_dir() || head.is_some_and(|head| head.mode == SUBMODULE));
+        let (head, about) = match (head, about) {
+            (None, None) => return Ok(None),
+            (None, Some(_)) => return Ok(Some(PathChange::New)),
+            (Some(_), None) => return Ok(Some(PathChange::Deleted)),
+            (Some(head), Some(about)) => (head, about),
+        };
+        let is_of_kind = match head.mode {
+            SUBMODULE => return Ok((!about.is_dir()).then_some(PathChange::Modified)),
+            LINK => about.is_symlink(),
+            mode => about.is_file() && (about.mode() & 0o100 != 0) == (mode & 0o100 != 0),
+        };
+        let size = self.reader.kind_and_size(&head.oid)?.map(|(_, size)| size);
+        if !is_of_kind || size != Some(about.size()) {
+            return Ok(Some(PathChange::Modified));
+        }
+        let content = match head.mode {
+            LINK => fs::read_link(&at).map(|target| target.into_os_string().into_encoded_bytes()),
+            _ => fs::read(&at),
+        };
+        let content = content.map_err(Error::on(&at))?;
+        let is_same =
+            ObjectHasher::hash(self.repo.hash(), Kind::Blob, &content).is_ok_and(|oid| oid == head.oid);
+        Ok((!is_same).then_some(PathChange::Modified))
+    }
+
+    /// Returns whether all above `path` are folders, not links to some.
+    fn is_in_folders(&self, path: &[u8]) -> bool {
+        let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+        slashes
+            .map(|(at, _)| self.folder.join(OsStr::from_bytes(&path[..at])))
+            .all(|above| fs::symlink_metadata(above).is_ok_and(|about| about.is_dir()))
+    }
+}
