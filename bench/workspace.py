@@ -54,6 +54,12 @@ def repository(path, count):
             content = b"%d\n" % n * rng.randint(1, 300 if count < 100_000 else 3)
             name = folders[n % len(folders)] + f"file{n}.c"
             out.write(b"M 644 inline %s\ndata %d\n%s\n" % (name.encode(), len(content), content))
+        # One file of a hundred differs.
+        out.write(b"commit refs/heads/next\ncommitter C <c@example.org> 1700000001 +0000\ndata 1\nn\n")
+        out.write(b"from refs/heads/main\n")
+        for n in range(0, count, 100):
+            name = folders[n % len(folders)] + f"file{n}.c"
+            out.write(b"M 644 inline %s\ndata 5\nnext\n\n" % name.encode())
     if importer.returncode:
         raise SystemExit("git fast-import failed")
 
@@ -74,6 +80,19 @@ def status(folder, cold=False):
                 f.write("3")
         times.append(seconds("git", "-C", folder, "status", "--porcelain"))
     return f"{min(times) * 1000:.0f} ms"
+
+
+def own_status(folder):
+    """The time of `weir workspace status` in milliseconds: the least of some runs."""
+    times = [seconds(WEIR, "workspace", "status", folder) for _ in range(RUNS)]
+    return f"{min(times) * 1000:.1f} ms"
+
+
+def switched(both, branch):
+    """The times to show another commit."""
+    ours = seconds(WEIR, "-q", "workspace", "switch", both[0], branch)
+    theirs = seconds("git", "-C", both[1], "checkout", "-q", "--detach", branch)
+    return [f"{s * 1000:.0f} ms" for s in (ours, theirs)]
 
 
 def calls(folder):
@@ -127,9 +146,19 @@ def measured(count):
     rows.append(("status", *(status(f) for f in both)))
     rows.append(("status, cold", *(status(f, cold=True) for f in both)))
     rows.append(("calls of stat, open", *(", ".join(map(str, calls(f))) for f in both)))
+    rows.append(("first switch, 1 % differs", *switched(both, "next")))
+    rows.append(("switch back", *switched(both, "main")))
+    rows.append(("status after that", *(status(f) for f in both)))
+    rows.append(("weir workspace status", own_status(ours), "-"))
+    forks = [f"{f}-fork" for f in both]
+    took = [seconds(WEIR, "-q", "workspace", "fork", ours, forks[0]), seconds("cp", "-a", theirs, forks[1])]
+    rows.append(("fork; cp -a", *(f"{s * 1000:.0f} ms" for s in took)))
+    run(WEIR, "-q", "workspace", "rm", "--force", forks[0])
+    shutil.rmtree(forks[1])
     for changed in (10, 1000):
         change(both, changed)
         rows.append((f"status, {changed} changed", *(status(f) for f in both)))
+        rows.append((f"weir workspace status, {changed} changed", own_status(ours), "-"))
     answers = [run("git", "-C", f, "status", "--porcelain") for f in both]
     rows.append(("disk, nothing changed", *sizes))
     run(WEIR, "-q", "workspace", "rm", "--force", ours)

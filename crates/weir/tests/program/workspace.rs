@@ -278,15 +278,14 @@ fn told_differences(env: &Env, state: &Path, work: &Path) -> BTreeMap<String, St
 }
 
 /// Works in both folders alike, and compares them after each step. Workspaces are recorded below `state`.
-/// `WEIR_SEED` and `WEIR_ROUNDS` are the seed
-/// and the number of steps.
-fn work_alike(env: &Env, state: &Path, plain: &Path, work: &Path) {
+/// `WEIR_SEED` is the seed, and `WEIR_ROUNDS` the number of steps in place of `rounds`.
+fn work_alike(env: &Env, rounds: u64, state: &Path, plain: &Path, work: &Path) {
     let of = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
     let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
     let seed = of("WEIR_SEED").unwrap_or(clock % 1_000_000_007);
     let mut random = Rng(seed | 1);
     let mut story = Vec::new();
-    for n in 0..of("WEIR_ROUNDS").unwrap_or(150) as usize {
+    for n in 0..of("WEIR_ROUNDS").unwrap_or(rounds) as usize {
         story.push(step(env, state, &mut random, [plain, work], n));
         let told = || format!("WEIR_SEED={seed}: {:?}", &story[story.len().saturating_sub(6)..]);
         let status = |at: &Path| env.git(at, &["status", "--porcelain=v2", "--branch", "-uall"]);
@@ -329,7 +328,7 @@ fn random_work_is_that_of_a_plain_clone() {
     env.mirror_new("it", &up);
     let Some(workspace) = Workspace::new(&env, "it", "work") else { return };
     env.git(env.dir.path(), &["clone", "-q", up.to_str().unwrap(), "plain"]);
-    work_alike(&env, &env.path(STATE), &env.path("plain"), &workspace.folder);
+    work_alike(&env, 100, &env.path(STATE), &env.path("plain"), &workspace.folder);
 }
 
 #[test]

@@ -97,20 +97,20 @@ fn random_work_in_forks_is_that_of_plain_clones() {
     let Some(it) = Workspace::new(&env, "it", "work") else { return };
     let state = env.path(STATE);
     env.git(env.dir.path(), &["clone", "-q", up.to_str().unwrap(), "plain"]);
-    work_alike(&env, &state, &env.path("plain"), &it.folder);
+    work_alike(&env, 25, &state, &env.path("plain"), &it.folder);
     let fork = forked(&env, &it, "fork");
     ask_monitor(&env, &fork.folder, &state);
     copied(&env, "plain", "plain-fork");
-    work_alike(&env, &state, &env.path("plain-fork"), &fork.folder);
-    work_alike(&env, &state, &env.path("plain"), &it.folder);
+    work_alike(&env, 25, &state, &env.path("plain-fork"), &fork.folder);
+    work_alike(&env, 25, &state, &env.path("plain"), &it.folder);
     let again = forked(&env, &fork, "again");
     copied(&env, "plain-fork", "plain-again");
-    work_alike(&env, &state, &env.path("plain-again"), &again.folder);
+    work_alike(&env, 25, &state, &env.path("plain-again"), &again.folder);
     // As after a new start of the machine.
     for folder in [&it.folder, &fork.folder, &again.folder] {
         assert!(weir_testing::command("umount").arg("-l").arg(folder).status().unwrap().success());
     }
     env.weir(&["ws", "mount"]);
-    work_alike(&env, &state, &env.path("plain-fork"), &fork.folder);
-    work_alike(&env, &state, &env.path("plain-again"), &again.folder);
+    work_alike(&env, 25, &state, &env.path("plain-fork"), &fork.folder);
+    work_alike(&env, 25, &state, &env.path("plain-again"), &again.folder);
 }

@@ -98,7 +98,7 @@ fn the_user_works_alike() {
     let [plain, work, state] = &folders[..] else { panic!("{folders:?}") };
     let env = Env::new();
     ask_monitor(&env, work, state);
-    work_alike(&env, state, plain, work);
+    work_alike(&env, 80, state, plain, work);
 }
 
 #[test]
