@@ -229,13 +229,15 @@ impl TreeSwitch<'_> {
                 (_, None) => {}
                 (Some(entry), Some(about)) => {
                     let is_clean = self.is_clean(&change.path, entry, &about, index_time)?;
-                    if !is_clean && !(resumes && self.is_switched(change, &about)?) {
+                    let is_new = !is_clean && resumes && self.is_switched(change, &about)?;
+                    if !is_clean && !is_new {
                         changed.push(change.path.as_slice());
                     }
                 }
                 (None, Some(about)) => {
                     let goes = about.is_dir() && self.goes(&self.at(&change.path), &removed)?;
-                    if !goes && !(resumes && self.is_switched(change, &about)?) {
+                    let is_new = !goes && resumes && self.is_switched(change, &about)?;
+                    if !goes && !is_new {
                         in_way.push(change.path.as_slice());
                     }
                 }
