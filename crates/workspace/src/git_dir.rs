@@ -31,7 +31,8 @@ pub(crate) struct Checkout<'a> {
     pub(crate) branch: Option<&'a str>,
     /// The folder of the objects.
     pub(crate) objects: &'a Path,
-    pub(crate) index: &'a [u8],
+    /// The file of the index, which nobody writes to: git puts another in its place.
+    pub(crate) index: &'a Path,
     /// The hook that says what has changed, if git is to ask.
     pub(crate) monitor: Option<&'a Path>,
 }
@@ -64,7 +65,9 @@ pub(crate) fn write(upper: &Path, checkout: &Checkout<'_>) -> Result<()> {
     if let Some(name) = origin_head {
         file("refs/remotes/origin/HEAD", &[b"ref: refs/remotes/origin/", name.as_slice(), b"\n"].concat())?;
     }
-    file("index", index)
+    // What many workspaces begin with is there once.
+    let path = at.join("index");
+    fs::hard_link(index, &path).or_else(|_| fs::copy(index, &path).map(drop)).map_err(Error::on(&path))
 }
 
 fn config(repo: &Repo, branch: Option<&str>, monitor: Option<&Path>) -> String {

@@ -135,6 +135,15 @@ impl<'d> IndexReader<'d> {
     }
 }
 
+/// Returns whether `data` is an index that is not damaged.
+pub(crate) fn is_whole_index(hash: HashKind, data: &[u8]) -> bool {
+    let Some(end) = data.len().checked_sub(hash.len()) else { return false };
+    let (content, told) = data.split_at(end);
+    let mut sum = plain_sha(hash);
+    sum.update(content);
+    content.starts_with(b"DIRC") && sum.finish().as_bytes() == told
+}
+
 fn number(rest: &mut &[u8]) -> Option<u32> {
     let (bytes, after) = rest.split_first_chunk::<4>()?;
     *rest = after;

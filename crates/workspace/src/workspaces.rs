@@ -9,6 +9,7 @@
 //! ID/stands-on        the device of the view that it is mounted on
 //! views/ID/           the view of a commit, for all of its workspaces
 //! layers/ID/          what was written before a fork
+//! indexes/ID          the index of a commit
 //! ```
 
 use std::fs;
@@ -22,6 +23,7 @@ use weir_repo::Repo;
 use crate::error::{Error, Result};
 use crate::git_dir::{self, Checkout};
 use crate::index::{LowerFiles, index_of};
+use crate::index_file::is_whole_index;
 use crate::overlay::{self, Layers};
 use crate::switch::TreeSwitch;
 use crate::touched::{self, Asked};
@@ -32,6 +34,7 @@ const VERSION: u32 = 1;
 const RECORD: &str = "workspace.json";
 const VIEWS: &str = "views";
 const LAYERS: &str = "layers";
+const INDEXES: &str = "indexes";
 /// The device of the view that a workspace is mounted on.
 const STANDS_ON: &str = "stands-on";
 
@@ -286,8 +289,10 @@ impl Workspaces {
         let (top, time) = CommitTree::top_of(new.repo, &new.commit)?;
         let (place, written) = (self.place(new.folder), self.written(workspace));
         fs::create_dir_all(&written).map_err(Error::on(&written))?;
-        let token = touched::begin(&place, new.now)?;
-        let index = index_of(new.repo, &top, time, &token)?;
+        // All workspaces of a commit begin alike.
+        let epoch = new.commit.as_bytes().iter().take(8).fold(0, |epoch, byte| epoch << 8 | u64::from(*byte));
+        let token = touched::begin(&place, epoch)?;
+        let index = self.kept_index(new, &top, time, &token)?;
         let monitor = self.write_monitor(new.folder, new.monitor)?;
         let objects = match new.repo.archive() {
             Some(_) => self.view(workspace).join("objects"),
@@ -298,12 +303,37 @@ impl Workspaces {
             commit: new.commit,
             branch: new.branch,
             objects: &objects,
-            index: &index.data,
+            index: &index.path,
             monitor: new.asks_monitor.then_some(&*monitor),
         };
         git_dir::write(&written, &checkout)?;
         self.record(workspace)?;
         Ok(index.converts)
+    }
+
+    /// Returns the folder of the indexes that workspaces of a commit began with.
+    fn index_path(&self, commit: &str) -> PathBuf {
+        self.root.join(INDEXES).join(id(commit.as_bytes()))
+    }
+
+    /// Returns the index of the commit, which is made for its first workspace.
+    fn kept_index(&self, new: &NewWorkspace<'_>, top: &Oid, time: u64, token: &str) -> Result<KeptIndex> {
+        let path = self.index_path(&new.commit.to_string());
+        let remark = path.with_extension("converts");
+        let kept = fs::read(&path).is_ok_and(|data| is_whole_index(new.repo.hash(), &data));
+        if kept && let Ok(converts) = fs::read_to_string(&remark) {
+            return Ok(KeptIndex { path, converts: Some(converts).filter(|path| !path.is_empty()) });
+        }
+        let index = index_of(new.repo, top, time, token)?;
+        let above = path.parent().unwrap_or(&path);
+        fs::create_dir_all(above).map_err(Error::on(above))?;
+        fs::write(&remark, index.converts.as_deref().unwrap_or_default()).map_err(Error::on(&remark))?;
+        let part = path.with_extension("new");
+        let _ = fs::remove_file(&part);
+        fs::write(&part, &index.data).map_err(Error::on(&part))?;
+        fs::set_permissions(&part, fs::Permissions::from_mode(0o444)).map_err(Error::on(&part))?;
+        fs::rename(&part, &path).map_err(Error::on(&path))?;
+        Ok(KeptIndex { path, converts: index.converts })
     }
 
     /// Writes the program that git asks what has changed in the workspace `folder`. Returns its path.
@@ -459,6 +489,11 @@ impl Workspaces {
                 let _ = fs::remove_dir_all(self.layer(name));
             }
         }
+        if !others.iter().any(|other| other.commit == workspace.commit) {
+            let index = self.index_path(&workspace.commit);
+            let _ = fs::remove_file(index.with_extension("converts"));
+            let _ = fs::remove_file(index);
+        }
         for view in self.views(workspace) {
             if !others.iter().any(|other| self.views(other).contains(&view)) {
                 let _ = overlay::unmount(&view).or_else(|_| overlay::detach(&view));
@@ -468,6 +503,13 @@ impl Workspaces {
         }
         Ok(())
     }
+}
+
+/// The index that the workspaces of a commit begin with.
+struct KeptIndex {
+    path: PathBuf,
+    /// As of [`Added`].
+    converts: Option<String>,
 }
 
 /// Returns the answer to git's question (fsmonitor) what has changed since `token` in the working tree

@@ -262,7 +262,17 @@ fn differences(env: &Env, plain: &Path) -> Option<BTreeMap<String, &'static str>
     if changes.get("sub") == Some(&"new") {
         changes.remove("sub");
     }
-    changes.extend(others.lines().map(|path| (path.to_owned(), "new")));
+    for path in others.lines() {
+        // The index has it no more, but HEAD: git says both, and weir only whether it differs.
+        let was_deleted = changes.insert(path.to_owned(), "new") == Some("deleted");
+        if was_deleted {
+            let id = env.git(plain, &["hash-object", "--", path]);
+            match env.git(plain, &["rev-parse", &format!("HEAD:{path}")]) == id {
+                true => changes.remove(path),
+                false => changes.insert(path.to_owned(), "modified"),
+            };
+        }
+    }
     Some(changes)
 }
 
