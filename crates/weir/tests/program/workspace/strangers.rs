@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use weir_testing::{Signal, processes, send, wait_until};
@@ -158,4 +159,32 @@ fn a_view_holds_nothing_of_who_started_it() {
     let _second = Workspace { env: &env, folder: env.path("second") };
     let lock = |path: &Path| fs::File::open(path).unwrap().try_lock().is_ok();
     assert!(lock(&env.path("held")));
+}
+
+#[test]
+fn the_index_of_a_commit_is_there_once() {
+    let env = Env::new();
+    let Some((_, first)) = workspace(&env) else { return };
+    let Some(second) = Workspace::new(&env, "it", "second") else { return };
+    let indexes = env.path(STATE).join("indexes");
+    let kept = || {
+        let all = fs::read_dir(&indexes).unwrap().map(|entry| entry.unwrap().path());
+        all.filter(|path| path.extension().is_none()).collect::<Vec<_>>()
+    };
+    let [index] = &kept()[..] else { panic!("{:?}", kept()) };
+    let written = fs::read(index).unwrap();
+    assert_eq!(fs::metadata(index).unwrap().nlink(), 3);
+    // git writes another.
+    fs::write(first.folder.join("same1"), b"mine").unwrap();
+    env.git(&first.folder, &["add", "-A"]);
+    assert_eq!(fs::read(index).unwrap(), written);
+    assert_eq!(env.git(&second.folder, &["status", "--porcelain"]), "");
+    // One that was damaged is written anew.
+    fs::remove_file(index).unwrap();
+    fs::write(index, &written[..written.len() - 1]).unwrap();
+    let Some(third) = Workspace::new(&env, "it", "third") else { return };
+    assert_eq!(env.git(&third.folder, &["status", "--porcelain"]), "");
+    assert_eq!(fs::read(index).unwrap(), written);
+    drop((first, second, third));
+    assert_eq!(kept().len(), 0);
 }
