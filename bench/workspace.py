@@ -143,13 +143,14 @@ def measured(count):
     rows = [("make it", *(f"{s * 1000:.0f} ms" for s in made))]
     sizes = disk(state), disk(theirs, os.path.join(up, "worktrees"))
     rows.append(("first status", *(f"{seconds('git', '-C', f, 'status') * 1000:.0f} ms" for f in both)))
+    rows.append(("weir workspace status; git status, nothing touched", own_status(ours), status(theirs)))
     rows.append(("status", *(status(f) for f in both)))
     rows.append(("status, cold", *(status(f, cold=True) for f in both)))
     rows.append(("calls of stat, open", *(", ".join(map(str, calls(f))) for f in both)))
     rows.append(("first switch, 1 % differs", *switched(both, "next")))
     rows.append(("switch back", *switched(both, "main")))
     rows.append(("status after that", *(status(f) for f in both)))
-    rows.append(("weir workspace status", own_status(ours), "-"))
+    rows.append(("weir workspace status; git status", own_status(ours), status(theirs)))
     forks = [f"{f}-fork" for f in both]
     took = [seconds(WEIR, "-q", "workspace", "fork", ours, forks[0]), seconds("cp", "-a", theirs, forks[1])]
     rows.append(("fork; cp -a", *(f"{s * 1000:.0f} ms" for s in took)))
@@ -158,7 +159,8 @@ def measured(count):
     for changed in (10, 1000):
         change(both, changed)
         rows.append((f"status, {changed} changed", *(status(f) for f in both)))
-        rows.append((f"weir workspace status, {changed} changed", own_status(ours), "-"))
+        what = f"weir workspace status; git status, {changed} changed"
+        rows.append((what, own_status(ours), status(theirs)))
     answers = [run("git", "-C", f, "status", "--porcelain") for f in both]
     rows.append(("disk, nothing changed", *sizes))
     run(WEIR, "-q", "workspace", "rm", "--force", ours)
@@ -182,9 +184,34 @@ def many(count=100):
     print(f"\n{count} workspaces of {COUNTS[0]:,} files, one after the other: {took:.1f} s, {size} of disk.")
 
 
+def watched(count, looked=20):
+    """The processor time of one process that looks at many workspaces once a second."""
+    up = os.path.join(work, "small.git")
+    repository(up, 30)
+    folders = [os.path.join(work, f"watched{n}") for n in range(count)]
+    for folder in folders:
+        run(WEIR, "-q", "workspace", "add", up, folder)
+    command = [WEIR, "workspace", "status", "--all", "--watch", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        for _ in range(count):
+            process.stdout.readline()
+        before = ticks(process.pid)
+        time.sleep(looked)
+        share = (ticks(process.pid) - before) / os.sysconf("SC_CLK_TCK") / looked
+        process.terminate()
+    run(WEIR, "-q", "workspace", "rm", "--force", *folders)
+    print(f"\n{count} workspaces of 30 files, looked at once a second: {share:.1%} of a core (bar: 2 %).")
+
+
+def ticks(process):
+    with open(f"/proc/{process}/stat") as f:
+        return sum(int(field) for field in f.read().rsplit(") ", 1)[1].split()[11:13])
+
+
 try:
     results = [measured(count) for count in COUNTS]
     many(5 if SMOKE else 100)
+    watched(5 if SMOKE else 500, 2 if SMOKE else 20)
     sys.exit(0 if all(results) else "git's answers differ")
 finally:
     for mount in sorted(re.findall(rf" ({re.escape(work)}\S*)", open("/proc/mounts").read()), reverse=True):

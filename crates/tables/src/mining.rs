@@ -321,11 +321,8 @@ impl Batch<'_> {
         while !self.run.stop.is_stopped() && !self.is_failed.load(Ordering::Relaxed) {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let Some(source) = list.get(at) else { break };
-            match self.mine_one(source, sinks) {
-                Ok(None) => self.tell(source, &MineEvent::Unchanged),
-                Ok(Some(done)) => pending.push(done),
-                // It left no rows among the others'.
-                Err(MineFailure::Unread(text)) => self.tell(source, &MineEvent::Failed(text)),
+            match self.mine_or_tell(source, sinks) {
+                Ok(done) => pending.extend(done),
                 Err(failure) => {
                     // The rows that are not yet part of the dataset are dropped, and the other repositories
                     // among them are mined again.
@@ -370,10 +367,8 @@ impl Batch<'_> {
         while !self.run.stop.is_stopped()
             && let Some(source) = sources.pop()
         {
-            match self.mine_one(source, sinks) {
-                Ok(None) => self.tell(source, &MineEvent::Unchanged),
-                Ok(Some(done)) => pending.push(done),
-                Err(MineFailure::Unread(text)) => self.tell(source, &MineEvent::Failed(text)),
+            match self.mine_or_tell(source, sinks) {
+                Ok(done) => pending.extend(done),
                 Err(failure) => {
                     self.failed(source, failure, sinks)?;
                     sources.extend(pending.drain(..).map(|pending| pending.source));
@@ -387,8 +382,8 @@ impl Batch<'_> {
     /// Mines repositories, and commits each alone.
     fn mine_alone(&self, sinks: &[Mutex<OutputSink>], sources: Vec<&MineSource<'_>>) -> Result<()> {
         for source in sources.into_iter().take_while(|_| !self.run.stop.is_stopped()) {
-            match self.mine_one(source, sinks) {
-                Ok(None) => self.tell(source, &MineEvent::Unchanged),
+            match self.mine_or_tell(source, sinks) {
+                Ok(None) => {}
                 Ok(Some(done)) => self.commit_or_mine_alone(sinks, &mut vec![done])?,
                 Err(failure) => self.failed(source, failure, sinks)?,
             }
@@ -487,6 +482,22 @@ impl Batch<'_> {
         };
         count.fetch_add(1, Ordering::Relaxed);
         (self.run.tell)(source, event);
+    }
+
+    /// Mines a repository. If it has no new rows, because it is unchanged or cannot be opened, tells so and
+    /// returns `None`: the rows of others stay as they are.
+    fn mine_or_tell<'s>(
+        &self,
+        source: &'s MineSource<'s>,
+        sinks: &[Mutex<OutputSink>],
+    ) -> std::result::Result<Option<PendingRows<'s>>, MineFailure> {
+        let event = match self.mine_one(source, sinks) {
+            Ok(None) => MineEvent::Unchanged,
+            Err(MineFailure::Unread(text)) => MineEvent::Failed(text),
+            done => return done,
+        };
+        self.tell(source, &event);
+        Ok(None)
     }
 
     /// Mines a repository. Returns `None` if it is unchanged. A panic is a failure of this repository only.

@@ -89,7 +89,8 @@ pub(crate) fn try_namespace() -> std::result::Result<(), String> {
     if said.status.success() { Ok(()) } else { Err(text) }
 }
 
-/// Makes a namespace for nothing: for [`try_namespace`].
+/// Makes a namespace and leaves it, to find whether the kernel allows it. [`try_namespace`] starts a process
+/// that calls this.
 pub(crate) fn check_namespace() -> Result<()> {
     become_alone().map_err(Error::Io)
 }

@@ -1,4 +1,4 @@
-//! What differs in workspaces, once or whenever it changes.
+//! Prints how workspaces differ from HEAD, once or after each change.
 
 use std::collections::HashMap;
 use std::io::Write;

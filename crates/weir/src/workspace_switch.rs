@@ -75,7 +75,7 @@ pub(crate) fn switch(
     Ok(())
 }
 
-/// What a workspace is switched to.
+/// The commit that a workspace is to show, and the branch that HEAD is to name.
 struct SwitchTarget {
     commit: Oid,
     /// The branch that HEAD is to be on.

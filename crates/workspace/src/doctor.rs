@@ -1,4 +1,4 @@
-//! What workspaces need of a machine, and what of it is there.
+//! Checks whether a machine has what workspaces need.
 
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
@@ -30,7 +30,7 @@ pub enum MountWay {
 /// Something that workspaces may need.
 #[derive(Clone, Debug, Serialize)]
 pub struct Need {
-    /// What it is.
+    /// The name that `weir workspace doctor` prints.
     pub name: &'static str,
     /// Whether it is there.
     pub is_there: bool,

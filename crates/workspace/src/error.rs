@@ -73,6 +73,11 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
+    /// Returns an error about a tree in which `what` is true of `path`.
+    pub(crate) fn unusable(path: &[u8], what: &str) -> Error {
+        Error::Odd(format!("git checks out no tree in which '{}' {what}", String::from_utf8_lossy(path)))
+    }
+
     /// Returns a function that makes an error about `path` of a system's error.
     pub(crate) fn on(path: &std::path::Path) -> impl Fn(std::io::Error) -> Error {
         move |source| Error::File { path: path.to_owned(), source }

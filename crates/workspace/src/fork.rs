@@ -1,4 +1,4 @@
-//! Forks of a workspace: what was written is frozen, and lies below both from then on.
+//! Forks a workspace: makes the files that were written in it a read-only layer below it and its fork.
 //!
 //! The kernel takes no change of what lies below a mount, so the workspace is mounted anew. Whoever is in it
 //! then goes on in the old mount, which is read-only.
@@ -20,7 +20,7 @@ pub struct NewFork<'a> {
     pub folder: &'a Path,
     /// The time, in seconds since 1970.
     pub now: u64,
-    /// As for a new workspace.
+    /// The shell command by which git asks what has changed; see [`crate::NewWorkspace`].
     pub monitor: &'a str,
 }
 

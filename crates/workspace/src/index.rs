@@ -8,6 +8,7 @@ use weir_repo::{ObjectReader, Repo};
 use crate::error::{Error, Result};
 use crate::index_file::{CacheEntry, EntryStat, IndexWriter};
 use crate::tree::{DEPTH_MAX, PATH_HASH_START, is_name, path_hash};
+use crate::tree_file::{SUBMODULE, index_mode};
 
 /// The index of a commit that is being written.
 struct CommitIndexWriter<'r> {
@@ -50,11 +51,8 @@ impl CommitIndexWriter<'_> {
     /// Adds all files below the tree `oid`, which is called `name` and is at `path` (with a slash at its
     /// end). Returns its part of the extension "TREE".
     fn tree(&mut self, oid: &Oid, name: &[u8], path: &mut Vec<u8>, depth: usize) -> Result<Vec<u8>> {
-        let odd = |path: &[u8], what: &str| {
-            Error::Odd(format!("git checks out no tree in which '{}' {what}", String::from_utf8_lossy(path)))
-        };
         if depth > DEPTH_MAX {
-            return Err(odd(path, "is so deep"));
+            return Err(Error::unusable(path, "is so deep"));
         }
         let object = self.reader.require(oid)?;
         if object.kind != Kind::Tree {
@@ -66,7 +64,7 @@ impl CommitIndexWriter<'_> {
             let entry = entry.map_err(|source| weir_repo::Error::Object { oid: *oid, source })?;
             path.extend_from_slice(entry.name);
             if !is_name(entry.name) {
-                return Err(odd(path, "is a name"));
+                return Err(Error::unusable(path, "is a name"));
             }
             let id = Oid::from_bytes(self.hash, entry.id).expect("entries have ids of the hash");
             if entry.is_tree() {
@@ -75,7 +73,7 @@ impl CommitIndexWriter<'_> {
                 children.push((entry.name.to_vec(), child));
             } else {
                 if *path <= self.index.last {
-                    return Err(odd(path, "is out of order"));
+                    return Err(Error::unusable(path, "is out of order"));
                 }
                 if entry.name == b".gitattributes" && self.converts.is_none() {
                     let asks = self.reader.read(&id)?.is_some_and(|object| asks_to_convert(&object.data));
@@ -94,15 +92,15 @@ impl CommitIndexWriter<'_> {
     }
 
     fn file(&mut self, path: &[u8], mode: u32, oid: &Oid) -> Result<()> {
-        let (mode, size) = match mode & 0o170_000 {
-            0o160_000 => (0o160_000, 0),
-            kind => {
-                let (of, size) = self.reader.kind_and_size(oid)?.ok_or(weir_repo::Error::Missing(*oid))?;
-                if of != Kind::Blob {
+        let mode = index_mode(mode);
+        let size = match mode {
+            SUBMODULE => 0,
+            _ => {
+                let (kind, size) = self.reader.kind_and_size(oid)?.ok_or(weir_repo::Error::Missing(*oid))?;
+                if kind != Kind::Blob {
                     return Err(Error::NotAFile);
                 }
-                let executable = if mode & 0o100 != 0 { 0o100_755 } else { 0o100_644 };
-                (if kind == 0o120_000 { kind } else { executable }, size)
+                size
             }
         };
         let stat = self.files.stat(path, mode, size);

@@ -19,6 +19,7 @@ mod switch;
 mod touched;
 mod tree;
 mod tree_changes;
+mod tree_file;
 mod view;
 mod workspaces;
 

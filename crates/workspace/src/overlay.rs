@@ -79,7 +79,7 @@ fn is_in_first_namespace() -> bool {
     map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
-/// Likewise, with the program fuse-overlayfs.
+/// Mounts `layers` on `folder` with the program fuse-overlayfs.
 ///
 /// # Errors
 /// If it is not there, or does not mount.

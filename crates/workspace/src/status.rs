@@ -10,13 +10,14 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use serde::Serialize;
-use weir_git::{Kind, ObjectHasher, Oid, TreeIter};
+use weir_git::{Kind, Oid, TreeIter};
 use weir_repo::{Head, ObjectReader, Repo, resolve_revision};
 
 use crate::error::{Error, Result};
 use crate::touched::{TouchedKind, touched_now};
 use crate::tree::CommitTree;
-use crate::tree_changes::{TreeFile, index_mode, tree_changes};
+use crate::tree_changes::tree_changes;
+use crate::tree_file::{SUBMODULE, TreeFile, index_mode};
 use crate::workspaces::{Workspace, Workspaces};
 
 /// How a file differs from that of HEAD.
@@ -57,8 +58,6 @@ struct StatusSearch<'a> {
 type HeadTree = HashMap<Vec<u8>, (u32, Oid)>;
 
 const TREE: u32 = 0o040_000;
-const SUBMODULE: u32 = 0o160_000;
-const LINK: u32 = 0o120_000;
 
 impl Workspaces {
     /// Returns what differs in a workspace, which is mounted and the git directory of which is `repo`, from
@@ -231,22 +230,14 @@ impl StatusSearch<'_> {
             (Some(_), None) => return Ok(Some(PathChange::Deleted)),
             (Some(head), Some(about)) => (head, about),
         };
-        let is_of_kind = match head.mode {
-            SUBMODULE => return Ok((!about.is_dir()).then_some(PathChange::Modified)),
-            LINK => about.is_symlink(),
-            mode => about.is_file() && (about.mode() & 0o100 != 0) == (mode & 0o100 != 0),
-        };
+        if head.mode == SUBMODULE {
+            return Ok((!about.is_dir()).then_some(PathChange::Modified));
+        }
         let size = self.reader.kind_and_size(&head.oid)?.map(|(_, size)| size);
-        if !is_of_kind || size != Some(about.size()) {
+        if !head.is_kind_of(&about) || size != Some(about.size()) {
             return Ok(Some(PathChange::Modified));
         }
-        let content = match head.mode {
-            LINK => fs::read_link(&at).map(|target| target.into_os_string().into_encoded_bytes()),
-            _ => fs::read(&at),
-        };
-        let content = content.map_err(Error::on(&at))?;
-        let is_same =
-            ObjectHasher::hash(self.repo.hash(), Kind::Blob, &content).is_ok_and(|oid| oid == head.oid);
+        let is_same = head.is_content_of(self.repo.hash(), &at)?;
         Ok((!is_same).then_some(PathChange::Modified))
     }
 

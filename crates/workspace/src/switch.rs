@@ -12,18 +12,17 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
-use weir_git::{Kind, ObjectHasher, Oid};
+use weir_git::{Kind, Oid};
 use weir_repo::{ObjectReader, Repo};
 
 use crate::error::{Error, Result};
 use crate::index::LowerFiles;
 use crate::index_file::{CacheEntry, EntryStat, IndexReader, IndexWriter, MODE, without_changed};
-use crate::tree_changes::{TreeChange, TreeFile, tree_changes};
+use crate::tree_changes::{TreeChange, tree_changes};
+use crate::tree_file::{LINK, SUBMODULE, TreeFile};
 
 /// Paths that an error names.
 const NAMED_MAX: usize = 5;
-const LINK: u32 = 0o120_000;
-const SUBMODULE: u32 = 0o160_000;
 /// Files of git that say that it is in the middle of something.
 const UNFINISHED: [(&str, &str); 6] = [
     ("MERGE_HEAD", "merge"),
@@ -190,6 +189,15 @@ impl TreeSwitch<'_> {
         self.folder.join(OsStr::from_bytes(path))
     }
 
+    /// Returns what is at `path`, if anything.
+    fn about(&self, path: &[u8]) -> Result<Option<Metadata>> {
+        let at = self.at(path);
+        match fs::symlink_metadata(&at) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            about => about.map(Some).map_err(Error::on(&at)),
+        }
+    }
+
     /// Checks that nothing is lost: each file that differs is as the index has it, the index as the commit,
     /// and nothing is where a new file comes. `index_time` is when the index was written. If the switch
     /// `resumes` one that ended half way, files may be the new ones already.
@@ -216,7 +224,7 @@ impl TreeSwitch<'_> {
             }
             let state = above.of(&change.path, &removed);
             let about = match state {
-                Above::Folders => fs::symlink_metadata(self.at(&change.path)).ok(),
+                Above::Folders => self.about(&change.path)?,
                 Above::Missing => None,
                 Above::File => {
                     let list = if known.entry.is_some() { &mut changed } else { &mut in_way };
@@ -281,42 +289,31 @@ impl TreeSwitch<'_> {
         about: &Metadata,
         index_time: (i64, i64),
     ) -> Result<bool> {
-        let mode = entry.stat[MODE];
-        if mode == SUBMODULE {
+        let file = TreeFile { mode: entry.stat[MODE], oid: entry.oid };
+        if file.mode == SUBMODULE {
             return Ok(about.is_dir());
         }
-        if !is_of_kind(mode, about) {
+        if !file.is_kind_of(about) {
             return Ok(false);
         }
         let is_known = |n: &usize| ![4, 7, 8].contains(n);
-        let stat = stat_of(about, mode);
+        let stat = stat_of(about, file.mode);
         let is_equal = (0..stat.len()).filter(is_known).all(|n| stat[n] == entry.stat[n]);
         // It may have changed at the same time without a trace.
         if is_equal && (about.mtime(), about.mtime_nsec()) < index_time {
             return Ok(true);
         }
-        self.has_content(path, TreeFile { mode, oid: entry.oid })
+        file.is_content_of(self.repo.hash(), &self.at(path))
     }
 
     /// Returns whether the file of a change is the new one already.
     fn is_switched(&self, change: &TreeChange, about: &Metadata) -> Result<bool> {
         match change.new {
-            Some(new) if new.mode != SUBMODULE && is_of_kind(new.mode, about) => {
-                self.has_content(&change.path, new)
+            Some(new) if new.mode != SUBMODULE && new.is_kind_of(about) => {
+                new.is_content_of(self.repo.hash(), &self.at(&change.path))
             }
             _ => Ok(false),
         }
-    }
-
-    /// Returns whether the file at `path`, which is of its kind, has the content of `file`.
-    fn has_content(&self, path: &[u8], file: TreeFile) -> Result<bool> {
-        let path = self.at(path);
-        let content = match file.mode {
-            LINK => fs::read_link(&path).map(|target| target.into_os_string().into_encoded_bytes()),
-            _ => fs::read(&path),
-        };
-        let content = content.map_err(Error::on(&path))?;
-        Ok(ObjectHasher::hash(self.repo.hash(), Kind::Blob, &content).is_ok_and(|oid| oid == file.oid))
     }
 
     /// Removes the files that the new tree does not have, or has as another kind, and folders that are empty
@@ -508,14 +505,6 @@ impl FoldersAbove<'_> {
         };
         self.known.insert(above.to_vec(), state);
         state
-    }
-}
-
-/// Returns whether a file is a link or a program, as the mode of an index says.
-fn is_of_kind(mode: u32, about: &Metadata) -> bool {
-    match mode {
-        LINK => about.is_symlink(),
-        _ => about.is_file() && (about.mode() & 0o100 != 0) == (mode & 0o100 != 0),
     }
 }
 

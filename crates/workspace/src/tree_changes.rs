@@ -5,14 +5,7 @@ use weir_repo::ObjectReader;
 
 use crate::error::{Error, Result};
 use crate::tree::{DEPTH_MAX, is_name};
-
-/// A file, link or submodule of a tree.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TreeFile {
-    /// Its mode, as an index has it.
-    pub(crate) mode: u32,
-    pub(crate) oid: Oid,
-}
+use crate::tree_file::{TreeFile, index_mode};
 
 /// A path at which two trees have different files.
 #[derive(Clone, Debug)]
@@ -50,7 +43,7 @@ impl FoundChanges {
         depth: usize,
     ) -> Result<()> {
         if depth > DEPTH_MAX {
-            return Err(odd(&self.path, "is so deep"));
+            return Err(Error::unusable(&self.path, "is so deep"));
         }
         let hash = reader.objects().hash();
         let mut read = |oid: Option<&Oid>| oid.map(|oid| tree(reader, oid)).transpose();
@@ -75,7 +68,7 @@ impl FoundChanges {
             let len = self.path.len();
             self.path.extend_from_slice(any.name);
             if new.is_some() && !is_name(any.name) {
-                return Err(odd(&self.path, "is a name"));
+                return Err(Error::unusable(&self.path, "is a name"));
             }
             let oid = |entry: &TreeEntry<'_>| Oid::from_bytes(hash, entry.id).expect("entries have ids");
             let (old_oid, new_oid) = (old.map(oid), new.map(oid));
@@ -94,10 +87,6 @@ impl FoundChanges {
             self.path.truncate(len);
         }
     }
-}
-
-fn odd(path: &[u8], what: &str) -> Error {
-    Error::Odd(format!("git checks out no tree in which '{}' {what}", String::from_utf8_lossy(path)))
 }
 
 fn tree(reader: &mut ObjectReader<'_>, oid: &Oid) -> Result<std::rc::Rc<Vec<u8>>> {
@@ -125,13 +114,4 @@ fn entries<'t>(
 /// By name, and files before folders: a file and a folder of one name are not the same entry.
 fn order<'e>(entry: &'e TreeEntry<'_>) -> (&'e [u8], bool) {
     (entry.name, entry.is_tree())
-}
-
-/// Returns the mode that an index has for that of a tree's entry.
-pub(crate) fn index_mode(mode: u32) -> u32 {
-    match mode & 0o170_000 {
-        kind @ (0o120_000 | 0o160_000) => kind,
-        _ if mode & 0o100 != 0 => 0o100_755,
-        _ => 0o100_644,
-    }
 }

@@ -74,11 +74,11 @@ pub struct Workspaces {
 pub struct NewWorkspace<'a> {
     /// Its folder, an absolute path. It is empty, or not there.
     pub folder: &'a Path,
-    /// As [`Workspace`] has them.
+    /// The name of the repository, as the user gave it.
     pub repository: &'a str,
-    /// As above.
+    /// The archive or git directory that the commit is read from.
     pub source: &'a Path,
-    /// The open repository.
+    /// The same repository, open.
     pub repo: &'a Repo,
     /// The commit.
     pub commit: Oid,
@@ -86,7 +86,7 @@ pub struct NewWorkspace<'a> {
     pub branch: Option<&'a str>,
     /// The time, in seconds since 1970.
     pub now: u64,
-    /// As above.
+    /// Whether the program fuse-overlayfs is to mount it, not the kernel.
     pub uses_fuse_overlayfs: bool,
     /// The command of a shell that answers git's question what has changed: it is given the folder of
     /// records, and then git's arguments.
@@ -139,20 +139,20 @@ impl Workspaces {
         Ok(records)
     }
 
-    /// Returns whether there are workspaces, also those of which the record is damaged.
+    /// Returns whether any workspace is recorded, also in a damaged record.
     pub fn are_there(&self) -> bool {
         self.records().is_ok_and(|records| !records.is_empty())
     }
 
-    /// Returns all workspaces, by their folders. A damaged record is told, and left out.
+    /// Returns all workspaces, sorted by folder. Logs damaged records, and leaves them out.
     ///
     /// # Errors
     /// If the folder cannot be read.
     pub fn list(&self) -> Result<Vec<Workspace>> {
-        let told = |e: &Error| tracing::warn!("{e}");
+        let log = |e: &Error| tracing::warn!("{e}");
         let records = self.records()?;
         let mut list: Vec<Workspace> =
-            records.iter().filter_map(|path| read(path).inspect_err(told).ok()).collect();
+            records.iter().filter_map(|path| read(path).inspect_err(log).ok()).collect();
         list.sort_by(|a, b| a.folder.cmp(&b.folder));
         Ok(list)
     }
@@ -412,7 +412,7 @@ impl Workspaces {
         self.mount_alone(workspace, start)
     }
 
-    /// Likewise, for who holds the lock.
+    /// Mounts a workspace; the caller holds the lock.
     pub(crate) fn mount_alone(&self, workspace: &Workspace, start: StartView<'_>) -> Result<()> {
         let folder = &workspace.folder;
         if is_mounted(folder) {
@@ -469,7 +469,7 @@ impl Workspaces {
         self.remove_alone(workspace)
     }
 
-    /// Likewise, for who holds the lock.
+    /// Removes a workspace; the caller holds the lock.
     pub(crate) fn remove_alone(&self, workspace: &Workspace) -> Result<()> {
         if is_mounted(&workspace.folder) {
             overlay::unmount(&workspace.folder)?;
@@ -485,7 +485,7 @@ impl Workspaces {
         }
         for name in &workspace.frozen {
             if !others.iter().any(|other| other.frozen.contains(name)) {
-                // A layer may have become no one.
+                // A fork that was killed may have recorded a layer that it never made.
                 let _ = fs::remove_dir_all(self.layer(name));
             }
         }
@@ -508,7 +508,7 @@ impl Workspaces {
 /// The index that the workspaces of a commit begin with.
 struct KeptIndex {
     path: PathBuf,
-    /// As of [`Added`].
+    /// The file of attributes that [`Added`] names.
     converts: Option<String>,
 }
 

@@ -66,7 +66,7 @@ pub fn mined_into(output: MineOutput, sources: &[MineSource<'_>]) -> Told {
     mined_on(2, output, sources)
 }
 
-/// Mines likewise, on so many threads.
+/// Mines `sources` into `output` with `threads` threads. Returns also what was told of each.
 pub fn mined_on(threads: usize, output: MineOutput, sources: &[MineSource<'_>]) -> Told {
     let told = std::sync::Mutex::new(Vec::new());
     let options = MineOptions {

@@ -104,6 +104,14 @@ fn upstream(env: &Env) -> PathBuf {
     up
 }
 
+/// Makes an upstream, mirrors it as `it`, and makes a workspace of it in the folder `work`.
+fn mirrored(env: &Env) -> Option<(PathBuf, Workspace<'_>)> {
+    let up = upstream(env);
+    env.mirror_new("it", &up);
+    let it = Workspace::new(env, "it", "work")?;
+    Some((up, it))
+}
+
 /// Returns the paths of files below `folder`, and of folders, without git's own.
 fn paths(folder: &Path) -> (Vec<PathBuf>, Vec<PathBuf>) {
     let (mut files, mut folders) = (Vec::new(), Vec::new());
@@ -407,9 +415,7 @@ fn a_workspace_is_made_listed_and_removed() {
 #[test]
 fn a_workspace_comes_back_with_what_was_written() {
     let env = Env::new();
-    let up = upstream(&env);
-    env.mirror_new("it", &up);
-    let Some(it) = Workspace::new(&env, "it", "work") else { return };
+    let Some((up, it)) = mirrored(&env) else { return };
     fs::write(it.folder.join("same1"), b"mine").unwrap();
     fs::write(it.folder.join("new"), b"new").unwrap();
     let status = env.git(&it.folder, &["status", "--porcelain"]);
@@ -440,9 +446,7 @@ fn a_workspace_comes_back_with_what_was_written() {
 #[test]
 fn new_folders_are_looked_into() {
     let env = Env::new();
-    let up = upstream(&env);
-    env.mirror_new("it", &up);
-    let Some(it) = Workspace::new(&env, "it", "work") else { return };
+    let Some((_, it)) = mirrored(&env) else { return };
     for shown in ["all", "normal"] {
         env.git(&it.folder, &["config", "status.showUntrackedFiles", shown]);
         let status = || env.git(&it.folder, &["status", "--porcelain"]);
@@ -463,9 +467,7 @@ fn new_folders_are_looked_into() {
 #[test]
 fn other_trees_of_its_git_directory_are_looked_at_by_git() {
     let env = Env::new();
-    let up = upstream(&env);
-    env.mirror_new("it", &up);
-    let Some(it) = Workspace::new(&env, "it", "work") else { return };
+    let Some((_, it)) = mirrored(&env) else { return };
     env.git(&it.folder, &["worktree", "add", "-q", "-b", "linked", env.path("linked").to_str().unwrap()]);
     let linked = env.path("linked");
     for (n, content) in ["one", "two", "three"].iter().enumerate() {
@@ -484,9 +486,7 @@ fn other_trees_of_its_git_directory_are_looked_at_by_git() {
 #[test]
 fn what_cannot_be_a_workspace_is_named() {
     let env = Env::new();
-    let up = upstream(&env);
-    env.mirror_new("it", &up);
-    let Some(it) = Workspace::new(&env, "it", "work") else { return };
+    let Some((up, it)) = mirrored(&env) else { return };
     let fails = |source: &str, folder: &str| env.weir_fails(&["ws", "add", source, folder]);
     let said = fails("it", it.folder.to_str().unwrap());
     assert!(said.contains("is a workspace already"), "{said}");

@@ -67,7 +67,7 @@ fn no_build_is_stale_after_a_switch() {
     let mut now = COMMITS;
     for n in 0..20 {
         assert_eq!(make(&it.folder), format!("value {now}\nother\n"), "{n}");
-        // It builds for a second.
+        // A build with cargo takes a second.
         if n % 5 == 0 {
             assert_eq!(cargo(&it.folder), format!("{now}\n"), "{n}");
         }

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use super::{STATE, Workspace, ask_monitor, upstream, work_alike};
+use super::{STATE, Workspace, ask_monitor, mirrored, work_alike};
 use crate::common::Env;
 
 /// Forks a workspace.
@@ -23,9 +23,7 @@ fn copied(env: &Env, from: &str, to: &str) {
 #[test]
 fn a_fork_has_all_and_goes_its_own_way() {
     let env = Env::new();
-    let up = upstream(&env);
-    env.mirror_new("it", &up);
-    let Some(it) = Workspace::new(&env, "it", "work") else { return };
+    let Some((_, it)) = mirrored(&env) else { return };
     fs::write(it.folder.join("same1"), b"edited").unwrap();
     fs::remove_file(it.folder.join("same2")).unwrap();
     fs::remove_dir_all(it.folder.join("d3")).unwrap();
@@ -45,7 +43,7 @@ fn a_fork_has_all_and_goes_its_own_way() {
     assert!(!fork.folder.join("d3").exists());
     assert_eq!(env.git(&fork.folder, &["log", "-1", "--format=%s"]), "mine");
     // Each goes its own way.
-    fs::write(fork.folder.join("built/deep/o.out"), b"anew").unwrap();
+    fs::write(fork.folder.join("built/deep/o.out"), b"again").unwrap();
     env.git(&fork.folder, &["commit", "-qam", "of the fork"]);
     env.git(&fork.folder, &["checkout", "-q", "-f", "origin/main"]);
     assert_eq!((status(&fork.folder), status(&it.folder)), (String::new(), " M run".to_owned()));
@@ -63,9 +61,7 @@ fn a_fork_has_all_and_goes_its_own_way() {
 #[test]
 fn a_workspace_in_use_is_not_forked_under_a_writer() {
     let env = Env::new();
-    let up = upstream(&env);
-    env.mirror_new("it", &up);
-    let Some(it) = Workspace::new(&env, "it", "work") else { return };
+    let Some((_, it)) = mirrored(&env) else { return };
     let work = it.folder.to_str().unwrap();
     let writer = fs::OpenOptions::new().append(true).open(it.folder.join("same1")).unwrap();
     let said = env.weir_fails(&["ws", "fork", work, "fork"]);
@@ -92,9 +88,7 @@ fn a_workspace_in_use_is_not_forked_under_a_writer() {
 #[test]
 fn random_work_in_forks_is_that_of_plain_clones() {
     let env = Env::new();
-    let up = upstream(&env);
-    env.mirror_new("it", &up);
-    let Some(it) = Workspace::new(&env, "it", "work") else { return };
+    let Some((up, it)) = mirrored(&env) else { return };
     let state = env.path(STATE);
     env.git(env.dir.path(), &["clone", "-q", up.to_str().unwrap(), "plain"]);
     work_alike(&env, 25, &state, &env.path("plain"), &it.folder);

@@ -1,4 +1,4 @@
-//! What strangers found when they tried to break workspaces.
+//! Faults that people found who knew only the documentation.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -8,21 +8,13 @@ use std::path::{Path, PathBuf};
 
 use weir_testing::{Signal, processes, send, wait_until};
 
-use super::{STATE, Workspace, upstream};
+use super::{STATE, Workspace, mirrored};
 use crate::common::Env;
-
-/// Makes a pool with the repository `it`, and a workspace of it.
-fn workspace(env: &Env) -> Option<(PathBuf, Workspace<'_>)> {
-    let up = upstream(env);
-    env.mirror_new("it", &up);
-    let it = Workspace::new(env, "it", "work")?;
-    Some((up, it))
-}
 
 #[test]
 fn a_workspace_of_a_dead_view_is_mounted_again() {
     let env = Env::new();
-    let Some((_, it)) = workspace(&env) else { return };
+    let Some((_, it)) = mirrored(&env) else { return };
     let Some(twin) = Workspace::new(&env, "it", "twin") else { return };
     fs::write(it.folder.join("same1"), b"mine").unwrap();
     let views = env.path(STATE).join("views");
@@ -50,7 +42,7 @@ fn a_workspace_of_a_dead_view_is_mounted_again() {
 #[test]
 fn one_of_many_makes_a_workspace() {
     let env = Env::new();
-    let Some((_, it)) = workspace(&env) else { return };
+    let Some((_, it)) = mirrored(&env) else { return };
     let new = Workspace { env: &env, folder: env.path("new") };
     let adding: Vec<_> =
         (0..6).map(|_| env.weir_command(&["ws", "add", "it", "new"]).spawn().unwrap()).collect();
@@ -76,7 +68,7 @@ fn one_of_many_makes_a_workspace() {
 #[test]
 fn nothing_is_removed_that_is_nowhere_else() {
     let env = Env::new();
-    let Some((up, it)) = workspace(&env) else { return };
+    let Some((up, it)) = mirrored(&env) else { return };
     let work = it.folder.to_str().unwrap();
     let git = |args: &[&str]| env.git(&it.folder, args);
     let refuses = |part: &str| {
@@ -114,7 +106,7 @@ fn nothing_is_removed_that_is_nowhere_else() {
 #[test]
 fn what_leads_nowhere_is_refused() {
     let env = Env::new();
-    let Some((_, it)) = workspace(&env) else { return };
+    let Some((_, it)) = mirrored(&env) else { return };
     let work = it.folder.to_str().unwrap();
     for (revision, part) in [("main^{tree}", "is no commit"), ("", "without a name")] {
         let said = env.weir_fails(&["ws", "switch", work, revision]);
@@ -145,7 +137,7 @@ fn what_leads_nowhere_is_refused() {
 #[test]
 fn a_view_holds_nothing_of_who_started_it() {
     let env = Env::new();
-    let Some((_, _it)) = workspace(&env) else { return };
+    let Some((_, _it)) = mirrored(&env) else { return };
     let script = r#"exec 9>held; flock -n 9 || exit 9; "$0" -q ws add it@v1 second"#;
     let mut shell = weir_testing::command("sh");
     let done = shell
@@ -164,7 +156,7 @@ fn a_view_holds_nothing_of_who_started_it() {
 #[test]
 fn the_index_of_a_commit_is_there_once() {
     let env = Env::new();
-    let Some((_, first)) = workspace(&env) else { return };
+    let Some((_, first)) = mirrored(&env) else { return };
     let Some(second) = Workspace::new(&env, "it", "second") else { return };
     let indexes = env.path(STATE).join("indexes");
     let kept = || {
@@ -179,7 +171,7 @@ fn the_index_of_a_commit_is_there_once() {
     env.git(&first.folder, &["add", "-A"]);
     assert_eq!(fs::read(index).unwrap(), written);
     assert_eq!(env.git(&second.folder, &["status", "--porcelain"]), "");
-    // One that was damaged is written anew.
+    // weir replaces a damaged index.
     fs::remove_file(index).unwrap();
     fs::write(index, &written[..written.len() - 1]).unwrap();
     let Some(third) = Workspace::new(&env, "it", "third") else { return };

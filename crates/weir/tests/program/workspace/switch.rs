@@ -4,15 +4,13 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, symlink};
 
-use super::{Workspace, upstream};
+use super::{Workspace, mirrored};
 use crate::common::Env;
 
 #[test]
 fn a_switch_leads_where_git_checkout_does() {
     let env = Env::new();
-    let up = upstream(&env);
-    env.mirror_new("it", &up);
-    let Some(it) = Workspace::new(&env, "it", "work") else { return };
+    let Some((_, it)) = mirrored(&env) else { return };
     let work = it.folder.to_str().unwrap();
     let git = |args: &[&str]| env.git(&it.folder, args);
     let time = |name: &str| fs::metadata(it.folder.join(name)).map(|about| about.mtime()).unwrap();
@@ -42,9 +40,7 @@ fn a_switch_leads_where_git_checkout_does() {
 #[test]
 fn a_switch_finds_what_was_mirrored_later() {
     let env = Env::new();
-    let up = upstream(&env);
-    env.mirror_new("it", &up);
-    let Some(it) = Workspace::new(&env, "it", "work") else { return };
+    let Some((up, it)) = mirrored(&env) else { return };
     let Some(twin) = Workspace::new(&env, "it", "twin") else { return };
     let work = it.folder.to_str().unwrap();
     env.commit_file(&up, "refs/heads/newer", "newer", b"newer\n");
@@ -66,9 +62,7 @@ fn a_switch_finds_what_was_mirrored_later() {
 #[test]
 fn a_switch_loses_no_change() {
     let env = Env::new();
-    let up = upstream(&env);
-    env.mirror_new("it", &up);
-    let Some(it) = Workspace::new(&env, "it", "work") else { return };
+    let Some((_, it)) = mirrored(&env) else { return };
     let work = it.folder.to_str().unwrap();
     let git = |args: &[&str]| env.git(&it.folder, args);
     let fails = |part: &str| {
