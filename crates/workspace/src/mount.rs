@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,6 +18,7 @@ use nix::unistd::{Gid, Uid};
 use weir_ground::Stop;
 
 use crate::error::{Error, Result};
+use crate::guard::{self, Process};
 use crate::overlay;
 use crate::tree::FileKind;
 use crate::view::{Attributes, Child, Shown, Validity, View};
@@ -50,7 +52,55 @@ pub struct Mount {
 /// # Errors
 /// If it cannot be read, or the system does not let the user mount there.
 pub fn mount(shown: Shown, path: &Path, options: &MountOptions) -> Result<Mount> {
+    let session = session(Arc::new(View::new(shown)?), path, options)?;
+    let session = session.spawn().map_err(mount_error(path))?;
+    Ok(Mount { session, path: path.to_owned() })
+}
+
+/// Mounts the lower layer that is `shown` on the folder `path`, calls `ready`, and returns when it is
+/// unmounted. A process of its own answers the kernel. If that is killed, another goes on in its place.
+///
+/// # Errors
+/// If it cannot be read, if the system does not let the user mount there, or no process can go on.
+///
+/// # Panics
+/// If this process has more than one thread.
+pub fn mount_guarded(
+    shown: Shown,
+    path: &Path,
+    options: &MountOptions,
+    ready: impl FnOnce() -> std::io::Result<()>,
+) -> Result<()> {
     let view = View::new(shown)?;
+    view.number_all()?;
+    let view = Arc::new(view);
+    let session = session(Arc::clone(&view), path, options)?;
+    ready().map_err(mount_error(path))?;
+    match guard::split().map_err(mount_error(path))? {
+        Process::Server { is_first } => {
+            let is_done = view.take_up().and_then(|()| serve(session, is_first).map_err(mount_error(path)));
+            if let Err(e) = &is_done {
+                tracing::error!("{e}");
+            }
+            guard::end(is_done.is_ok())
+        }
+        // It is unmounted. fuser 0.18 would unmount what is mounted there by now.
+        Process::Guard => std::mem::forget(session),
+    }
+    Ok(())
+}
+
+/// Answers the kernel until the session ends.
+fn serve(session: Session<MountedView>, is_first: bool) -> std::io::Result<()> {
+    if !is_first {
+        send_again(session.as_fd())?;
+    }
+    let session = session.spawn()?;
+    session.guard.join().map_err(|_| std::io::Error::other("a thread has panicked"))?
+}
+
+/// Mounts a view on the folder `path`; nothing answers the kernel yet.
+fn session(view: Arc<View>, path: &Path, options: &MountOptions) -> Result<Session<MountedView>> {
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::RO,
@@ -62,7 +112,8 @@ pub fn mount(shown: Shown, path: &Path, options: &MountOptions) -> Result<Mount>
     ];
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
     config.n_threads = Some(options.threads.max(1));
-    config.clone_fd = options.threads > 1;
+    // What a thread has read from a descriptor of its own is lost when that is closed, and is not sent again.
+    config.clone_fd = options.threads > 1 && !view.is_lower();
     let files = MountedView {
         view,
         user: Uid::current().as_raw(),
@@ -70,13 +121,27 @@ pub fn mount(shown: Shown, path: &Path, options: &MountOptions) -> Result<Mount>
         opened: Mutex::default(),
         next: AtomicU64::new(1),
     };
-    let failed = |source| Error::Mount { path: path.to_owned(), remedy: remedy(&source), source };
     // The system would let a file be mounted on.
     if !path.is_dir() {
-        return Err(failed(std::io::ErrorKind::NotADirectory.into()));
+        return Err(mount_error(path)(std::io::ErrorKind::NotADirectory.into()));
     }
-    let session = Session::new(files, path, &config).and_then(Session::spawn).map_err(failed)?;
-    Ok(Mount { session, path: path.to_owned() })
+    Session::new(files, path, &config).map_err(mount_error(path))
+}
+
+fn mount_error(path: &Path) -> impl Fn(std::io::Error) -> Error {
+    |source| Error::Mount { path: path.to_owned(), remedy: remedy(&source), source }
+}
+
+/// Asks the kernel to send again what was read and not answered (`FUSE_NOTIFY_RESEND`). Linux before 6.9
+/// refuses: the view ends then, so that nobody waits for ever.
+fn send_again(kernel: BorrowedFd<'_>) -> std::io::Result<()> {
+    const NOTIFY_RESEND: i32 = 7;
+    // struct fuse_out_header: its length, the kind of notification, and the number 0.
+    let mut header = [0; 16];
+    header[..4].copy_from_slice(&16_u32.to_ne_bytes());
+    header[4..8].copy_from_slice(&NOTIFY_RESEND.to_ne_bytes());
+    nix::unistd::write(kernel, &header)?;
+    Ok(())
 }
 
 impl Mount {
@@ -126,7 +191,7 @@ fn remedy(e: &std::io::Error) -> String {
 
 /// The view, as `fuser` calls it.
 struct MountedView {
-    view: View,
+    view: Arc<View>,
     user: u32,
     group: u32,
     /// The children of folders that are being read and may change meanwhile.

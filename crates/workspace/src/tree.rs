@@ -1,7 +1,8 @@
 //! The files of a commit, read from its repository when they are asked for.
 //!
 //! A node is a number: 1 is the top folder, and the entries of a folder get numbers in a row when the folder
-//! is first read. A folder keeps its tree as it is stored; a file costs 12 bytes besides.
+//! is first read. A folder keeps its tree as it is stored; a file costs 12 bytes besides. A log of the
+//! numbers lets another process go on with them: it reads a folder again when it meets one of its entries.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -12,6 +13,7 @@ use weir_git::{HashKind, Kind, Oid, TreeEntry, TreeIter, commit_links, commit_ti
 use weir_repo::Repo;
 
 use crate::error::{Error, Result};
+use crate::numbers::{FolderNumber, NumberLog};
 
 /// Trees in each other. git's own limit (core.maxTreeDepth) is 2048.
 pub(crate) const DEPTH_MAX: usize = 2048;
@@ -118,15 +120,25 @@ pub(crate) struct CommitTree {
     pub(crate) time: u64,
     folders: RwLock<ReadFolders>,
     kept: Mutex<KeptFiles>,
+    log: Option<NumberLog>,
 }
 
 /// The folders that were read.
 struct ReadFolders {
     by_number: HashMap<u32, Arc<TreeFolder>>,
     /// Those that have entries, by the number of the first.
-    by_first: Vec<Arc<TreeFolder>>,
+    by_first: Vec<NumberedFolder>,
+    /// The first number of those that another process read, by their own.
+    logged: HashMap<u32, u32>,
     /// The first number that no node has.
     next: u32,
+}
+
+/// A folder with entries.
+struct NumberedFolder {
+    numbers: FolderNumber,
+    /// Nothing if another process read it, and this one not yet.
+    folder: Option<Arc<TreeFolder>>,
 }
 
 /// Decoded files, the last used at the end.
@@ -140,8 +152,30 @@ impl CommitTree {
     /// Returns the files of `commit`, which may be a tag of one, or a tree.
     pub(crate) fn open(repo: Arc<Repo>, commit: &Oid) -> Result<CommitTree> {
         let (top, time) = CommitTree::top_of(&repo, commit)?;
-        let folders = ReadFolders { by_number: HashMap::new(), by_first: Vec::new(), next: TOP + 1 };
-        Ok(CommitTree { repo, top, time, folders: RwLock::new(folders), kept: Mutex::default() })
+        let folders = ReadFolders {
+            by_number: HashMap::new(),
+            by_first: Vec::new(),
+            logged: HashMap::new(),
+            next: TOP + 1,
+        };
+        Ok(CommitTree { repo, top, time, folders: RwLock::new(folders), kept: Mutex::default(), log: None })
+    }
+
+    /// Begins to log the numbers of folders.
+    pub(crate) fn log_numbers(&mut self) -> Result<()> {
+        self.log = Some(NumberLog::new()?);
+        Ok(())
+    }
+
+    /// Goes on with the numbers that other processes logged.
+    pub(crate) fn take_up(&self) -> Result<()> {
+        let Some(log) = &self.log else { return Ok(()) };
+        let mut folders = self.folders.write().unwrap_or_else(PoisonError::into_inner);
+        let all = log.read()?;
+        folders.next = all.last().map_or(TOP + 1, |last| last.next);
+        folders.logged = all.iter().map(|numbers| (numbers.folder, numbers.first)).collect();
+        folders.by_first = all.into_iter().map(|numbers| NumberedFolder { numbers, folder: None }).collect();
+        Ok(())
     }
 
     /// Returns the tree of `commit`, which may be a tag of one, or a tree, and the time of its files, in
@@ -162,6 +196,24 @@ impl CommitTree {
 
     /// Returns the folder with the number `node`.
     pub(crate) fn folder(&self, node: u32) -> Result<Arc<TreeFolder>> {
+        // Those above it may have been read by another process only. They may be many: no recursion.
+        let mut unread = Vec::new();
+        let mut at = node;
+        while self.known(at).is_none() {
+            unread.push(at);
+            if at == TOP {
+                break;
+            }
+            at = self.numbered(at)?.numbers.folder;
+        }
+        while unread.len() > 1 {
+            self.read_node(unread.pop().expect("there are two"))?;
+        }
+        self.read_node(node)
+    }
+
+    /// Returns the folder with the number `node`, if the folder above was read.
+    fn read_node(&self, node: u32) -> Result<Arc<TreeFolder>> {
         if let Some(folder) = self.known(node) {
             return Ok(folder);
         }
@@ -222,9 +274,10 @@ impl CommitTree {
         if let Some(known) = folders.by_number.get(&number) {
             return Ok(Arc::clone(known));
         }
-        let first = folders.next;
         let count = u32::try_from(places.len()).map_err(|_| Error::Full)?;
-        folders.next = first.checked_add(count).ok_or(Error::Full)?;
+        let logged = folders.logged.get(&number).copied();
+        let first = logged.unwrap_or(folders.next);
+        let next = first.checked_add(count).ok_or(Error::Full)?;
         let sizes = places.iter().map(|_| AtomicU64::new(UNKNOWN)).collect();
         let folder = TreeFolder {
             number,
@@ -237,8 +290,16 @@ impl CommitTree {
             sizes,
         };
         let folder = Arc::new(folder);
-        if count > 0 {
-            folders.by_first.push(Arc::clone(&folder));
+        if logged.is_some() {
+            let at = folders.by_first.partition_point(|known| known.numbers.first < first);
+            folders.by_first[at].folder = Some(Arc::clone(&folder));
+        } else if count > 0 {
+            let numbers = FolderNumber { folder: number, first, next };
+            if let Some(log) = &self.log {
+                log.append(numbers)?;
+            }
+            folders.next = next;
+            folders.by_first.push(NumberedFolder { numbers, folder: Some(Arc::clone(&folder)) });
         }
         folders.by_number.insert(number, Arc::clone(&folder));
         Ok(folder)
@@ -246,12 +307,19 @@ impl CommitTree {
 
     /// Returns the folder that the node is an entry of, and its place there.
     fn place(&self, node: u32) -> Result<(Arc<TreeFolder>, usize)> {
+        let NumberedFolder { numbers, folder } = self.numbered(node)?;
+        let folder = folder.map_or_else(|| self.folder(numbers.folder), Ok)?;
+        let at = (node - numbers.first) as usize;
+        if at < folder.places.len() { Ok((folder, at)) } else { Err(Error::NoNode) }
+    }
+
+    /// Returns the folder that the node is an entry of, which may not have been read.
+    fn numbered(&self, node: u32) -> Result<NumberedFolder> {
         let folders = self.folders.read().unwrap_or_else(PoisonError::into_inner);
-        let behind = folders.by_first.partition_point(|folder| folder.first <= node);
-        let folder = behind.checked_sub(1).map(|last| &folders.by_first[last]);
-        let at = |folder: &Arc<TreeFolder>| (node - folder.first) as usize;
-        let found = folder.filter(|folder| at(folder) < folder.places.len());
-        found.map(|folder| (Arc::clone(folder), at(folder))).ok_or(Error::NoNode)
+        let behind = folders.by_first.partition_point(|known| known.numbers.first <= node);
+        let known = behind.checked_sub(1).map(|last| &folders.by_first[last]);
+        let known = known.filter(|known| node < known.numbers.next).ok_or(Error::NoNode)?;
+        Ok(NumberedFolder { numbers: known.numbers, folder: known.folder.clone() })
     }
 
     /// Returns what the node is, its size in bytes, and the hash of its path.
@@ -333,9 +401,13 @@ pub(crate) fn path_hash(start: u32, bytes: &[u8]) -> u32 {
     bytes.iter().fold(start, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
+/// The longest name of a file in bytes (NAME_MAX of the kernel).
+const NAME_LEN_MAX: usize = 255;
+
 /// Returns whether git checks out entries of this name. A `.git` in a tree would be taken for a repository.
 pub(crate) fn is_name(name: &[u8]) -> bool {
     !matches!(name, b"" | b"." | b"..")
+        && name.len() <= NAME_LEN_MAX
         && !name.contains(&b'/')
         && !name.eq_ignore_ascii_case(b".git")
         && !name.eq_ignore_ascii_case(b"git~1")

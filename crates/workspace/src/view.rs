@@ -185,6 +185,28 @@ impl View {
         Ok(View { repositories, places: Mutex::new(places), trees: RwLock::new(trees), made, numbering })
     }
 
+    /// Gives numbers to all folders above the commit of a lower layer, and logs those of its files. After
+    /// that, a copy of this process can go on where another was killed.
+    pub(crate) fn number_all(&self) -> Result<()> {
+        let mut folders = vec![ROOT];
+        while let Some(folder) = folders.pop() {
+            let children = self.all_children(folder)?.unwrap_or_default();
+            let below = children.into_iter().map(|child| child.attributes);
+            folders.extend(below.filter(|child| child.kind.is_folder()).map(|child| child.node));
+        }
+        let mut trees = self.trees.write().unwrap_or_else(PoisonError::into_inner);
+        for (tree, _) in &mut trees.list {
+            Arc::get_mut(tree).expect("nothing reads it yet").log_numbers()?;
+        }
+        Ok(())
+    }
+
+    /// Goes on with the numbers that were given by a process which was killed.
+    pub(crate) fn take_up(&self) -> Result<()> {
+        let trees = self.trees.read().unwrap_or_else(PoisonError::into_inner);
+        trees.list.iter().try_for_each(|(tree, _)| tree.take_up())
+    }
+
     /// Returns whether nothing that is shown ever changes.
     pub(crate) fn is_lasting(&self) -> bool {
         self.numbering != Numbering::Plain

@@ -10,7 +10,7 @@ use weir_catalog::Catalog;
 use weir_ground::{FileError, Stop};
 use weir_repo::Repo;
 use weir_serve::{Found, OpenError, Presentation, RepoCache};
-use weir_workspace::{MountOptions, Repositories, Shown, mount as mount_view};
+use weir_workspace::{MountOptions, Repositories, Shown, mount as mount_view, mount_guarded};
 
 use crate::cli::{Global, MountArgs};
 use crate::error::{Error, Result};
@@ -150,6 +150,15 @@ pub(crate) fn mount(global: &Global, args: &MountArgs) -> Result<()> {
     }
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
     let options = MountOptions { threads, allow_other: args.allow_other };
+    if args.lower {
+        let ready = || {
+            // It outlives the terminal, and ends when it is unmounted.
+            let _ = nix::unistd::setsid();
+            writeln!(output::stdout(), "{MOUNTED}")
+        };
+        let ended = mount_guarded(shown, folder, &options, ready);
+        return ended.map_err(|e| Error::Message(e.to_string()));
+    }
     let mounted = mount_view(shown, folder, &options).inspect_err(|_| {
         if is_new {
             let _ = std::fs::remove_dir(folder);
@@ -157,14 +166,8 @@ pub(crate) fn mount(global: &Global, args: &MountArgs) -> Result<()> {
     });
     let mounted = mounted.map_err(|e| Error::Message(e.to_string()))?;
     let stop = Stop::default();
-    if args.lower {
-        // It outlives the terminal, and ends when it is unmounted.
-        let _ = nix::unistd::setsid();
-        writeln!(output::stdout(), "{MOUNTED}")?;
-    } else {
-        stop_on_signal(&stop)?;
-    }
-    if !global.quiet && !args.lower {
+    stop_on_signal(&stop)?;
+    if !global.quiet {
         let (source, folder) = (&args.source, folder.display());
         writeln!(output::stdout(), "{source} is mounted on {folder}; Ctrl-C or 'umount {folder}' ends it")?;
     }

@@ -12,9 +12,9 @@ use weir_testing::{Signal, send, skip, wait_until};
 use crate::common::Env;
 
 /// A view that is mounted, and its process.
-struct Mounted {
+pub(crate) struct Mounted {
     child: Child,
-    folder: PathBuf,
+    pub(crate) folder: PathBuf,
 }
 
 impl Drop for Mounted {
@@ -28,7 +28,7 @@ impl Drop for Mounted {
 
 impl Mounted {
     /// Mounts `source` on the folder `name`. Returns `None` where the system mounts nothing.
-    fn new(env: &Env, source: &str, name: &str) -> Option<Mounted> {
+    pub(crate) fn new(env: &Env, source: &str, name: &str) -> Option<Mounted> {
         let folder = env.path(name);
         let mut command = env.weir_terminated(&["mount", source, folder.to_str().unwrap()]);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

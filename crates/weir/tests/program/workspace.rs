@@ -12,6 +12,8 @@ use crate::mount::everything;
 
 mod builds;
 mod fork;
+mod hostile;
+mod kills;
 mod plain_user;
 mod strangers;
 mod switch;

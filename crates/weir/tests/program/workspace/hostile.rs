@@ -1,0 +1,107 @@
+//! Trees that git does not check out, or should not.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::common::Env;
+use crate::mount::{Mounted, everything};
+
+use super::Workspace;
+
+/// Entries of trees by deeper than git checks out.
+const DEEP: usize = 4000;
+
+/// Writes an object as it is; returns its name.
+fn object(env: &Env, up: &Path, kind: &str, data: &[u8]) -> String {
+    let args = ["hash-object", "-w", "--literally", "-t", kind, "--stdin"];
+    env.git_with(up, &args, data).trim().to_owned()
+}
+
+/// Writes a tree with the entries `of`: mode, name, id.
+fn tree(env: &Env, up: &Path, of: &[(&str, &[u8], &str)]) -> String {
+    let mut data = Vec::new();
+    for (mode, name, id) in of {
+        data.extend([mode.as_bytes(), b" ", name, b"\0"].concat());
+        let byte = |at: usize| u8::from_str_radix(&id[at..at + 2], 16).unwrap();
+        data.extend((0..id.len()).step_by(2).map(byte));
+    }
+    object(env, up, "tree", &data)
+}
+
+/// Makes a branch of one commit with the tree `of`.
+fn branch(env: &Env, up: &Path, name: &str, of: &str) {
+    let commit = format!("tree {of}\nauthor A <a@x> 1 +0000\ncommitter A <a@x> 1 +0000\n\nx\n");
+    let commit = object(env, up, "commit", commit.as_bytes());
+    env.git(up, &["update-ref", &format!("refs/heads/{name}"), &commit]);
+}
+
+/// Makes a repository with a branch for each odd tree. Returns it, and those branches that must be refused.
+fn hostile(env: &Env) -> (PathBuf, Vec<String>) {
+    let up = env.init_bare("hostile.git");
+    let blob = object(env, &up, "blob", b"x\n");
+    let below = tree(env, &up, &[("100644", b"config", &blob)]);
+    let mut refused = Vec::new();
+    let long = [b'n'; 300];
+    let names: [&[u8]; 9] = [b".git", b".GIT", b"..", b".", b"a/b", b"/etc", b"git~1", b"", &long];
+    for (n, name) in names.iter().enumerate() {
+        for (kind, mode, id) in [("file", "100644", &blob), ("folder", "40000", &below)] {
+            let of = tree(env, &up, &[(mode, name, id), ("100644", b"z", &blob)]);
+            let branch_name = format!("{kind}{n}");
+            branch(env, &up, &branch_name, &of);
+            refused.push(branch_name);
+        }
+    }
+    let mut deep = tree(env, &up, &[("100644", b"f", &blob)]);
+    for _ in 0..DEEP {
+        deep = tree(env, &up, &[("40000", b"d", &deep)]);
+    }
+    branch(env, &up, "deep", &deep);
+    refused.push("deep".to_owned());
+    // git writes these as they are, and so may we.
+    let link = |target: &[u8]| object(env, &up, "blob", target);
+    let (out, away, own) = (link(b"../../../etc/passwd"), link(b"/etc/passwd"), link(b".git/config"));
+    let of = [("120000", &b"away"[..], &*away), ("120000", b"out", &out), ("120000", b"own", &own)];
+    branch(env, &up, "links", &tree(env, &up, &of));
+    branch(env, &up, "twice", &tree(env, &up, &[("100644", b"a", &blob), ("100644", b"a", &blob)]));
+    (up, refused)
+}
+
+#[test]
+fn hostile_trees_are_refused_or_harmless() {
+    let env = Env::new();
+    let (up, refused) = hostile(&env);
+    let source = |branch: &str| format!("{}@{branch}", up.display());
+    let Some(it) = Workspace::new(&env, &source("links"), "links") else { return };
+    assert_eq!(fs::read_link(it.folder.join("away")).unwrap(), Path::new("/etc/passwd"));
+    assert_eq!(env.git(&it.folder, &["status", "--porcelain"]), "");
+    let links = it.folder.to_str().unwrap();
+    let refuses = |args: &[&str]| {
+        let said = env.weir_fails(args);
+        let why = ["git checks out no tree in which", "malformed tree entry"];
+        assert!(why.iter().any(|why| said.contains(why)), "{args:?}: {said}");
+    };
+    for branch in &refused {
+        refuses(&["ws", "add", &source(branch), "refused"]);
+        assert!(!env.path("refused").exists(), "{branch}");
+        refuses(&["ws", "switch", links, branch]);
+        assert_eq!(env.git(&it.folder, &["status", "--porcelain"]), "", "{branch}");
+    }
+    assert!(env.weir_fails(&["ws", "add", &source("twice"), "refused"]).contains("out of order"));
+    // Who only looks sees what has a name, and nothing else.
+    let Some(mounted) = Mounted::new(&env, up.to_str().unwrap(), "view") else { return };
+    for branch in refused.iter().filter(|branch| *branch != "deep") {
+        let folder = fs::canonicalize(mounted.folder.join("branches").join(branch)).unwrap();
+        let names = fs::read_dir(folder).and_then(|all| all.map(|entry| Ok(entry?.file_name())).collect());
+        match names {
+            Ok::<Vec<_>, _>(names) => assert_eq!(names, ["z"], "{branch}"),
+            // A name of no bytes ends nowhere.
+            Err(_) => assert!(branch.ends_with("7"), "{branch}"),
+        }
+    }
+    let mut at = fs::canonicalize(mounted.folder.join("branches/deep")).unwrap();
+    for _ in 0..1000 {
+        at.push("d");
+    }
+    assert!(fs::symlink_metadata(&at).unwrap().is_dir());
+    assert_eq!(everything(&mounted.folder.join("branches/links/")).len(), 3);
+}

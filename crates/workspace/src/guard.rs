@@ -1,0 +1,63 @@
+//! A process that keeps what a mount needs, and starts another that answers the kernel: again, if that one is
+//! killed. Programs that wait for an answer meanwhile wait a few milliseconds longer.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, fork};
+
+/// A process that lives shorter failed at once. So many in a row, and no other is started: one request may
+/// end them all.
+const FAILED_MAX: u32 = 100;
+const FAILED_BEFORE: Duration = Duration::from_secs(1);
+
+/// Which process this is, after [`split`].
+pub(crate) enum Process {
+    /// The one that serves. It ends with [`end`].
+    Server { is_first: bool },
+    /// The one that called. The last server has ended well.
+    Guard,
+}
+
+/// Goes on in two processes: at once in one that serves, and in this one when that has ended with
+/// `end(true)`. If the server ends in any other way, another one goes on from here. What this process has
+/// open stays open meanwhile.
+///
+/// # Errors
+/// If no process can be started, or each fails at once.
+///
+/// # Panics
+/// If this process has more than one thread: those would not be in the server.
+pub(crate) fn split() -> std::io::Result<Process> {
+    let threads = std::fs::read_dir("/proc/self/task")?.count();
+    assert_eq!(threads, 1, "a guard has one thread");
+    let mut failed = 0;
+    let mut is_first = true;
+    while failed < FAILED_MAX {
+        let start = Instant::now();
+        // SAFETY: there is no other thread, which could hold a lock.
+        let server = match unsafe { fork() }? {
+            ForkResult::Parent { child } => child,
+            ForkResult::Child => return Ok(Process::Server { is_first }),
+        };
+        let ended = loop {
+            match waitpid(server, None) {
+                Err(nix::errno::Errno::EINTR) => {}
+                ended => break ended?,
+            }
+        };
+        if ended == WaitStatus::Exited(server, 0) {
+            return Ok(Process::Guard);
+        }
+        tracing::warn!("process {server}, which showed a commit, has ended ({ended:?}); another goes on");
+        failed = if start.elapsed() < FAILED_BEFORE { failed + 1 } else { 0 };
+        is_first = false;
+    }
+    Err(std::io::Error::other(format!("{FAILED_MAX} processes failed at once")))
+}
+
+/// Ends a server. What the guard has made is left as it is.
+pub(crate) fn end(is_done: bool) -> ! {
+    // SAFETY: nothing is called, and no memory is freed.
+    unsafe { libc::_exit(i32::from(!is_done)) }
+}
