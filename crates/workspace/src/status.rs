@@ -59,6 +59,10 @@ type HeadTree = HashMap<Vec<u8>, (u32, Oid)>;
 
 const TREE: u32 = 0o040_000;
 
+fn branch_name(of: &[u8]) -> String {
+    String::from_utf8_lossy(of.strip_prefix(b"refs/heads/").unwrap_or(of)).into_owned()
+}
+
 impl Workspaces {
     /// Returns what differs in a workspace, which is mounted and the git directory of which is `repo`, from
     /// its HEAD.
@@ -68,9 +72,7 @@ impl Workspaces {
     pub fn status(&self, workspace: &Workspace, repo: &Repo) -> Result<WorkspaceStatus> {
         let commit = resolve_revision(repo, "HEAD")?;
         let branch = match &repo.refs().head {
-            Head::Symbolic(name) => {
-                Some(String::from_utf8_lossy(name.strip_prefix(b"refs/heads/").unwrap_or(name)).into_owned())
-            }
+            Head::Symbolic(name) => Some(branch_name(name)),
             Head::Detached(_) => None,
         };
         let (top, _) = CommitTree::top_of(repo, &commit)?;
@@ -112,6 +114,27 @@ impl Workspaces {
             }
         }
         Ok(WorkspaceStatus { commit, branch, changes })
+    }
+
+    /// Returns the commit that HEAD of a mounted workspace is at, and the branch that it is on.
+    pub fn head(&self, workspace: &Workspace) -> Option<(Oid, Option<String>)> {
+        let git_dir = workspace.folder.join(".git");
+        let head = fs::read(git_dir.join("HEAD")).ok()?;
+        let Some(name) = head.strip_prefix(b"ref: ") else {
+            return Some((Oid::from_hex_any(head.trim_ascii())?, None));
+        };
+        let name = name.trim_ascii();
+        let loose = fs::read(git_dir.join(OsStr::from_bytes(name))).ok();
+        let oid = match loose.and_then(|data| Oid::from_hex_any(data.trim_ascii())) {
+            Some(oid) => oid,
+            None => {
+                let packed = fs::read(git_dir.join("packed-refs")).ok()?;
+                let mut lines = packed.split(|byte| *byte == b'\n');
+                let oid = lines.find_map(|line| line.strip_suffix(name)?.strip_suffix(b" "))?;
+                Oid::from_hex_any(oid)?
+            }
+        };
+        Some((oid, Some(branch_name(name))))
     }
 
     /// Returns a number that is another one when something was written in a workspace, or its HEAD has moved.

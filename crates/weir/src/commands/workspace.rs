@@ -235,11 +235,21 @@ fn list(global: &Global, root: &Path, workspaces: &Workspaces) -> Result<()> {
     let there = mounted_in_namespace(root);
     let is_mounted = |it: &Workspace| is_mounted(&it.folder) || there.contains(&it.folder);
     let list = workspaces.list().map_err(of_workspace)?;
+    // Where it is not mounted here, it is known with what it began.
+    let now = |it: &Workspace| {
+        let began = (it.commit.clone(), it.branch.clone());
+        workspaces.head(it).map_or(began, |(commit, branch)| (commit.to_string(), branch))
+    };
     if global.json {
-        return output::json_array(list.iter().map(|it| json(it, is_mounted(it))));
+        return output::json_array(list.iter().map(|it| {
+            let mut it = it.clone();
+            (it.commit, it.branch) = now(&it);
+            json(&it, is_mounted(&it))
+        }));
     }
     let head = ["STATE", "COMMIT", "BRANCH", "REPOSITORY", "FOLDER"].map(str::to_owned).to_vec();
     let row = |workspace: &Workspace| {
+        let (commit, branch) = now(workspace);
         vec![
             match (is_mounted(workspace), weir_workspace::is_mounted(&workspace.folder)) {
                 (true, true) if !workspaces.is_alive(workspace) => "broken",
@@ -247,8 +257,8 @@ fn list(global: &Global, root: &Path, workspaces: &Workspaces) -> Result<()> {
                 _ => "away",
             }
             .to_owned(),
-            workspace.commit[..12].to_owned(),
-            workspace.branch.clone().unwrap_or_else(|| "-".to_owned()),
+            commit[..12].to_owned(),
+            branch.unwrap_or_else(|| "-".to_owned()),
             workspace.repository.clone(),
             workspace.folder.display().to_string(),
         ]

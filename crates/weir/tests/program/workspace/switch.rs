@@ -35,6 +35,17 @@ fn a_switch_leads_where_git_checkout_does() {
     env.weir(&["ws", "switch", work, "main"]);
     assert_eq!(git(&["status", "--porcelain", "--branch"]), "## main...origin/main");
     git(&["fsck", "--no-dangling"]);
+    // A list says where HEAD is, however it came there.
+    let is_at = |branch: serde_json::Value| {
+        let list = env.weir_json(&["ws", "ls"]);
+        assert_eq!((&list[0]["branch"], &list[0]["commit"]), (&branch, &git(&["rev-parse", "HEAD"]).into()));
+    };
+    is_at("main".into());
+    git(&["checkout", "-q", "-b", "mine", "v1"]);
+    git(&["pack-refs", "--all"]);
+    is_at("mine".into());
+    git(&["checkout", "-q", "--detach"]);
+    is_at(serde_json::Value::Null);
 }
 
 #[test]
