@@ -97,8 +97,10 @@ fn host_of(repository: &Repository) -> String {
 struct ToldFailures {
     /// The class of the last failure that was told of each place: a host, or this machine.
     places: HashMap<CausePlace, FailureClass>,
-    /// The repositories whose failure was not told, by id. Neither is their recovery.
-    untold: HashSet<i64>,
+    /// Whether the last failure of a repository was told, by its id. So is its recovery.
+    failed: HashMap<i64, bool>,
+    /// The places where a recovery was told from a failure that an earlier process saw: that told one, too.
+    recovered: HashSet<CausePlace>,
 }
 
 /// Where the cause of a failure is, if it is not in the repository.
@@ -133,19 +135,23 @@ impl ToldFailures {
         let Some(class) = class else {
             self.places.remove(&CausePlace::Host(host.to_owned()));
             self.places.remove(&CausePlace::Machine);
-            return !self.untold.remove(&id);
+            return match (self.failed.remove(&id), before.and_then(|before| CausePlace::of(before, host))) {
+                (Some(was_told), _) => was_told,
+                (None, Some(place)) => self.recovered.insert(place),
+                (None, None) => true,
+            };
         };
         if before == Some(class) {
             return false;
         }
         let is_told = match CausePlace::of(class, host) {
-            Some(place) => self.places.insert(place, class) == Some(class),
+            Some(place) => {
+                self.recovered.remove(&place);
+                self.places.insert(place, class) == Some(class)
+            }
             None => false,
         };
-        match is_told {
-            true => self.untold.insert(id),
-            false => self.untold.remove(&id),
-        };
+        self.failed.insert(id, !is_told);
         !is_told
     }
 }
@@ -265,5 +271,18 @@ mod tests {
         assert!(told.is_news(2, Some(Network), "h", Some(Gone)), "another class");
         // This machine is one place for all hosts.
         assert!(told.is_news(6, None, "a", Some(DiskFull)) && !told.is_news(7, None, "b", Some(DiskFull)));
+    }
+
+    #[test]
+    fn notify_tells_one_recovery_of_what_an_earlier_run_told_once() {
+        use FailureClass::{Gone, Network};
+        let mut told = ToldFailures::default();
+        assert!(told.is_news(1, Some(Network), "h", None) && !told.is_news(2, Some(Network), "h", None));
+        assert!(told.is_news(3, Some(Network), "other", None));
+        assert!(told.is_news(4, Some(Gone), "h", None) && told.is_news(5, Some(Gone), "h", None));
+        // One that this run has told of is well again, and so is one of before.
+        assert!(told.is_news(6, None, "h", Some(Network)) && !told.is_news(7, None, "h", Some(Network)));
+        assert!(told.is_news(6, Some(Network), "h", None) && !told.is_news(7, Some(Network), "h", None));
+        assert!(told.is_news(8, Some(Network), "h", None) && !told.is_news(9, Some(Network), "h", None));
     }
 }
