@@ -135,6 +135,7 @@ pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> 
     let stop = Stop::default();
     let asked_to_stop = stop_on_signal(&stop)?;
     let urls = announce(&listeners, global.json)?;
+    announce_metrics(&monitored, global.json)?;
     let doors = listeners.iter().map(|(door, listener)| (listener.as_raw_fd(), scheme(door)));
     let sockets = doors.chain(monitored.iter().map(|listener| (listener.as_raw_fd(), METRICS))).collect();
     restart_on_signal(sockets, terminal)?;
@@ -263,6 +264,21 @@ fn announce(listeners: &Doors, is_json: bool) -> Result<Vec<String>> {
         urls.push(url);
     }
     Ok(urls)
+}
+
+/// Says on which URLs metrics are.
+fn announce_metrics(listeners: &[Listener], is_json: bool) -> Result<()> {
+    for listener in listeners {
+        let url = match listener.address()? {
+            Address::Tcp(address) => format!("http://{address}/metrics"),
+            unix => unix.to_string(),
+        };
+        match is_json {
+            true => output::json_line(&serde_json::json!({ "metrics": url, "pid": std::process::id() }))?,
+            false => tracing::info!("metrics at {url}"),
+        }
+    }
+    Ok(())
 }
 
 fn scheme(door: &Door) -> &'static str {
