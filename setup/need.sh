@@ -18,7 +18,7 @@ needs() {
       echo "git:git python:sqlite3:python3 python:tarfile:python3 make:make git-lfs:git-lfs bsdtar:libarchive-tools busybox:busybox-static nginx:nginx"
       echo "fcgiwrap:fcgiwrap openssl:openssl /usr/lib/postgresql/*/bin/initdb:postgresql sqlite3:sqlite3"
       echo "/usr/lib/cgit/cgit.cgi:cgit /usr/share/gitweb/gitweb.cgi:gitweb perl:CGI:libcgi-pm-perl curl:curl ssh:openssh-client"
-      echo "gzip:gzip mkfs.ext2:e2fsprogs losetup:mount setpriv:util-linux fusermount3:fuse3 fuse-overlayfs:fuse-overlayfs"
+      echo "gzip:gzip mkfs.ext2:e2fsprogs losetup:mount setpriv:util-linux fusermount3:fuse3 fuse-overlayfs:fuse-overlayfs ninja:ninja-build"
       ;;
     python) echo "python:venv:python3-venv python:ensurepip:python3-venv python:pip:python3-pip" ;;
     conformance)

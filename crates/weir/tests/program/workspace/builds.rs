@@ -11,6 +11,7 @@ use crate::common::{Env, Rng};
 /// Commits, each with another constant.
 const COMMITS: u64 = 5;
 const MAKEFILE: &str = "out: value\n\tcat value other > out\n";
+const NINJA: &str = "rule cat\n command = cat $in > $out\nbuild ninja-out: cat value other\n";
 const MANIFEST: &str = "[package]\nname = \"it\"\nversion = \"0.1.0\"\nedition = \"2021\"\n";
 
 /// Makes a project for make and cargo. Its commits are years apart, and all in the past.
@@ -27,9 +28,10 @@ fn project(env: &Env) -> std::path::PathBuf {
         if n == 1 {
             stream += &file("other", "other\n");
             stream += &file("Makefile", MAKEFILE);
+            stream += &file("build.ninja", NINJA);
             stream += &file("Cargo.toml", MANIFEST);
             stream += &file("src/main.rs", "mod value;\nfn main() { println!(\"{}\", value::VALUE) }\n");
-            stream += &file(".gitignore", "/target\n/out\n/Cargo.lock\n");
+            stream += &file(".gitignore", "/target\n/out\n/Cargo.lock\n/*ninja*\n!/build.ninja\n");
         }
         stream += &format!("\nreset refs/tags/v{n}\nfrom refs/heads/main\n\n");
     }
@@ -42,6 +44,14 @@ fn make(at: &Path) -> String {
     let built = command("make").arg("-s").current_dir(at).status().unwrap();
     assert!(built.success());
     fs::read_to_string(at.join("out")).unwrap()
+}
+
+/// Builds with ninja; returns what it built, and whether it did anything.
+fn ninja(at: &Path) -> (String, bool) {
+    let built = command("ninja").current_dir(at).output().unwrap();
+    assert!(built.status.success(), "{built:?}");
+    let is_idle = String::from_utf8_lossy(&built.stdout).contains("no work to do");
+    (fs::read_to_string(at.join("ninja-out")).unwrap(), !is_idle)
 }
 
 /// Builds and runs with cargo; returns what the program prints.
@@ -63,10 +73,14 @@ fn no_build_is_stale_after_a_switch() {
     let up = project(&env);
     env.mirror_new("it", &up);
     let Some(it) = Workspace::new(&env, "it", "work") else { return };
+    let has_ninja = weir_testing::program("ninja").is_some();
     let mut random = Rng(7);
     let mut now = COMMITS;
     for n in 0..20 {
         assert_eq!(make(&it.folder), format!("value {now}\nother\n"), "{n}");
+        if has_ninja {
+            assert_eq!(ninja(&it.folder).0, format!("value {now}\nother\n"), "{n}");
+        }
         // A build with cargo takes a second.
         if n % 5 == 0 {
             assert_eq!(cargo(&it.folder), format!("{now}\n"), "{n}");
@@ -78,9 +92,15 @@ fn no_build_is_stale_after_a_switch() {
     assert_eq!(cargo(&it.folder), format!("{now}\n"));
     // A fork builds nothing again.
     make(&it.folder);
+    if has_ninja {
+        ninja(&it.folder);
+    }
     let fork = Workspace { env: &env, folder: env.path("fork") };
     env.weir(&["ws", "fork", it.folder.to_str().unwrap(), "fork"]);
     assert!(command("make").arg("-q").current_dir(&fork.folder).status().unwrap().success());
+    if has_ninja {
+        assert!(!ninja(&fork.folder).1);
+    }
     let built = |at: &Path| fs::metadata(at.join("target/debug/it")).unwrap().modified().unwrap();
     let before = built(&fork.folder);
     assert_eq!(cargo(&fork.folder), format!("{now}\n"));
