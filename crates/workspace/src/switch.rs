@@ -383,9 +383,9 @@ impl TreeSwitch<'_> {
             created.and_then(|mut file| file.write_all(&object.data)).map_err(Error::on(&new))?;
         }
         match fs::rename(&new, &at) {
-            // A submodule that is not there any more.
+            // A submodule that is not there any more, or a folder with empty ones, which hold nothing.
             Err(e) if e.kind() == std::io::ErrorKind::IsADirectory => {
-                fs::remove_dir(&at).and_then(|()| fs::rename(&new, &at)).map_err(&failed)?;
+                remove_empty(&at).and_then(|()| fs::rename(&new, &at)).map_err(&failed)?;
             }
             renamed => renamed.map_err(&failed)?,
         }
@@ -436,6 +436,17 @@ impl TreeSwitch<'_> {
         let trees = if trees.is_empty() { Vec::new() } else { without_changed(hash, trees, &paths)? };
         writer.finish(&trees, self.token)
     }
+}
+
+/// Removes a folder that has nothing but folders of this kind.
+fn remove_empty(folder: &Path) -> std::io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            remove_empty(&entry.path())?;
+        }
+    }
+    fs::remove_dir(folder)
 }
 
 /// Finds entries of an index that no commit has, and that are folders of new files, or in those.

@@ -49,6 +49,19 @@ fn a_switch_leads_where_git_checkout_does() {
 }
 
 #[test]
+fn an_empty_folder_is_in_no_ones_way() {
+    let env = Env::new();
+    let Some((_, it)) = mirrored(&env) else { return };
+    let work = it.folder.to_str().unwrap();
+    env.weir(&["ws", "switch", work, "other"]);
+    // It is a link in the other commit.
+    fs::create_dir_all(it.folder.join("link/empty/deep")).unwrap();
+    env.weir(&["ws", "switch", work, "main"]);
+    assert!(fs::symlink_metadata(it.folder.join("link")).unwrap().is_symlink());
+    assert_eq!(env.git(&it.folder, &["status", "--porcelain"]), "");
+}
+
+#[test]
 fn a_switch_finds_what_was_mirrored_later() {
     let env = Env::new();
     let Some((up, it)) = mirrored(&env) else { return };
