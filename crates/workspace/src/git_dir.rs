@@ -12,7 +12,6 @@ use crate::error::{Error, Result};
 /// Settings of a workspace. The objects elsewhere are not git's to pack.
 const SETTINGS: &str = "\tbare = false
 \tlogallrefupdates = true
-\tuntrackedCache = false
 \tautocrlf = false
 \tfsmonitorHookVersion = 2
 [gc]
@@ -31,10 +30,17 @@ pub(crate) struct Checkout<'a> {
     pub(crate) branch: Option<&'a str>,
     /// The folder of the objects.
     pub(crate) objects: &'a Path,
-    /// The file of the index, which nobody writes to: git puts another in its place.
-    pub(crate) index: &'a Path,
+    pub(crate) index: FirstIndex<'a>,
     /// The hook that says what has changed, if git is to ask.
     pub(crate) monitor: Option<&'a Path>,
+}
+
+/// The index that a workspace begins with.
+pub(crate) enum FirstIndex<'a> {
+    /// A file, which nobody writes to: git puts another in its place.
+    Shared(&'a Path),
+    /// The content of its own.
+    Own(&'a [u8]),
 }
 
 /// Writes the git directory `.git` in the folder `upper`.
@@ -49,11 +55,11 @@ pub(crate) fn write(upper: &Path, checkout: &Checkout<'_>) -> Result<()> {
         let path = at.join(name);
         fs::write(&path, content).map_err(Error::on(&path))
     };
-    let Checkout { repo, commit, branch, objects, index, monitor } = checkout;
+    let Checkout { repo, commit, branch, objects, .. } = checkout;
     let mut alternates = objects.as_os_str().as_encoded_bytes().to_vec();
     alternates.push(b'\n');
     file("objects/info/alternates", &alternates)?;
-    file("config", config(repo, *branch, *monitor).as_bytes())?;
+    file("config", config(checkout).as_bytes())?;
     let mut shallow = Vec::new();
     repo.history().shallow().iter().for_each(|oid| writeln!(shallow, "{oid}").expect("memory takes all"));
     if !shallow.is_empty() {
@@ -65,18 +71,27 @@ pub(crate) fn write(upper: &Path, checkout: &Checkout<'_>) -> Result<()> {
     if let Some(name) = origin_head {
         file("refs/remotes/origin/HEAD", &[b"ref: refs/remotes/origin/", name.as_slice(), b"\n"].concat())?;
     }
-    // What many workspaces begin with is there once.
-    let path = at.join("index");
-    fs::hard_link(index, &path).or_else(|_| fs::copy(index, &path).map(drop)).map_err(Error::on(&path))
+    match checkout.index {
+        FirstIndex::Own(data) => file("index", data),
+        FirstIndex::Shared(index) => {
+            let path = at.join("index");
+            let linked = fs::hard_link(index, &path).or_else(|_| fs::copy(index, &path).map(drop));
+            linked.map_err(Error::on(&path))
+        }
+    }
 }
 
-fn config(repo: &Repo, branch: Option<&str>, monitor: Option<&Path>) -> String {
+fn config(checkout: &Checkout<'_>) -> String {
+    let Checkout { repo, branch, monitor, .. } = checkout;
     let mut config = String::from("[core]\n");
     let is_sha256 = repo.hash() == HashKind::Sha256;
     config += &format!("\trepositoryformatversion = {}\n", u8::from(is_sha256));
     config += SETTINGS;
+    // Without a monitor git believes the times of folders, and misses a change now and then that comes within
+    // the same tick of the clock as its look.
+    config += &format!("[core]\n\tuntrackedCache = {}\n", monitor.is_some());
     if let Some(monitor) = monitor {
-        config += &format!("[core]\n\tfsmonitor = {}\n", quoted(&monitor.display().to_string()));
+        config += &format!("\tfsmonitor = {}\n", quoted(&monitor.display().to_string()));
     }
     if is_sha256 {
         config += "[extensions]\n\tobjectFormat = sha256\n";

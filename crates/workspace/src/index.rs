@@ -1,6 +1,8 @@
 //! The index of a commit's files (gitformat-index, version 4), made without looking at a work tree: what git
 //! would write after a checkout, since the times and sizes of a view are known.
 
+use std::path::Path;
+
 use nix::unistd::{Gid, Uid};
 use weir_git::{HashKind, Kind, Oid, TreeIter};
 use weir_repo::{ObjectReader, Repo};
@@ -9,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::index_file::{CacheEntry, EntryStat, IndexWriter};
 use crate::tree::{DEPTH_MAX, PATH_HASH_START, is_name, path_hash};
 use crate::tree_file::{SUBMODULE, index_mode};
+use crate::untracked::{FolderStat, UntrackedFolders};
 
 /// The index of a commit that is being written.
 struct CommitIndexWriter<'r> {
@@ -28,12 +31,30 @@ pub(crate) struct CommitIndex {
     pub(crate) converts: Option<String>,
 }
 
+/// What an index is to be written for.
+pub(crate) struct WantedIndex<'a> {
+    /// The folder of the workspace.
+    pub(crate) folder: &'a Path,
+    /// The token as of which no file has changed (fsmonitor).
+    pub(crate) token: &'a str,
+    /// The content of the user's file of ignored names.
+    pub(crate) ignores: Option<&'a [u8]>,
+}
+
+/// A folder's parts of extensions, with those below it.
+struct FolderParts {
+    /// Of the cached trees.
+    trees: Vec<u8>,
+    /// Of the untracked cache.
+    untracked: UntrackedFolders,
+}
+
 /// Returns the index of the files below the tree `top`, all of which have the time `time`, in seconds since
-/// 1970. None has changed as of `token` (fsmonitor).
+/// 1970.
 ///
 /// # Errors
 /// If an object is missing or corrupt, or git would not check the tree out.
-pub(crate) fn index_of(repo: &Repo, top: &Oid, time: u64, token: &str) -> Result<CommitIndex> {
+pub(crate) fn index_of(repo: &Repo, top: &Oid, time: u64, wanted: &WantedIndex<'_>) -> Result<CommitIndex> {
     let mut writer = CommitIndexWriter {
         hash: repo.hash(),
         reader: repo.reader(),
@@ -41,16 +62,17 @@ pub(crate) fn index_of(repo: &Repo, top: &Oid, time: u64, token: &str) -> Result
         index: IndexWriter::new(repo.hash()),
         converts: None,
     };
-    let trees = writer.tree(top, b"", &mut Vec::new(), 0)?;
-    let data = writer.index.finish(&trees, token)?;
+    let FolderParts { trees, untracked } = writer.tree(top, b"", &mut Vec::new(), 0)?;
+    let untracked = untracked.extension(repo.hash(), wanted.folder, wanted.ignores);
+    let data = writer.index.finish(&trees, Some(&untracked), wanted.token)?;
     let converts = writer.converts.map(|path| String::from_utf8_lossy(&path).into_owned());
     Ok(CommitIndex { data, converts })
 }
 
 impl CommitIndexWriter<'_> {
     /// Adds all files below the tree `oid`, which is called `name` and is at `path` (with a slash at its
-    /// end). Returns its part of the extension "TREE".
-    fn tree(&mut self, oid: &Oid, name: &[u8], path: &mut Vec<u8>, depth: usize) -> Result<Vec<u8>> {
+    /// end). Returns its parts of the extensions.
+    fn tree(&mut self, oid: &Oid, name: &[u8], path: &mut Vec<u8>, depth: usize) -> Result<FolderParts> {
         if depth > DEPTH_MAX {
             return Err(Error::unusable(path, "is so deep"));
         }
@@ -59,7 +81,8 @@ impl CommitIndexWriter<'_> {
             return Err(Error::NotAFolder);
         }
         let (before, len) = (self.index.count, path.len());
-        let mut children: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+        let mut children: Vec<(Vec<u8>, FolderParts)> = Vec::new();
+        let mut ignores = None;
         for entry in TreeIter::new(self.hash, &object.data) {
             let entry = entry.map_err(|source| weir_repo::Error::Object { oid: *oid, source })?;
             path.extend_from_slice(entry.name);
@@ -75,6 +98,10 @@ impl CommitIndexWriter<'_> {
                 if *path <= self.index.last {
                     return Err(Error::unusable(path, "is out of order"));
                 }
+                // git follows no link there.
+                if entry.name == b".gitignore" && index_mode(entry.mode) & 0o170_000 == 0o100_000 {
+                    ignores = Some(id);
+                }
                 if entry.name == b".gitattributes" && self.converts.is_none() {
                     let asks = self.reader.read(&id)?.is_some_and(|object| asks_to_convert(&object.data));
                     self.converts = asks.then(|| path.clone());
@@ -86,9 +113,13 @@ impl CommitIndexWriter<'_> {
         // As git sorts them (subtree_name_cmp): the shorter name first.
         children.sort_by(|(a, _), (b, _)| a.len().cmp(&b.len()).then_with(|| a.cmp(b)));
         let counts = format!("{} {}\n", self.index.count - before, children.len());
-        let mut part = [name, b"\0", counts.as_bytes(), oid.as_bytes()].concat();
-        children.iter().for_each(|(_, child)| part.extend_from_slice(child));
-        Ok(part)
+        let mut trees = [name, b"\0", counts.as_bytes(), oid.as_bytes()].concat();
+        children.iter().for_each(|(_, child)| trees.extend_from_slice(&child.trees));
+        // The other extension sorts names by their bytes.
+        children.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let below = children.into_iter().map(|(_, child)| child.untracked).collect();
+        let stat = self.files.folder_stat(path.strip_suffix(b"/").unwrap_or(path));
+        Ok(FolderParts { trees, untracked: UntrackedFolders::of(name, &stat, ignores, below) })
     }
 
     fn file(&mut self, path: &[u8], mode: u32, oid: &Oid) -> Result<()> {
@@ -127,6 +158,12 @@ impl LowerFiles {
     pub(crate) fn stat(self, path: &[u8], mode: u32, size: u64) -> EntryStat {
         let (time, [user, group]) = (self.time, self.owner);
         [time, 0, time, 0, 0, path_hash(PATH_HASH_START, path), mode, user, group, size as u32]
+    }
+
+    /// Returns what an index says of the folder at `path`.
+    pub(crate) fn folder_stat(self, path: &[u8]) -> FolderStat {
+        let (time, [user, group]) = (self.time, self.owner);
+        [time, 0, time, 0, 0, path_hash(PATH_HASH_START, path), user, group, 0]
     }
 }
 

@@ -1,9 +1,14 @@
 //! The index (gitformat-index): reads one that git or weir wrote, and writes version 4.
 
+use std::path::Path;
+
 use weir_git::{HashKind, Oid, plain_sha};
 
 use crate::error::{Error, Result};
+use crate::ewah::ewah;
 use crate::tree::DEPTH_MAX;
+use crate::untracked;
+use crate::varint::{push_varint, varint};
 
 /// The numbers of an entry before its id: seconds and nanoseconds of the changes of inode and content;
 /// device, which git does not compare, and inode; mode; owner, group; size.
@@ -108,12 +113,12 @@ impl<'d> IndexReader<'d> {
         Some(CacheEntry { stat, oid: Oid::from_bytes(self.hash, id)?, flags, extended })
     }
 
-    /// Returns the extension of cached trees behind the last entry, if there is one.
+    /// Returns the extensions behind the last entry that weir knows.
     ///
     /// # Errors
     /// If entries are elsewhere (split index), or stand for folders (sparse index).
-    pub(crate) fn trees(mut self) -> Result<Option<&'d [u8]>> {
-        let mut trees = None;
+    pub(crate) fn extensions(mut self) -> Result<IndexExtensions<'d>> {
+        let mut known = IndexExtensions { trees: None, untracked: None, behind_untracked: 0 };
         while let Some((name, rest)) = self.rest.split_first_chunk::<4>() {
             self.rest = rest;
             let len = number(&mut self.rest).ok_or_else(|| damaged("an extension is cut"))? as usize;
@@ -121,7 +126,8 @@ impl<'d> IndexReader<'d> {
                 self.rest.split_at_checked(len).ok_or_else(|| damaged("an extension is cut"))?;
             self.rest = rest;
             match name {
-                b"TREE" => trees = Some(data),
+                b"TREE" => known.trees = Some(data),
+                b"UNTR" => (known.untracked, known.behind_untracked) = (Some(data), rest.len()),
                 // One that must be understood has a small letter.
                 [b'a'..=b'z', ..] => {
                     return Err(Error::Odd(
@@ -131,8 +137,35 @@ impl<'d> IndexReader<'d> {
                 _ => {}
             }
         }
-        Ok(trees)
+        Ok(known)
     }
+}
+
+/// What follows the entries of an index.
+pub(crate) struct IndexExtensions<'d> {
+    /// The cached trees.
+    pub(crate) trees: Option<&'d [u8]>,
+    /// The untracked cache.
+    pub(crate) untracked: Option<&'d [u8]>,
+    /// The bytes of extensions behind it.
+    behind_untracked: usize,
+}
+
+/// Returns the whole index `data` for a workspace in another folder, where all is as the index says; `None`
+/// if it cannot be read.
+pub(crate) fn index_moved_to(hash: HashKind, data: &[u8], folder: &Path) -> Option<Vec<u8>> {
+    let mut entries = IndexReader::new(hash, data).ok()?;
+    while entries.next().ok()?.is_some() {}
+    let IndexExtensions { untracked, behind_untracked, .. } = entries.extensions().ok()?;
+    let (untracked, content) = (untracked?, &data[..data.len() - hash.len()]);
+    let (before, behind) = content.split_at(content.len() - behind_untracked);
+    let before = &before[..before.len() - untracked.len() - 4];
+    let moved = untracked::moved_to(folder, untracked)?;
+    let mut index = [before, &u32::try_from(moved.len()).ok()?.to_be_bytes(), &moved, behind].concat();
+    let mut sum = plain_sha(hash);
+    sum.update(&index);
+    index.extend_from_slice(sum.finish().as_bytes());
+    Some(index)
 }
 
 /// Returns whether `data` is an index that is not damaged.
@@ -154,31 +187,6 @@ fn short(rest: &mut &[u8]) -> Option<u16> {
     let (bytes, after) = rest.split_first_chunk::<2>()?;
     *rest = after;
     Some(u16::from_be_bytes(*bytes))
-}
-
-/// Reads a number as the index has it (varint.c of git: as the offsets of deltas).
-fn varint(rest: &mut &[u8]) -> Option<usize> {
-    let mut value: usize = 0;
-    loop {
-        let (byte, after) = rest.split_first()?;
-        *rest = after;
-        value = value.checked_mul(128)?.checked_add(usize::from(byte & 0x7f))?;
-        if byte & 0x80 == 0 {
-            return Some(value);
-        }
-        value = value.checked_add(1)?;
-    }
-}
-
-fn push_varint(out: &mut Vec<u8>, number: usize) {
-    let mut bytes = vec![(number & 0x7f) as u8];
-    let mut rest = number >> 7;
-    while rest > 0 {
-        rest -= 1;
-        bytes.push(0x80 | (rest & 0x7f) as u8);
-        rest >>= 7;
-    }
-    out.extend(bytes.iter().rev());
 }
 
 /// An index that is being written.
@@ -224,9 +232,9 @@ impl IndexWriter {
         Ok(())
     }
 
-    /// Returns the file, with the extension of cached trees. What may have changed may have done so since
-    /// `token` (fsmonitor).
-    pub(crate) fn finish(mut self, trees: &[u8], token: &str) -> Result<Vec<u8>> {
+    /// Returns the file, with the extensions of cached trees and of what is not tracked. What may have
+    /// changed may have done so since `token` (fsmonitor).
+    pub(crate) fn finish(mut self, trees: &[u8], untracked: Option<&[u8]>, token: &str) -> Result<Vec<u8>> {
         let mut index = [&b"DIRC"[..], &4u32.to_be_bytes(), &self.count.to_be_bytes()].concat();
         index.append(&mut self.entries);
         let mut extension = |name: &[u8; 4], data: &[u8]| -> Result<()> {
@@ -236,6 +244,9 @@ impl IndexWriter {
             Ok(())
         };
         extension(b"TREE", trees)?;
+        if let Some(untracked) = untracked {
+            extension(b"UNTR", untracked)?;
+        }
         let bitmap = ewah(&self.changed);
         let size = (bitmap.len() as u32).to_be_bytes();
         extension(b"FSMN", &[&2u32.to_be_bytes()[..], token.as_bytes(), b"\0", &size, &bitmap].concat())?;
@@ -244,35 +255,6 @@ impl IndexWriter {
         index.extend_from_slice(sum.finish().as_bytes());
         Ok(index)
     }
-}
-
-/// Returns a bitmap in which the bits of `positions`, which ascend, are set (gitformat-bitmap, EWAH): the
-/// number of bits and of words, the words, and where the last one is that tells what follows. Such a word has
-/// the number of words without bits in its bits 1 to 32, and of those with bits behind it in bits 33 to 63.
-fn ewah(positions: &[u32]) -> Vec<u8> {
-    let mut words: Vec<(u64, u64)> = Vec::new();
-    for &position in positions {
-        let (at, bit) = (u64::from(position / 64), 1 << (position % 64));
-        match words.last_mut() {
-            Some((last, word)) if *last == at => *word |= bit,
-            _ => words.push((at, bit)),
-        }
-    }
-    let (mut buffer, mut last, mut next) = (Vec::new(), 0, 0);
-    for run in words.chunk_by(|a, b| a.0 + 1 == b.0) {
-        last = buffer.len();
-        buffer.push((run[0].0 - next) << 1 | (run.len() as u64) << 33);
-        buffer.extend(run.iter().map(|(_, word)| *word));
-        next = run[0].0 + run.len() as u64;
-    }
-    if buffer.is_empty() {
-        buffer.push(0);
-    }
-    let bits = positions.last().map_or(0, |last| last + 1);
-    let mut out = [bits.to_be_bytes(), (buffer.len() as u32).to_be_bytes()].concat();
-    buffer.iter().for_each(|word| out.extend_from_slice(&word.to_be_bytes()));
-    out.extend_from_slice(&(last as u32).to_be_bytes());
-    out
 }
 
 /// Returns the cached trees `data` of an index in which the files of `changed` have changed, which ascend:
@@ -332,31 +314,7 @@ fn copy_tree(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_bitmap_is_as_git_reads_it() {
-        assert_eq!(ewah(&[]), [[0; 7].to_vec(), vec![1], vec![0; 12]].concat());
-        let words = |bitmap: &[u8]| -> Vec<u64> {
-            bitmap[8..bitmap.len() - 4]
-                .chunks(8)
-                .map(|word| u64::from_be_bytes(word.try_into().unwrap()))
-                .collect()
-        };
-        let bitmap = ewah(&[0, 3, 64, 640]);
-        assert_eq!(bitmap[..8], [0, 0, 2, 129, 0, 0, 0, 5]);
-        assert_eq!(words(&bitmap), [2 << 33, 0b1001, 1, 8 << 1 | 1 << 33, 1]);
-        assert_eq!(bitmap[bitmap.len() - 4..], [0, 0, 0, 3]);
-    }
-
-    #[test]
-    fn numbers_are_read_as_they_are_written() {
-        for number in [0, 1, 127, 128, 16_511, 16_512, 1 << 30] {
-            let mut out = Vec::new();
-            push_varint(&mut out, number);
-            assert_eq!(varint(&mut &out[..]), Some(number));
-        }
-        assert_eq!(varint(&mut &[0xff; 12][..]), None);
-    }
+    use crate::untracked::UntrackedFolders;
 
     #[test]
     fn a_cut_index_is_an_error() {
@@ -366,7 +324,12 @@ mod tests {
             writer.push(path.as_bytes(), &CacheEntry::new([5; 10], oid), path == "b/c").unwrap();
         }
         let trees = [&b"\x003 1\n"[..], &[1; 20], b"b\x002 0\n", &[2; 20]].concat();
-        let index = writer.finish(&trees, "weir:1:2").unwrap();
+        let folder = Path::new("/a/workspace");
+        let stat = [3; 9];
+        let below = UntrackedFolders::of(b"b", &stat, Some(oid), Vec::new());
+        let untracked = UntrackedFolders::of(b"", &stat, None, vec![below]);
+        let untracked = untracked.extension(HashKind::Sha1, folder, Some(b"*.o\n"));
+        let index = writer.finish(&trees, Some(&untracked), "weir:1:2").unwrap();
         type Read = (Vec<Vec<u8>>, Option<Vec<u8>>);
         let read = |data: &[u8]| -> Result<Read> {
             let mut reader = IndexReader::new(HashKind::Sha1, data)?;
@@ -374,13 +337,19 @@ mod tests {
             while reader.next()?.is_some() {
                 paths.push(reader.path.clone());
             }
-            Ok((paths, reader.trees()?.map(<[u8]>::to_vec)))
+            Ok((paths, reader.extensions()?.trees.map(<[u8]>::to_vec)))
         };
         let (paths, kept) = read(&index).unwrap();
         assert_eq!(paths, [&b"a"[..], b"b/c", b"b/d"]);
         assert_eq!(kept.unwrap(), trees);
+        let other = Path::new("/other");
+        let moved = index_moved_to(HashKind::Sha1, &index, other).unwrap();
+        assert!(is_whole_index(HashKind::Sha1, &moved));
+        assert!(moved.windows(32).any(|part| part == b"Location /other, system Linux\0\0\0"));
+        assert_eq!(index_moved_to(HashKind::Sha1, &moved, folder).unwrap(), index);
+        assert_eq!(read(&moved).unwrap(), read(&index).unwrap());
         for end in 0..index.len() {
-            let _ = read(&index[..end]);
+            let _ = (read(&index[..end]), index_moved_to(HashKind::Sha1, &index[..end], other));
         }
         let expected = [&b"\x00-1 1\nb\x00-1 0\n"[..]].concat();
         assert_eq!(without_changed(HashKind::Sha1, &trees, &[b"b/d"]).unwrap(), expected);

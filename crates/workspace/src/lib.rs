@@ -6,11 +6,13 @@
 
 mod doctor;
 mod error;
+mod ewah;
 mod fork;
 mod git_dir;
 mod guard;
 mod index;
 mod index_file;
+mod kept_index;
 mod mount;
 mod namespace;
 mod numbers;
@@ -22,6 +24,8 @@ mod touched;
 mod tree;
 mod tree_changes;
 mod tree_file;
+mod untracked;
+mod varint;
 mod view;
 mod workspaces;
 

@@ -14,7 +14,7 @@ use weir_git::{Kind, Oid, TreeIter};
 use weir_repo::{Head, ObjectReader, Repo, resolve_revision};
 
 use crate::error::{Error, Result};
-use crate::touched::{TouchedKind, touched_now};
+use crate::touched::{Asked, TouchedKind, touched_now};
 use crate::tree::CommitTree;
 use crate::tree_changes::tree_changes;
 use crate::tree_file::{SUBMODULE, TreeFile, index_mode};
@@ -157,8 +157,13 @@ impl Workspaces {
     }
 
     fn touched(&self, workspace: &Workspace) -> Result<BTreeMap<Vec<u8>, (TouchedKind, u64)>> {
-        let place = self.place(&workspace.folder);
-        touched_now(&place, &self.asked_layers(workspace), &self.lower(workspace))
+        touched_now(&Asked {
+            place: &self.place(&workspace.folder),
+            folder: &workspace.folder,
+            tree: &workspace.folder,
+            lower: &self.lower(workspace),
+            layers: &self.asked_layers(workspace),
+        })
     }
 }
 

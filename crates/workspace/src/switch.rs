@@ -164,7 +164,7 @@ impl TreeSwitch<'_> {
             }
         }
         // It refuses what is split or sparse.
-        entries.trees()?;
+        entries.extensions()?;
         if !staged.found.is_empty() {
             let found: Vec<&[u8]> = staged.found.iter().map(Vec::as_slice).collect();
             return Err(self.refused("there are staged changes in", &found));
@@ -432,9 +432,11 @@ impl TreeSwitch<'_> {
         }
         left.try_for_each(|change| add(&mut writer, change))?;
         let paths: Vec<&[u8]> = changes.iter().map(|change| change.path.as_slice()).collect();
-        let trees = entries.trees()?.unwrap_or_default();
-        let trees = if trees.is_empty() { Vec::new() } else { without_changed(hash, trees, &paths)? };
-        writer.finish(&trees, self.token)
+        let known = entries.extensions()?;
+        let trees = known.trees.filter(|trees| !trees.is_empty());
+        let trees = trees.map_or(Ok(Vec::new()), |trees| without_changed(hash, trees, &paths))?;
+        // The monitor will name all that was written.
+        writer.finish(&trees, known.untracked, self.token)
     }
 }
 

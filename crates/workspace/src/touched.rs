@@ -5,6 +5,7 @@
 //! committed and deleted again leaves nothing above.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
@@ -24,15 +25,19 @@ const ALL: &[u8] = b"/\0";
 const RECENT: Duration = Duration::from_millis(50);
 /// Paths at which nothing is any more are forgotten beyond this number.
 const GONE_MAX: usize = 1000;
-/// A new folder with more files, as builds make them, is not looked into any more: each answer names it, and
-/// git looks at those of its files that it tracks.
+/// Of a new folder with more files, as builds make them, only the folders in it are looked at from then on:
+/// each answer names it, and git looks at those of its files that it tracks.
 const LARGE_MIN: usize = 1000;
 /// What stands for such a folder in place of a hash, and for a path at which nothing is.
 const LARGE: u64 = 1;
 const GONE: u64 = 0;
-/// How overlayfs marks a folder that hides the one below, and one that was renamed.
+/// How overlayfs marks a folder that was renamed, and one that hides the one below.
 const MARKS: [&str; 4] =
-    ["trusted.overlay.opaque", "trusted.overlay.redirect", "user.overlay.opaque", "user.overlay.redirect"];
+    ["trusted.overlay.redirect", "user.overlay.redirect", "trusted.overlay.opaque", "user.overlay.opaque"];
+const REDIRECTS: usize = 2;
+/// A name that stands for any file of a folder. git's untracked cache reads a folder again if a file of it is
+/// named, not if itself is.
+const ANY_FILE: &[u8] = b"/*";
 
 /// A path that was touched.
 struct TouchedPath {
@@ -71,23 +76,14 @@ pub(crate) enum TouchedKind {
     Large,
 }
 
-/// Returns what was written in `layers` above the folder `lower`, each path with a number that is another one
-/// when it was written again. The list in the folder `place` says which folders are large.
+/// Returns what was written in the workspace of `asked`, each path with a number that is another one when it
+/// was written again. The list in the folder of records says which folders are large.
 ///
 /// # Errors
 /// If it cannot be read.
-pub(crate) fn touched_now(
-    place: &Path,
-    layers: &[PathBuf],
-    lower: &Path,
-) -> Result<BTreeMap<Vec<u8>, (TouchedKind, u64)>> {
-    let known = Touched::read(place).map(|touched| touched.paths).unwrap_or_default();
-    let (found, folders) = (BTreeMap::new(), BTreeSet::new());
-    let mut scan = TouchedScan { known: &known, found, folders, left: None };
-    for layer in layers {
-        scan.folder(layer, Some(lower), &mut Vec::new())?;
-    }
-    let TouchedScan { found, folders, .. } = scan;
+pub(crate) fn touched_now(asked: &Asked<'_>) -> Result<BTreeMap<Vec<u8>, (TouchedKind, u64)>> {
+    let known = Touched::read(asked.place).map(|touched| touched.paths).unwrap_or_default();
+    let TouchedScan { found, folders, .. } = TouchedScan::of(asked, &known)?;
     let kind = |path: &[u8], state| match state {
         LARGE => TouchedKind::Large,
         _ if folders.contains(path) => TouchedKind::Folder,
@@ -142,7 +138,7 @@ pub(crate) struct Asked<'a> {
 /// If the list or what was written cannot be read, or the list cannot be written. git then looks at every
 /// file.
 pub(crate) fn changed_since(asked: &Asked<'_>, token: &str) -> Result<Vec<u8>> {
-    let Asked { place, folder, tree, lower, layers } = *asked;
+    let Asked { place, folder, tree, .. } = *asked;
     // Working trees that `git worktree` adds have the same configuration: nothing is known of them.
     if !is_same(folder, tree) {
         return Ok([b"weir:0:0\0", ALL].concat());
@@ -160,12 +156,9 @@ pub(crate) fn changed_since(asked: &Asked<'_>, token: &str) -> Result<Vec<u8>> {
         forgotten: 0,
         paths: BTreeMap::new(),
     });
-    let (known, folders) = (&touched.paths, BTreeSet::new());
-    let mut scan = TouchedScan { known, found: BTreeMap::new(), folders, left: None };
-    for layer in layers {
-        scan.folder(layer, Some(lower), &mut Vec::new())?;
-    }
-    let found = scan.found;
+    let TouchedScan { mut found, in_large, .. } = TouchedScan::of(asked, &touched.paths)?;
+    let is_in_large: BTreeSet<Vec<u8>> = in_large.keys().cloned().collect();
+    found.extend(in_large);
     let has_changed = touched.update(found);
     let since = touched.seq_of(token);
     let has_forgotten = since.is_some_and(|since| touched.forget(since));
@@ -176,17 +169,46 @@ pub(crate) fn changed_since(asked: &Asked<'_>, token: &str) -> Result<Vec<u8>> {
     answer.push(0);
     match since {
         Some(since) => {
-            for (path, _) in touched.paths.iter().filter(|(_, touched)| touched.seq > since) {
-                // The file of that name, and all below the folder of that name.
-                answer.extend_from_slice(path);
-                answer.push(0);
-                answer.extend_from_slice(path);
-                answer.extend_from_slice(b"/\0");
+            for (path, touched) in touched.paths.iter().filter(|(_, touched)| touched.seq > since) {
+                let mut name = |path: &[u8], end: &[u8]| {
+                    answer.extend_from_slice(path);
+                    answer.extend_from_slice(end);
+                    answer.push(0);
+                };
+                name(path, b"");
+                // All below a folder of that name, or only what lies right in it, if its files are not named.
+                if !is_in_large.contains(path) {
+                    name(path, b"/");
+                }
+                if is_in_large.contains(path) || touched.state == LARGE {
+                    name(path, ANY_FILE);
+                }
+                match folder_with_odd_name(path) {
+                    Some(b"") => name(b"", &ANY_FILE[1..]),
+                    Some(above) => name(above, ANY_FILE),
+                    None => {}
+                }
             }
         }
         None => answer.extend_from_slice(ALL),
     }
     Ok(answer)
+}
+
+/// Returns the folder in which git takes the next part of `path` for a name of its own, and the path for none
+/// (`verify_path`).
+fn folder_with_odd_name(path: &[u8]) -> Option<&[u8]> {
+    let mut at = 0_usize;
+    for name in path.split(|byte| *byte == b'/') {
+        let is_odd = [&b".git"[..], b"git~"]
+            .iter()
+            .any(|odd| name.get(..odd.len()).is_some_and(|start| start.eq_ignore_ascii_case(odd)));
+        if is_odd {
+            return Some(&path[..at.saturating_sub(1)]);
+        }
+        at += name.len() + 1;
+    }
+    None
 }
 
 /// Returns whether both paths lead to one folder.
@@ -281,17 +303,31 @@ impl Touched {
 
 /// A scan of what was written.
 struct TouchedScan<'k> {
+    /// The workspace as it is shown.
+    tree: &'k Path,
     /// What was found before.
     known: &'k BTreeMap<Vec<u8>, TouchedPath>,
     /// The paths that were found, each with a hash of what is there.
     found: BTreeMap<Vec<u8>, u64>,
     /// Those of them that are folders.
     folders: BTreeSet<Vec<u8>>,
+    /// The folders in large ones, each with a hash.
+    in_large: BTreeMap<Vec<u8>, u64>,
     /// In a new folder, how many files it may still have without being large.
     left: Option<usize>,
 }
 
-impl TouchedScan<'_> {
+impl<'k> TouchedScan<'k> {
+    fn of(asked: &Asked<'k>, known: &'k BTreeMap<Vec<u8>, TouchedPath>) -> Result<TouchedScan<'k>> {
+        let (found, in_large) = (BTreeMap::new(), BTreeMap::new());
+        let folders = BTreeSet::new();
+        let mut scan = TouchedScan { tree: asked.folder, known, found, folders, in_large, left: None };
+        for layer in asked.layers {
+            scan.folder(layer, Some(asked.lower), &mut Vec::new())?;
+        }
+        Ok(scan)
+    }
+
     /// Adds all that lies in the upper folder `at`, which is called `path` in the workspace; of folders only
     /// those that the commit does not have. `lower` is the commit's folder of that name, if it is seen
     /// through this one. Ends early in a folder that turns out to be large.
@@ -344,12 +380,16 @@ impl TouchedScan<'_> {
             path.push(b'/');
             return self.folder(at, below.as_deref(), path);
         }
+        // What was renamed is seen where it is now, and lies in no upper folder.
+        let is_renamed = marks[..REDIRECTS].iter().any(Option::is_some);
+        let shown = is_renamed.then(|| self.tree.join(OsStr::from_bytes(path)));
+        let at = shown.as_deref().unwrap_or(at);
         // git looks for untracked files in a folder that it does not know only if it is named itself.
         let name = path.clone();
         self.folders.insert(name.clone());
         let is_top = self.left.is_none();
         if is_top && self.known.get(&name).is_some_and(|known| known.state == LARGE) {
-            self.found.insert(name, LARGE);
+            self.large(at, &name);
             return Ok(());
         }
         self.found.insert(name.clone(), state(about, &marks));
@@ -361,10 +401,52 @@ impl TouchedScan<'_> {
         if is_top && self.left.take() == Some(0) {
             let below = [name.as_slice(), b"/"].concat();
             self.found.retain(|path, _| !path.starts_with(&below));
-            self.found.insert(name, LARGE);
+            self.folders.retain(|path| !path.starts_with(&below));
+            path.truncate(name.len());
+            self.large(at, &name);
         }
         Ok(())
     }
+
+    /// Adds the large folder `at`, which is called `name` in the workspace, and the folders in it. Of those
+    /// that are as they were before it is known which folders they have.
+    fn large(&mut self, at: &Path, name: &[u8]) {
+        let below = [name, b"/"].concat();
+        let place = |path: &[u8]| at.join(OsStr::from_bytes(&path[below.len()..]));
+        let is_known = |path: &Vec<u8>| self.known.get(path).is_some_and(|known| known.state != GONE);
+        let mut new: Vec<Vec<u8>> = folders_in(at, name).into_iter().filter(|path| !is_known(path)).collect();
+        for (path, known) in
+            self.known.range(below.clone()..).take_while(|(path, _)| path.starts_with(&below))
+        {
+            let now = folder_state(&place(path)).filter(|_| known.state != GONE);
+            let Some(now) = now else { continue };
+            if now != known.state {
+                new.extend(folders_in(&place(path), path).into_iter().filter(|path| !is_known(path)));
+            }
+            self.in_large.insert(path.clone(), now);
+        }
+        while let Some(path) = new.pop() {
+            // It may be deleted meanwhile.
+            if let Some(now) = folder_state(&place(&path)) {
+                new.extend(folders_in(&place(&path), &path));
+                self.in_large.insert(path, now);
+            }
+        }
+        self.found.insert(name.to_vec(), LARGE);
+    }
+}
+
+/// Returns a hash of what the folder `at` is, if it is one.
+fn folder_state(at: &Path) -> Option<u64> {
+    let about = fs::symlink_metadata(at).ok().filter(Metadata::is_dir)?;
+    Some(state(&about, &[]))
+}
+
+/// Returns the folders in the folder `at`, which is called `path`.
+fn folders_in(at: &Path, path: &[u8]) -> Vec<Vec<u8>> {
+    let entries = fs::read_dir(at).into_iter().flatten().flatten();
+    let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    folders.map(|entry| [path, b"/", entry.file_name().as_bytes()].concat()).collect()
 }
 
 /// Returns a hash of what a file is.
@@ -458,16 +540,31 @@ mod tests {
         let (lower, layers) = (place.join("lower"), [files.clone()]);
         let asked = Asked { place, folder: place, tree: place, lower: &lower, layers: &layers };
         let ask = |token: &str| changed_since(&asked, token).unwrap();
-        assert_eq!(paths(&ask(&first)), [&b"built"[..], b"small", b"small/a"]);
+        let all = [&b"built"[..], b"built/*", b"built/deep", b"built/deep/*", b"small", b"small/a"];
+        assert_eq!(paths(&ask(&first)), all);
         std::thread::sleep(RECENT * 2);
         let settled = token(&ask(&token(&ask(&first))));
         // It may have changed each time.
         for _ in 0..3 {
-            assert_eq!(paths(&ask(&settled)), [b"built"]);
+            assert_eq!(paths(&ask(&settled)), [&b"built"[..], b"built/*"]);
         }
+        // Folders in it are seen to change, and new ones, too.
+        fs::create_dir_all(files.join("built/deep/er/est")).unwrap();
+        fs::create_dir_all(files.join("built/deep-er")).unwrap();
+        let new = [&b"built"[..], b"built/*", b"built/deep", b"built/deep/*"];
+        let newer = [&new[..], &[b"built/deep-er", b"built/deep-er/*", b"built/deep/er"]].concat();
+        let newest = [&b"built/deep/er/*"[..], b"built/deep/er/est", b"built/deep/er/est/*"];
+        assert_eq!(paths(&ask(&settled)), [newer, newest.to_vec()].concat());
+        std::thread::sleep(RECENT * 2);
+        let settled = token(&ask(&settled));
+        assert_eq!(paths(&ask(&settled)), [&b"built"[..], b"built/*"]);
+        fs::write(files.join("built/deep/er/est/a"), b"").unwrap();
+        let changed = [&b"built"[..], b"built/*", b"built/deep/er/est", b"built/deep/er/est/*"];
+        assert_eq!(paths(&ask(&settled)), changed);
         fs::remove_dir_all(files.join("built")).unwrap();
         let gone = ask(&settled);
-        assert_eq!(paths(&gone), [b"built"]);
+        let all = [&b"built"[..], b"built/deep", b"built/deep-er", b"built/deep/er", b"built/deep/er/est"];
+        assert_eq!(paths(&gone), all);
         assert!(paths(&ask(&token(&gone))).is_empty());
         // It is looked into again.
         fs::create_dir_all(files.join("built")).unwrap();

@@ -21,9 +21,8 @@ use weir_git::{HashKind, Oid, plain_sha};
 use weir_repo::Repo;
 
 use crate::error::{Error, Result};
-use crate::git_dir::{self, Checkout};
-use crate::index::{LowerFiles, index_of};
-use crate::index_file::is_whole_index;
+use crate::git_dir::{self, Checkout, FirstIndex};
+use crate::index::LowerFiles;
 use crate::overlay::{self, Layers};
 use crate::switch::TreeSwitch;
 use crate::touched::{self, Asked};
@@ -34,7 +33,6 @@ const VERSION: u32 = 1;
 const RECORD: &str = "workspace.json";
 const VIEWS: &str = "views";
 const LAYERS: &str = "layers";
-const INDEXES: &str = "indexes";
 /// The device of the view that a workspace is mounted on.
 const STANDS_ON: &str = "stands-on";
 
@@ -67,7 +65,7 @@ pub type StartView<'a> = &'a dyn Fn(&str, &Path) -> Result<()>;
 
 /// The workspaces that are recorded in a folder.
 pub struct Workspaces {
-    root: PathBuf,
+    pub(crate) root: PathBuf,
 }
 
 /// What a new workspace is to be.
@@ -94,6 +92,8 @@ pub struct NewWorkspace<'a> {
     /// Whether git is to ask. Before 2.43 git takes files that its fsmonitor vouches for as deleted, now and
     /// then (`git diff HEAD`).
     pub asks_monitor: bool,
+    /// Returns the content of the user's file of ignored names (gitignore(5)), if there is one.
+    pub ignores: &'a dyn Fn() -> Option<Vec<u8>>,
 }
 
 /// A workspace that was made.
@@ -293,6 +293,7 @@ impl Workspaces {
         let epoch = new.commit.as_bytes().iter().take(8).fold(0, |epoch, byte| epoch << 8 | u64::from(*byte));
         let token = touched::begin(&place, epoch)?;
         let index = self.kept_index(new, &top, time, &token)?;
+        let own = self.own_index(new, &index)?;
         let monitor = self.write_monitor(new.folder, new.monitor)?;
         let objects = match new.repo.archive() {
             Some(_) => self.view(workspace).join("objects"),
@@ -303,37 +304,12 @@ impl Workspaces {
             commit: new.commit,
             branch: new.branch,
             objects: &objects,
-            index: &index.path,
+            index: own.as_deref().map_or(FirstIndex::Shared(&index.path), FirstIndex::Own),
             monitor: new.asks_monitor.then_some(&*monitor),
         };
         git_dir::write(&written, &checkout)?;
         self.record(workspace)?;
         Ok(index.converts)
-    }
-
-    /// Returns the folder of the indexes that workspaces of a commit began with.
-    fn index_path(&self, commit: &str) -> PathBuf {
-        self.root.join(INDEXES).join(id(commit.as_bytes()))
-    }
-
-    /// Returns the index of the commit, which is made for its first workspace.
-    fn kept_index(&self, new: &NewWorkspace<'_>, top: &Oid, time: u64, token: &str) -> Result<KeptIndex> {
-        let path = self.index_path(&new.commit.to_string());
-        let remark = path.with_extension("converts");
-        let kept = fs::read(&path).is_ok_and(|data| is_whole_index(new.repo.hash(), &data));
-        if kept && let Ok(converts) = fs::read_to_string(&remark) {
-            return Ok(KeptIndex { path, converts: Some(converts).filter(|path| !path.is_empty()) });
-        }
-        let index = index_of(new.repo, top, time, token)?;
-        let above = path.parent().unwrap_or(&path);
-        fs::create_dir_all(above).map_err(Error::on(above))?;
-        fs::write(&remark, index.converts.as_deref().unwrap_or_default()).map_err(Error::on(&remark))?;
-        let part = path.with_extension("new");
-        let _ = fs::remove_file(&part);
-        fs::write(&part, &index.data).map_err(Error::on(&part))?;
-        fs::set_permissions(&part, fs::Permissions::from_mode(0o444)).map_err(Error::on(&part))?;
-        fs::rename(&part, &path).map_err(Error::on(&path))?;
-        Ok(KeptIndex { path, converts: index.converts })
     }
 
     /// Writes the program that git asks what has changed in the workspace `folder`. Returns its path.
@@ -490,9 +466,7 @@ impl Workspaces {
             }
         }
         if !others.iter().any(|other| other.commit == workspace.commit) {
-            let index = self.index_path(&workspace.commit);
-            let _ = fs::remove_file(index.with_extension("converts"));
-            let _ = fs::remove_file(index);
+            self.remove_kept_index(&workspace.commit);
         }
         for view in self.views(workspace) {
             if !others.iter().any(|other| self.views(other).contains(&view)) {
@@ -503,13 +477,6 @@ impl Workspaces {
         }
         Ok(())
     }
-}
-
-/// The index that the workspaces of a commit begin with.
-struct KeptIndex {
-    path: PathBuf,
-    /// The file of attributes that [`Added`] names.
-    converts: Option<String>,
 }
 
 /// Returns the answer to git's question (fsmonitor) what has changed since `token` in the working tree
@@ -561,7 +528,8 @@ fn read(path: &Path) -> Result<Workspace> {
     Ok(workspace)
 }
 
-fn id(bytes: &[u8]) -> String {
+/// Returns a name for what `bytes` say.
+pub(crate) fn id(bytes: &[u8]) -> String {
     let mut sum = plain_sha(HashKind::Sha256);
     sum.update(bytes);
     sum.finish().to_string()[..16].to_owned()

@@ -159,6 +159,7 @@ fn add(
         uses_fuse_overlayfs,
         monitor: &monitor()?,
         asks_monitor: !uses_fuse_overlayfs && git_version().is_some_and(|version| version >= GIT_THAT_ASKS),
+        ignores: &ignored_names,
     };
     let start = |commit: &str, view: &Path| start_view(&source.path, commit, view);
     let Added { workspace: made, converts } = workspaces.add(&new, &start).map_err(of_workspace)?;
@@ -216,6 +217,16 @@ fn git_version() -> Option<(u32, u32)> {
     let said = git(Path::new("/"), &["version"]).ok()?;
     let mut numbers = said.strip_prefix("git version ")?.split('.').map(|number| number.trim().parse().ok());
     Some((numbers.next()??, numbers.next()??))
+}
+
+/// Returns the content of the user's file of ignored names (gitignore(5)). If git finds another, it only
+/// reads the folders of the workspace once.
+fn ignored_names() -> Option<Vec<u8>> {
+    let said = git(Path::new("/"), &["config", "--path", "core.excludesFile"]).ok();
+    let folder = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let config = || folder("XDG_CONFIG_HOME").or_else(|| Some(folder("HOME")?.join(".config")));
+    let path = said.map(|said| PathBuf::from(said.trim_end())).or_else(|| Some(config()?.join("git/ignore")));
+    std::fs::read(path?).ok()
 }
 
 fn json(workspace: &Workspace, is_mounted: bool) -> serde_json::Value {
