@@ -161,7 +161,9 @@ pub(crate) fn index_moved_to(hash: HashKind, data: &[u8], folder: &Path) -> Opti
     let (before, behind) = content.split_at(content.len() - behind_untracked);
     let before = &before[..before.len() - untracked.len() - 4];
     let moved = untracked::moved_to(folder, untracked)?;
-    let mut index = [before, &u32::try_from(moved.len()).ok()?.to_be_bytes(), &moved, behind].concat();
+    let mut index = Vec::with_capacity(data.len() + moved.len());
+    let len = u32::try_from(moved.len()).ok()?.to_be_bytes();
+    [before, &len, &moved, behind].iter().for_each(|part| index.extend_from_slice(part));
     let mut sum = plain_sha(hash);
     sum.update(&index);
     index.extend_from_slice(sum.finish().as_bytes());

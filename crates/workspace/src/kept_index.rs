@@ -3,7 +3,8 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use weir_git::Oid;
 
@@ -15,14 +16,15 @@ use crate::workspaces::{NewWorkspace, Workspaces, id};
 /// The folder of the indexes.
 const INDEXES: &str = "indexes";
 /// Bytes that indexes of their own may take, if all workspaces have one of that size.
-const OWN_INDEXES_MAX: usize = 32 << 20;
+const OWN_INDEXES_MAX: u64 = 32 << 20;
 
 /// The index that the workspaces of a commit began with.
 pub(crate) struct KeptIndex {
     pub(crate) path: PathBuf,
-    data: Vec<u8>,
-    /// Whether it was made for this workspace.
-    is_new: bool,
+    /// An index for the new workspace alone, which says of it, too, that no folder has other files: git
+    /// believes that of one place only. `None` if it shares the index of others: the first can, and of many
+    /// not each is to have its own.
+    pub(crate) own: Option<Vec<u8>>,
     /// The file of attributes that [`crate::Added`] names.
     pub(crate) converts: Option<String>,
 }
@@ -43,10 +45,8 @@ impl Workspaces {
     ) -> Result<KeptIndex> {
         let path = self.index_path(&new.commit.to_string());
         let remark = path.with_extension("converts");
-        let kept = fs::read(&path).ok().filter(|data| is_whole_index(new.repo.hash(), data));
-        if let (Some(data), Ok(converts)) = (kept, fs::read_to_string(&remark)) {
-            let converts = Some(converts).filter(|path| !path.is_empty());
-            return Ok(KeptIndex { path, data, is_new: false, converts });
+        if let (Ok(own), Ok(converts)) = (self.own_index(new, &path), fs::read_to_string(&remark)) {
+            return Ok(KeptIndex { path, own, converts: Some(converts).filter(|path| !path.is_empty()) });
         }
         let ignores = (new.ignores)();
         let wanted = WantedIndex { folder: new.folder, token, ignores: ignores.as_deref() };
@@ -59,18 +59,28 @@ impl Workspaces {
         fs::write(&part, &data).map_err(Error::on(&part))?;
         fs::set_permissions(&part, fs::Permissions::from_mode(0o444)).map_err(Error::on(&part))?;
         fs::rename(&part, &path).map_err(Error::on(&path))?;
-        Ok(KeptIndex { path, data, is_new: true, converts })
+        Ok(KeptIndex { path, own: None, converts })
     }
 
-    /// Returns an index that says of the new workspace, too, which folders have nothing but the commit's
-    /// files: git believes it only of one place. `None` if the workspace shares the index of others: the
-    /// first one can, and of many not each is to have its own.
-    pub(crate) fn own_index(&self, new: &NewWorkspace<'_>, index: &KeptIndex) -> Result<Option<Vec<u8>>> {
-        let count = fs::read_dir(&self.root).map_err(Error::on(&self.root))?.count();
-        if index.is_new || count.saturating_mul(index.data.len()) > OWN_INDEXES_MAX {
+    /// Returns the workspace's own index, made of the one at `path`, if it is to have one.
+    ///
+    /// # Errors
+    /// If there is none, or it is damaged. The sum of one that was written since the machine was started is
+    /// taken to be right.
+    fn own_index(&self, new: &NewWorkspace<'_>, path: &Path) -> std::io::Result<Option<Vec<u8>>> {
+        let about = fs::metadata(path)?;
+        let count = fs::read_dir(&self.root)?.count() as u64;
+        let shares = count.saturating_mul(about.len()) > OWN_INDEXES_MAX;
+        let is_trusted = about.modified()?.elapsed().is_ok_and(|age| age < uptime());
+        if shares && is_trusted {
             return Ok(None);
         }
-        Ok(index_moved_to(new.repo.hash(), &index.data, new.folder))
+        let (data, hash) = (fs::read(path)?, new.repo.hash());
+        let own = index_moved_to(hash, &data, new.folder);
+        match own.filter(|_| is_trusted || is_whole_index(hash, &data)) {
+            Some(own) => Ok(Some(own).filter(|_| !shares)),
+            None => Err(std::io::ErrorKind::InvalidData.into()),
+        }
     }
 
     /// Removes the index of a commit that no workspace stands on.
@@ -79,4 +89,9 @@ impl Workspaces {
         let _ = fs::remove_file(index.with_extension("converts"));
         let _ = fs::remove_file(index);
     }
+}
+
+/// Returns the time since the machine was started.
+fn uptime() -> Duration {
+    Duration::from_secs(u64::try_from(rustix::system::sysinfo().uptime).unwrap_or(0))
 }

@@ -293,7 +293,6 @@ impl Workspaces {
         let epoch = new.commit.as_bytes().iter().take(8).fold(0, |epoch, byte| epoch << 8 | u64::from(*byte));
         let token = touched::begin(&place, epoch)?;
         let index = self.kept_index(new, &top, time, &token)?;
-        let own = self.own_index(new, &index)?;
         let monitor = self.write_monitor(new.folder, new.monitor)?;
         let objects = match new.repo.archive() {
             Some(_) => self.view(workspace).join("objects"),
@@ -304,7 +303,7 @@ impl Workspaces {
             commit: new.commit,
             branch: new.branch,
             objects: &objects,
-            index: own.as_deref().map_or(FirstIndex::Shared(&index.path), FirstIndex::Own),
+            index: index.own.as_deref().map_or(FirstIndex::Shared(&index.path), FirstIndex::Own),
             monitor: new.asks_monitor.then_some(&*monitor),
         };
         git_dir::write(&written, &checkout)?;
