@@ -32,17 +32,23 @@ pub(crate) fn switch(
         NamedSource { name: workspace.repository.clone(), path: workspace.source.clone(), revision: None };
     let (source, git_dir) = (source.open()?, folder.join(".git"));
     let open = || local::open(&git_dir).map_err(|e| Error::Message(format!("{}: {e}", git_dir.display())));
+    let path = workspace.source.clone();
+    let start = |commit: &str, view: &Path| start_view(&path, commit, view);
     let mut own = open()?;
     let moved = moved_refs(&own, &source);
-    let to = SwitchTarget::find(&own, &source, revision)?;
-    let mut needed = moved.iter().map(|(_, oid)| *oid).chain([to.commit]);
-    if let Some(missing) = needed.find(|oid| !own.contains(oid)) {
-        let path = workspace.source.clone();
-        let start = |commit: &str, view: &Path| start_view(&path, commit, view);
-        workspaces.add_objects(&mut workspace, &missing, &start).map_err(of_workspace)?;
+    // A later commit's view has the objects of all.
+    if let Some((_, missing)) = moved.iter().find(|(_, oid)| !own.contains(oid)) {
+        workspaces.add_objects(&mut workspace, missing, &start).map_err(of_workspace)?;
+    }
+    if !moved.is_empty() {
+        bring_up(&folder, &moved)?;
         own = open()?;
     }
-    bring_up(&folder, &moved)?;
+    let to = SwitchTarget::find(&own, &source, revision)?;
+    if !own.contains(&to.commit) {
+        workspaces.add_objects(&mut workspace, &to.commit, &start).map_err(of_workspace)?;
+        own = open()?;
+    }
     let from = resolve_revision(&own, "HEAD").map_err(|e| Error::Message(e.to_string()))?;
     let count = workspaces.switch(&workspace, &own, &from, &to.commit).map_err(of_workspace)?;
     let before = match &own.refs().head {
@@ -137,9 +143,6 @@ fn moved_refs(own: &Repo, source: &Repo) -> Vec<(String, Oid)> {
 
 /// Sets refs of the workspace in `folder`.
 fn bring_up(folder: &Path, refs: &[(String, Oid)]) -> Result<()> {
-    if refs.is_empty() {
-        return Ok(());
-    }
     let lines: String = refs.iter().map(|(name, oid)| format!("update {name} {oid}\n")).collect();
     let mut git = git_command();
     git.arg("-C").arg(folder).args(["update-ref", "--stdin"]).stdin(Stdio::piped()).stdout(Stdio::null());

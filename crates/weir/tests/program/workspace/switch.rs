@@ -75,6 +75,12 @@ fn a_switch_finds_what_was_mirrored_later() {
     assert_eq!(env.git(&it.folder, &["rev-parse", "origin/main"]), env.git(&up, &["rev-parse", "main"]));
     env.weir(&["ws", "switch", work, "origin/main"]);
     assert_eq!(fs::read(it.folder.join("k9")).unwrap(), b"n");
+    // Where the remote branch is now counts, not where it was.
+    env.add_commit(&up, 10);
+    env.weir(&["mirror", "--all"]);
+    env.weir(&["ws", "switch", work, "origin/main"]);
+    assert_eq!(env.git(&it.folder, &["rev-parse", "HEAD"]), env.git(&up, &["rev-parse", "main"]));
+    assert_eq!(fs::read(it.folder.join("k10")).unwrap(), b"n");
     env.weir(&["compact", "it"]);
     env.git(&it.folder, &["fsck", "--no-dangling"]);
     assert_eq!(env.git(&twin.folder, &["status", "--porcelain"]), "");
