@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tries `make run` and `make test` as the README says, in bare Debians (debootstrap, minbase): as root, then as an ordinary user
 # without sudo. Packages and crates are fetched first; then there is no network. Tells what was left running or lying about.
-#   setup/fresh.sh RELEASE...   bookworm, trixie; needs root. Works below target/fresh, and shares one build there.
+#   setup/fresh.sh RELEASE...   bookworm, trixie; needs root. Works below target/fresh; each user has one build there for all.
 #   FRESH_TESTS=ARGUMENTS       what make test runs, for a shorter try: `cargo test ARGUMENTS`
 # The commit that is checked out is tried, without changes that are not committed.
 set -euo pipefail
@@ -33,7 +33,7 @@ if [ "$user" != root ]; then
   home=/home/$user path=/usr/local/bin:/usr/bin:/bin as=(--userspec "$user:$user")
 fi
 exec chroot "${as[@]}" "$root" env -i HOME="$home" PATH="/opt/rust/bin:$path" USER="$user" TERM=dumb CARGO_NET_OFFLINE=true \
-  CARGO_TARGET_DIR=/cache FRESH_TESTS="${FRESH_TESTS:-}" bash -euo pipefail -c "cd /src/weir; $script" </dev/null
+  CARGO_TARGET_DIR="/cache/$user" FRESH_TESTS="${FRESH_TESTS:-}" bash -euo pipefail -c "cd /src/weir; $script" </dev/null
 NAMESPACE
 }
 
@@ -124,7 +124,8 @@ for release in "$@"; do
   echo "== $release: make test, as root, in the environment of a hook, behind proxies, with a TMPDIR of 95 characters"
   inside offline root "$around sync; touch /stamp; $test $after $left"
 
-  inside offline root 'cp -r /root/.cargo /home/tester/; chown -R tester: /home/tester /src/weir /cache; touch /stamp'
+  inside offline root 'cp -r /root/.cargo /home/tester/; mkdir -p /cache/tester
+    chown -R tester: /home/tester /src/weir /cache/tester; touch /stamp'
   echo "== $release: make run, as an ordinary user"
   inside offline tester "$run $left"
   echo "== $release: make test, as an ordinary user"
