@@ -128,7 +128,8 @@ pub(crate) fn mounted_in_namespace(root: &Path) -> HashSet<PathBuf> {
 
 /// Returns a path without links in it, even if its last part is not there.
 pub(crate) fn whole(path: &Path) -> Result<PathBuf> {
-    let absolute = std::path::absolute(path)?;
+    let gone = |e| Error::Message(format!("cannot find '{}' from the current folder: {e}", path.display()));
+    let absolute = std::path::absolute(path).map_err(gone)?;
     let (Some(above), Some(name)) = (absolute.parent(), absolute.file_name()) else { return Ok(absolute) };
     let above = above.canonicalize().map_err(weir_ground::FileError::on("find", above))?;
     Ok(if absolute.exists() { absolute.canonicalize()? } else { above.join(name) })

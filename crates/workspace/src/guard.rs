@@ -3,13 +3,16 @@
 
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
 
-/// A process that lives shorter failed at once. So many in a row, and no other is started: one request may
-/// end them all.
+/// A process that lives shorter has failed at once. After so many in a row that ended by themselves, no other
+/// is started: one request may end them all.
 const FAILED_MAX: u32 = 100;
 const FAILED_BEFORE: Duration = Duration::from_secs(1);
+/// How long the next one waits after so many that were killed.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Which process this is, after [`split`].
 pub(crate) enum Process {
@@ -31,9 +34,12 @@ pub(crate) enum Process {
 pub(crate) fn split() -> std::io::Result<Process> {
     let threads = std::fs::read_dir("/proc/self/task")?.count();
     assert_eq!(threads, 1, "a guard has one thread");
-    let mut failed = 0;
+    let (mut failed, mut killed) = (0, 0);
     let mut is_first = true;
     while failed < FAILED_MAX {
+        if killed >= FAILED_MAX {
+            std::thread::sleep(PAUSE);
+        }
         let start = Instant::now();
         // SAFETY: there is no other thread, which could hold a lock.
         let server = match unsafe { fork() }? {
@@ -50,7 +56,12 @@ pub(crate) fn split() -> std::io::Result<Process> {
             return Ok(Process::Guard);
         }
         tracing::warn!("process {server}, which showed a commit, has ended ({ended:?}); another goes on");
-        failed = if start.elapsed() < FAILED_BEFORE { failed + 1 } else { 0 };
+        let is_killed = matches!(ended, WaitStatus::Signaled(_, Signal::SIGKILL | Signal::SIGTERM, _));
+        (failed, killed) = match (start.elapsed() < FAILED_BEFORE, is_killed) {
+            (true, true) => (failed, killed + 1),
+            (true, false) => (failed + 1, killed),
+            (false, _) => (0, 0),
+        };
         is_first = false;
     }
     Err(std::io::Error::other(format!("{FAILED_MAX} processes failed at once")))

@@ -52,6 +52,16 @@ struct StatusSearch<'a> {
     top: Oid,
     /// The entries of trees of HEAD that were read, by their paths.
     trees: HashMap<Vec<u8>, Option<Rc<HeadTree>>>,
+    /// Whether folders are repositories, by their paths.
+    repositories: HashMap<Vec<u8>, bool>,
+}
+
+/// A repository in a workspace.
+enum Nested {
+    /// HEAD has it as a submodule, or it is the `.git` of a folder of HEAD: its files are its own matter.
+    Known,
+    /// HEAD does not have it: its folder, with a slash.
+    New(Vec<u8>),
 }
 
 /// The entries of a tree: the mode as it is stored, and the id.
@@ -82,6 +92,7 @@ impl Workspaces {
             reader: repo.reader(),
             top,
             trees: HashMap::new(),
+            repositories: HashMap::new(),
         };
         let mut paths = BTreeSet::new();
         let mut changes = BTreeMap::new();
@@ -109,8 +120,12 @@ impl Workspaces {
             }
         }
         for path in paths {
-            if let Some(change) = search.change(&path)? {
-                changes.insert(path, change);
+            match search.nested(&path)? {
+                Some(Nested::New(repository)) => {
+                    changes.insert(repository, PathChange::New);
+                }
+                Some(Nested::Known) => {}
+                None => changes.extend(search.change(&path)?.map(|change| (path, change))),
             }
         }
         Ok(WorkspaceStatus { commit, branch, changes })
@@ -242,6 +257,34 @@ impl StatusSearch<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Returns the repository in the workspace that the file at `path` belongs to.
+    fn nested(&mut self, path: &[u8]) -> Result<Option<Nested>> {
+        for (at, _) in path.iter().enumerate().filter(|(_, byte)| **byte == b'/') {
+            let above = &path[..at];
+            if above == b".git" || above.ends_with(b"/.git") {
+                return Ok(Some(Nested::Known));
+            }
+            let is_folder =
+                |entry: Option<(u32, Oid)>| entry.is_some_and(|(mode, _)| mode & 0o170_000 == TREE);
+            let entry = self.entry(above)?;
+            if !is_folder(entry) && self.is_repository(above) {
+                let new = || Nested::New([above, b"/"].concat());
+                return Ok(Some(entry.map_or_else(new, |_| Nested::Known)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn is_repository(&mut self, folder: &[u8]) -> bool {
+        if let Some(known) = self.repositories.get(folder) {
+            return *known;
+        }
+        let git_dir = self.folder.join(OsStr::from_bytes(folder)).join(".git");
+        let found = fs::symlink_metadata(git_dir).is_ok();
+        self.repositories.insert(folder.to_vec(), found);
+        found
     }
 
     /// Returns how the file at `path` differs.

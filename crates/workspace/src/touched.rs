@@ -167,9 +167,10 @@ pub(crate) fn changed_since(asked: &Asked<'_>, token: &str) -> Result<Vec<u8>> {
     }
     let mut answer = touched.token().into_bytes();
     answer.push(0);
-    match since {
+    let changed = |since: u64| touched.paths.iter().filter(move |(_, touched)| touched.seq > since);
+    match since.filter(|since| !changed(*since).any(|(path, _)| is_unspeakable(path))) {
         Some(since) => {
-            for (path, touched) in touched.paths.iter().filter(|(_, touched)| touched.seq > since) {
+            for (path, touched) in changed(since) {
                 let mut name = |path: &[u8], end: &[u8]| {
                     answer.extend_from_slice(path);
                     answer.extend_from_slice(end);
@@ -183,11 +184,6 @@ pub(crate) fn changed_since(asked: &Asked<'_>, token: &str) -> Result<Vec<u8>> {
                 if is_in_large.contains(path) || touched.state == LARGE {
                     name(path, ANY_FILE);
                 }
-                match folder_with_odd_name(path) {
-                    Some(b"") => name(b"", &ANY_FILE[1..]),
-                    Some(above) => name(above, ANY_FILE),
-                    None => {}
-                }
             }
         }
         None => answer.extend_from_slice(ALL),
@@ -195,20 +191,20 @@ pub(crate) fn changed_since(asked: &Asked<'_>, token: &str) -> Result<Vec<u8>> {
     Ok(answer)
 }
 
-/// Returns the folder in which git takes the next part of `path` for a name of its own, and the path for none
-/// (`verify_path`).
-fn folder_with_odd_name(path: &[u8]) -> Option<&[u8]> {
-    let mut at = 0_usize;
-    for name in path.split(|byte| *byte == b'/') {
-        let is_odd = [&b".git"[..], b"git~"]
-            .iter()
-            .any(|odd| name.get(..odd.len()).is_some_and(|start| start.eq_ignore_ascii_case(odd)));
-        if is_odd {
-            return Some(&path[..at.saturating_sub(1)]);
-        }
-        at += name.len() + 1;
-    }
-    None
+/// Returns whether git takes `path` for none of a work tree (`verify_path`, `is_ntfs_dotgit`), although it
+/// looks into folders with such names. It would not heed the name.
+fn is_unspeakable(path: &[u8]) -> bool {
+    // In each folder git passes over `.git` itself.
+    let names = path.split(|byte| *byte == b'/').filter(|name| *name != b".git");
+    let mut parts = names.flat_map(|name| name.split(|byte| *byte == b'\\'));
+    parts.any(|part| {
+        let rest = [&b".git"[..], b"git~1"].iter().find_map(|dot_git| {
+            let (start, rest) = part.split_at_checked(dot_git.len())?;
+            start.eq_ignore_ascii_case(dot_git).then_some(rest)
+        });
+        let rest = rest.map(|rest| rest.iter().find(|byte| !matches!(byte, b' ' | b'.')));
+        matches!(rest, Some(None | Some(b':')))
+    })
 }
 
 /// Returns whether both paths lead to one folder.
@@ -570,6 +566,17 @@ mod tests {
         fs::create_dir_all(files.join("built")).unwrap();
         fs::write(files.join("built/a"), b"").unwrap();
         assert_eq!(paths(&ask(&token(&gone))), [&b"built"[..], b"built/a"]);
+    }
+
+    #[test]
+    fn what_git_does_not_speak_of_makes_it_look_at_all() {
+        for odd in ["a/git~1/b", ".GIT", "x/.Git. ", "a/.git::$INDEX", "GIT~1", "a\\.git", ".git\\a"] {
+            assert!(is_unspeakable(odd.as_bytes()), "{odd}");
+        }
+        for plain in ["a/.git/HEAD", ".gitignore", ".github/a", "git~2", "git~1a", ".gitfoo", "a.git", "a\\b"]
+        {
+            assert!(!is_unspeakable(plain.as_bytes()), "{plain}");
+        }
     }
 
     #[test]

@@ -190,3 +190,47 @@ fn the_index_of_a_commit_is_written_once() {
     drop((first, second, third));
     assert_eq!(kept().len(), 0);
 }
+
+/// git heeds no answer of a monitor about such a name, and shows what is in its folder all the same.
+#[test]
+fn git_sees_changes_below_names_that_it_protects() {
+    let env = Env::new();
+    let Some((_, it)) = mirrored(&env) else { return };
+    let status = || env.git(&it.folder, &["status", "--porcelain"]);
+    for name in ["git~1", ".GIT"] {
+        let folder = it.folder.join("z").join(name);
+        fs::create_dir_all(&folder).unwrap();
+        assert_eq!(status(), "", "{name}");
+        fs::write(folder.join("a"), b"").unwrap();
+        assert_eq!(status(), "?? z/", "{name}");
+        fs::write(folder.join(".gitignore"), b"*").unwrap();
+        assert_eq!(status(), "", "{name}");
+        fs::remove_dir_all(it.folder.join("z")).unwrap();
+        assert_eq!(status(), "", "{name}");
+    }
+}
+
+#[test]
+fn a_repository_in_a_workspace_is_its_own_matter() {
+    let env = Env::new();
+    let Some((_, it)) = mirrored(&env) else { return };
+    let work = it.folder.to_str().unwrap();
+    let is_told = |path: Option<&str>| {
+        let changes = env.weir_json(&["ws", "status", work])[0]["changes"].clone();
+        let expected = path.map(|path| serde_json::json!({ "path": path, "change": "new" }));
+        assert_eq!(changes.as_array().unwrap(), &expected.into_iter().collect::<Vec<_>>());
+    };
+    let inner = it.folder.join("inner");
+    env.git(&it.folder, &["init", "-q", "inner"]);
+    fs::write(inner.join("a"), b"").unwrap();
+    is_told(Some("inner/"));
+    env.git(&inner, &["add", "-A"]);
+    env.git(&inner, &["commit", "-q", "-m", "c"]);
+    // A submodule, staged and then committed.
+    env.git(&it.folder, &["-c", "advice.addEmbeddedRepo=false", "add", "inner"]);
+    is_told(Some("inner/"));
+    env.git(&it.folder, &["commit", "-q", "-m", "s"]);
+    is_told(None);
+    let said = env.weir_fails(&["ws", "rm", work]);
+    assert!(said.contains("commits that are nowhere else"), "{said}");
+}
