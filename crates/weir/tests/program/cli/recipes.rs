@@ -125,6 +125,7 @@ const CHAPTERS: &[Chapter] = &[
         between: &[],
         left_out: &[("weir ", MOUNTS_TOO), ("cd ", MOUNTS_TOO), ("git status ", MOUNTS_TOO)],
     },
+    Chapter { file: "workspace-uses.md", before: "", between: &[], left_out: &[("weir ws ", MOUNTS_TOO)] },
     Chapter {
         file: "mining.md",
         before: "pool https://github.com/git/git.git
@@ -446,6 +447,7 @@ chapters! {
     commands_of_mining: "mining.md",
     commands_of_mounting: "mounting.md",
     commands_of_workspaces: "workspaces.md",
+    commands_of_uses_of_workspaces: "workspace-uses.md",
     commands_of_operating: "operating.md",
     commands_of_coming_from_other_tools: "coming-from.md",
 }
