@@ -7,11 +7,12 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
 
-/// A process that lives shorter has failed at once. After so many in a row that ended by themselves, no other
-/// is started: one request may end them all.
+/// The guard gives up after this number of servers in a row have crashed within [`FAILED_BEFORE`]: the same
+/// request may crash each of them.
 const FAILED_MAX: u32 = 100;
 const FAILED_BEFORE: Duration = Duration::from_secs(1);
-/// How long the next one waits after so many that were killed.
+/// After [`FAILED_MAX`] servers in a row were killed within [`FAILED_BEFORE`], the guard sleeps for this long
+/// before it starts the next.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Which process this is, after [`split`].

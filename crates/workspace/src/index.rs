@@ -31,7 +31,7 @@ pub(crate) struct CommitIndex {
     pub(crate) converts: Option<String>,
 }
 
-/// What an index is to be written for.
+/// The workspace that an index is written for, and what git will compare with it.
 pub(crate) struct WantedIndex<'a> {
     /// The folder of the workspace.
     pub(crate) folder: &'a Path,
@@ -43,9 +43,9 @@ pub(crate) struct WantedIndex<'a> {
 
 /// A folder's parts of extensions, with those below it.
 struct FolderParts {
-    /// Of the cached trees.
+    /// The part of the extension "TREE".
     trees: Vec<u8>,
-    /// Of the untracked cache.
+    /// The part of the extension "UNTR".
     untracked: UntrackedFolders,
 }
 

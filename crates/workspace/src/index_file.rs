@@ -141,7 +141,7 @@ impl<'d> IndexReader<'d> {
     }
 }
 
-/// What follows the entries of an index.
+/// The extensions of an index that weir reads.
 pub(crate) struct IndexExtensions<'d> {
     /// The cached trees.
     pub(crate) trees: Option<&'d [u8]>,

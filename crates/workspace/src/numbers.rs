@@ -45,7 +45,7 @@ impl NumberLog {
         let mut data = vec![0; bytes - bytes % RECORD_BYTES];
         self.0.read_exact_at(&mut data, 0).map_err(log_error)?;
         self.0.set_len(data.len() as u64).map_err(log_error)?;
-        // Processes write where the last one ended.
+        // The next record is appended behind the last whole one.
         rustix::fs::seek(&self.0, rustix::fs::SeekFrom::Start(data.len() as u64))
             .map_err(|e| log_error(e.into()))?;
         let number = |bytes: &[u8]| u32::from_ne_bytes(bytes.try_into().expect("4 bytes"));

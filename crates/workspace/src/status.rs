@@ -58,7 +58,7 @@ struct StatusSearch<'a> {
 
 /// A repository in a workspace.
 enum Nested {
-    /// HEAD has it as a submodule, or it is the `.git` of a folder of HEAD: its files are its own matter.
+    /// HEAD has it as a submodule, or it is the `.git` of a folder of HEAD. Its files are not compared.
     Known,
     /// HEAD does not have it: its folder, with a slash.
     New(Vec<u8>),

@@ -168,7 +168,7 @@ pub(crate) fn changed_since(asked: &Asked<'_>, token: &str) -> Result<Vec<u8>> {
     let mut answer = touched.token().into_bytes();
     answer.push(0);
     let changed = |since: u64| touched.paths.iter().filter(move |(_, touched)| touched.seq > since);
-    match since.filter(|since| !changed(*since).any(|(path, _)| is_unspeakable(path))) {
+    match since.filter(|since| !changed(*since).any(|(path, _)| is_rejected(path))) {
         Some(since) => {
             for (path, touched) in changed(since) {
                 let mut name = |path: &[u8], end: &[u8]| {
@@ -191,9 +191,9 @@ pub(crate) fn changed_since(asked: &Asked<'_>, token: &str) -> Result<Vec<u8>> {
     Ok(answer)
 }
 
-/// Returns whether git takes `path` for none of a work tree (`verify_path`, `is_ntfs_dotgit`), although it
-/// looks into folders with such names. It would not heed the name.
-fn is_unspeakable(path: &[u8]) -> bool {
+/// Returns whether git rejects `path` in the answer of a monitor (`verify_path`, `is_ntfs_dotgit`). It lists
+/// untracked files of that name all the same, so that its cache would miss the change.
+fn is_rejected(path: &[u8]) -> bool {
     // In each folder git passes over `.git` itself.
     let names = path.split(|byte| *byte == b'/').filter(|name| *name != b".git");
     let mut parts = names.flat_map(|name| name.split(|byte| *byte == b'\\'));
@@ -569,13 +569,13 @@ mod tests {
     }
 
     #[test]
-    fn what_git_does_not_speak_of_makes_it_look_at_all() {
+    fn paths_that_git_rejects_are_known() {
         for odd in ["a/git~1/b", ".GIT", "x/.Git. ", "a/.git::$INDEX", "GIT~1", "a\\.git", ".git\\a"] {
-            assert!(is_unspeakable(odd.as_bytes()), "{odd}");
+            assert!(is_rejected(odd.as_bytes()), "{odd}");
         }
         for plain in ["a/.git/HEAD", ".gitignore", ".github/a", "git~2", "git~1a", ".gitfoo", "a.git", "a\\b"]
         {
-            assert!(!is_unspeakable(plain.as_bytes()), "{plain}");
+            assert!(!is_rejected(plain.as_bytes()), "{plain}");
         }
     }
 

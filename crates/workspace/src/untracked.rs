@@ -8,7 +8,8 @@ use weir_git::{HashKind, Kind, ObjectHasher, Oid};
 use crate::ewah::ewah;
 use crate::varint::{push_varint, varint};
 
-/// What git looks for in `git status` (`new_untracked_cache_flags`): folders as one, and no empty ones.
+/// The flags with which `git status` searches for untracked files (`new_untracked_cache_flags`): it lists an
+/// untracked folder without its files, and no empty folder.
 const FLAGS: u32 = 6;
 /// What stat(2) says, as this extension has it: an entry's numbers without the mode.
 pub(crate) type FolderStat = [u32; 9];

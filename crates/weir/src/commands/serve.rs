@@ -253,10 +253,7 @@ fn ignores_hang_up() -> bool {
 fn announce(listeners: &Doors, is_json: bool) -> Result<Vec<String>> {
     let mut urls = Vec::new();
     for (door, listener) in listeners {
-        let url = match listener.address()? {
-            Address::Tcp(address) => format!("{}://{address}/", scheme(door)),
-            unix => unix.to_string(),
-        };
+        let url = url_of(listener, scheme(door), "")?;
         match is_json {
             true => output::json_line(&serde_json::json!({ "listening": url, "pid": std::process::id() }))?,
             false => tracing::info!("serving {url}"),
@@ -269,16 +266,21 @@ fn announce(listeners: &Doors, is_json: bool) -> Result<Vec<String>> {
 /// Says on which URLs metrics are.
 fn announce_metrics(listeners: &[Listener], is_json: bool) -> Result<()> {
     for listener in listeners {
-        let url = match listener.address()? {
-            Address::Tcp(address) => format!("http://{address}/metrics"),
-            unix => unix.to_string(),
-        };
+        let url = url_of(listener, "http", METRICS)?;
         match is_json {
             true => output::json_line(&serde_json::json!({ "metrics": url, "pid": std::process::id() }))?,
             false => tracing::info!("metrics at {url}"),
         }
     }
     Ok(())
+}
+
+/// Returns the URL of `path` at a listener; a Unix socket is named by its own path.
+fn url_of(listener: &Listener, scheme: &str, path: &str) -> Result<String> {
+    Ok(match listener.address()? {
+        Address::Tcp(address) => format!("{scheme}://{address}/{path}"),
+        unix => unix.to_string(),
+    })
 }
 
 fn scheme(door: &Door) -> &'static str {

@@ -213,7 +213,7 @@ fn git_sees_changes_below_names_that_it_protects() {
 }
 
 #[test]
-fn a_repository_in_a_workspace_is_its_own_matter() {
+fn status_does_not_look_into_repositories_in_a_workspace() {
     let env = Env::new();
     let Some((_, it)) = mirrored(&env) else { return };
     let work = it.folder.to_str().unwrap();

@@ -49,7 +49,7 @@ fn a_switch_leads_where_git_checkout_does() {
 }
 
 #[test]
-fn an_empty_folder_is_in_no_ones_way() {
+fn an_empty_folder_does_not_prevent_a_switch() {
     let env = Env::new();
     let Some((_, it)) = mirrored(&env) else { return };
     let work = it.folder.to_str().unwrap();
