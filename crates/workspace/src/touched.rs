@@ -376,7 +376,7 @@ impl<'k> TouchedScan<'k> {
             path.push(b'/');
             return self.folder(at, below.as_deref(), path);
         }
-        // What was renamed is seen where it is now, and lies in no upper folder.
+        // Files of the commit in a renamed folder lie in no upper folder: the mount shows them.
         let is_renamed = marks[..REDIRECTS].iter().any(Option::is_some);
         let shown = is_renamed.then(|| self.tree.join(OsStr::from_bytes(path)));
         let at = shown.as_deref().unwrap_or(at);
@@ -404,8 +404,8 @@ impl<'k> TouchedScan<'k> {
         Ok(())
     }
 
-    /// Adds the large folder `at`, which is called `name` in the workspace, and the folders in it. Of those
-    /// that are as they were before it is known which folders they have.
+    /// Adds the large folder `at`, which is called `name` in the workspace, and the folders in it. A folder
+    /// that has not changed since the last scan is not read again.
     fn large(&mut self, at: &Path, name: &[u8]) {
         let below = [name, b"/"].concat();
         let place = |path: &[u8]| at.join(OsStr::from_bytes(&path[below.len()..]));
@@ -438,7 +438,7 @@ fn folder_state(at: &Path) -> Option<u64> {
     Some(state(&about, &[]))
 }
 
-/// Returns the folders in the folder `at`, which is called `path`.
+/// Returns the folders in the folder `at`, which is called `path`: none if it cannot be read, as git sees it.
 fn folders_in(at: &Path, path: &[u8]) -> Vec<Vec<u8>> {
     let entries = fs::read_dir(at).into_iter().flatten().flatten();
     let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));

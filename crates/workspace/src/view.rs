@@ -185,8 +185,8 @@ impl View {
         Ok(View { repositories, places: Mutex::new(places), trees: RwLock::new(trees), made, numbering })
     }
 
-    /// Gives numbers to all folders above the commit of a lower layer, and logs those of its files. After
-    /// that, a copy of this process can go on where another was killed.
+    /// Gives numbers to all nodes above the files of a lower layer, and begins to log those of the files.
+    /// After that, a copy of this process can go on where another was killed.
     pub(crate) fn number_all(&self) -> Result<()> {
         let mut folders = vec![ROOT];
         while let Some(folder) = folders.pop() {
