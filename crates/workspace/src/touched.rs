@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, Result};
+use crate::untracked::{self, heeded};
 
 const MAGIC: &[u8] = b"weir touched 1\n";
 const FILE: &str = "touched";
@@ -168,7 +169,9 @@ pub(crate) fn changed_since(asked: &Asked<'_>, token: &str) -> Result<Vec<u8>> {
     let mut answer = touched.token().into_bytes();
     answer.push(0);
     let changed = |since: u64| touched.paths.iter().filter(move |(_, touched)| touched.seq > since);
-    match since.filter(|since| !changed(*since).any(|(path, _)| is_rejected(path))) {
+    // git would not look into a folder that it knows if its name is one that git does not heed.
+    let is_unheeded = since.is_some_and(|since| changed(since).any(|(path, _)| heeded(path).is_some()));
+    match since.filter(|_| !is_unheeded || untracked::turn_off(folder)) {
         Some(since) => {
             for (path, touched) in changed(since) {
                 let mut name = |path: &[u8], end: &[u8]| {
@@ -176,6 +179,10 @@ pub(crate) fn changed_since(asked: &Asked<'_>, token: &str) -> Result<Vec<u8>> {
                     answer.extend_from_slice(end);
                     answer.push(0);
                 };
+                if let Some(folder) = heeded(path) {
+                    name(folder, if folder.is_empty() { &ANY_FILE[1..] } else { ANY_FILE });
+                    continue;
+                }
                 name(path, b"");
                 // All below a folder of that name, or only what lies right in it, if its files are not named.
                 if !is_in_large.contains(path) {
@@ -189,22 +196,6 @@ pub(crate) fn changed_since(asked: &Asked<'_>, token: &str) -> Result<Vec<u8>> {
         None => answer.extend_from_slice(ALL),
     }
     Ok(answer)
-}
-
-/// Returns whether git rejects `path` in the answer of a monitor (`verify_path`, `is_ntfs_dotgit`). It lists
-/// untracked files of that name all the same, so that its cache would miss the change.
-fn is_rejected(path: &[u8]) -> bool {
-    // In each folder git passes over `.git` itself.
-    let names = path.split(|byte| *byte == b'/').filter(|name| *name != b".git");
-    let mut parts = names.flat_map(|name| name.split(|byte| *byte == b'\\'));
-    parts.any(|part| {
-        let rest = [&b".git"[..], b"git~1"].iter().find_map(|dot_git| {
-            let (start, rest) = part.split_at_checked(dot_git.len())?;
-            start.eq_ignore_ascii_case(dot_git).then_some(rest)
-        });
-        let rest = rest.map(|rest| rest.iter().find(|byte| !matches!(byte, b' ' | b'.')));
-        matches!(rest, Some(None | Some(b':')))
-    })
 }
 
 /// Returns whether both paths lead to one folder.
@@ -566,17 +557,6 @@ mod tests {
         fs::create_dir_all(files.join("built")).unwrap();
         fs::write(files.join("built/a"), b"").unwrap();
         assert_eq!(paths(&ask(&token(&gone))), [&b"built"[..], b"built/a"]);
-    }
-
-    #[test]
-    fn paths_that_git_rejects_are_known() {
-        for odd in ["a/git~1/b", ".GIT", "x/.Git. ", "a/.git::$INDEX", "GIT~1", "a\\.git", ".git\\a"] {
-            assert!(is_rejected(odd.as_bytes()), "{odd}");
-        }
-        for plain in ["a/.git/HEAD", ".gitignore", ".github/a", "git~2", "git~1a", ".gitfoo", "a.git", "a\\b"]
-        {
-            assert!(!is_rejected(plain.as_bytes()), "{plain}");
-        }
     }
 
     #[test]
