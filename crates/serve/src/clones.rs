@@ -1,5 +1,5 @@
 //! Whole clones with their index, for clients that take both and so need not make the index; bodies as
-//! bundles.
+//! bundles; the trees of commits.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -9,19 +9,25 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use tokio::sync::{OnceCell, Semaphore};
 use weir_archive::Region;
-use weir_git::{Oid, OidSet};
-use weir_repo::{BundleParts, CloneIndex, Head, Repo, Result};
+use weir_git::{Kind, Oid, OidSet};
+use weir_repo::{BundleParts, CloneIndex, Head, Index, Repo, Result, write_commit_trees};
 
 use crate::locate::INTERNAL_ERROR;
 
 /// The numbers of whole clones whose index is kept, and of bundles whose header is kept: a line for each ref.
 const CLONES_KEPT_MAX: usize = 64;
 const BUNDLES_KEPT_MAX: usize = 16;
-/// Indices and headers made at a time.
+/// The number of commits whose trees are kept, in files.
+const TREES_KEPT_MAX: usize = 32;
+/// Indices, headers and lists of trees made at a time.
 const MADE_AT_A_TIME: usize = 2;
 
 /// A clone of HEAD, branches and tags as one pack.
 pub(crate) struct CloneFile {
+    /// The path of the repository.
+    path: PathBuf,
+    /// The pack that each region is part of, and the region's length.
+    parts: Vec<(Oid, u64)>,
     pub(crate) count: u32,
     pub(crate) regions: Vec<Region>,
     pub(crate) trailer: Oid,
@@ -41,6 +47,7 @@ pub(crate) struct KeptClones {
     folder: PathBuf,
     clones: KeptOnce<u64, Option<Arc<CloneFile>>>,
     bundles: KeptOnce<(u64, String), Option<Arc<Bundle>>>,
+    trees: KeptOnce<(u64, Oid), Option<Region>>,
     turns: Arc<Semaphore>,
 }
 
@@ -52,6 +59,7 @@ impl KeptClones {
             folder,
             clones: KeptOnce::new(CLONES_KEPT_MAX),
             bundles: KeptOnce::new(BUNDLES_KEPT_MAX),
+            trees: KeptOnce::new(TREES_KEPT_MAX),
             turns,
         }
     }
@@ -60,6 +68,32 @@ impl KeptClones {
     pub(crate) async fn get(&self, repo: &Arc<Repo>) -> Result<Option<Arc<CloneFile>>> {
         let (repo, folder) = (repo.clone(), self.folder.clone());
         self.clones.get(repo.serial(), &self.turns, move || make(&repo, &folder)).await
+    }
+
+    /// Returns the clone of the repository at `path` whose pack has the checksum `trailer`, also of an older
+    /// state, if a client asked for it lately: it may not have all of it yet.
+    pub(crate) fn older(&self, path: &Path, trailer: &str) -> Option<Arc<CloneFile>> {
+        let is_it = |clone: &&Arc<CloneFile>| clone.path == path && clone.trailer.to_string() == trailer;
+        self.clones.find(|clone| clone.as_ref().filter(is_it).cloned())
+    }
+
+    /// Returns the trees of the commit `oid` of `repo`, whose clone is `whole`; `None` if the clone has no
+    /// such commit.
+    pub(crate) async fn trees(
+        &self,
+        repo: &Arc<Repo>,
+        whole: &Arc<CloneFile>,
+        oid: Oid,
+    ) -> Result<Option<Region>> {
+        let key = (repo.serial(), oid);
+        let (repo, whole, folder) = (repo.clone(), whole.clone(), self.folder.clone());
+        let make = move || {
+            let index = Index::open("clone", whole.index.clone(), repo.hash())?;
+            let Some((Kind::Commit, _)) = repo.reader().kind_and_size(&oid)? else { return Ok(None) };
+            let is_in_clone = index.find(oid.as_bytes()).is_some();
+            is_in_clone.then(|| mapped(&folder, &write_commit_trees(&repo, &oid)?)).transpose()
+        };
+        self.trees.get(key, &self.turns, make).await
     }
 
     /// Returns the bundle of the body whose pack is called `name`; `None` if there is none.
@@ -86,6 +120,12 @@ struct KeptOnce<K, T> {
 impl<K: PartialEq, T: Clone + Send + Sync + 'static> KeptOnce<K, T> {
     fn new(max: usize) -> KeptOnce<K, T> {
         KeptOnce { list: Mutex::default(), max }
+    }
+
+    /// Returns what `of` returns for the first value for which it is something.
+    fn find<F>(&self, of: impl Fn(&T) -> Option<F>) -> Option<F> {
+        let list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        list.iter().find_map(|(_, cell)| of(cell.get()?))
     }
 
     async fn get(
@@ -143,14 +183,11 @@ fn make(repo: &Repo, folder: &Path) -> Result<Option<Arc<CloneFile>>> {
     };
     let index = match clone.index(repo)? {
         CloneIndex::Stored(region) => region,
-        CloneIndex::Merged(bytes) => {
-            let mut file = tempfile::tempfile_in(folder)?;
-            file.write_all(&bytes)?;
-            // SAFETY: no other process can open a file without a name, and nothing writes to it any more.
-            unsafe { Region::map(Arc::new(file), bytes.len() as u64)? }
-        }
+        CloneIndex::Merged(bytes) => mapped(folder, &bytes)?,
     };
     Ok(Some(Arc::new(CloneFile {
+        path: repo.path().to_owned(),
+        parts: clone.parts().collect(),
         count: clone.count,
         trailer: clone.trailer(repo),
         index,
@@ -158,15 +195,21 @@ fn make(repo: &Repo, folder: &Path) -> Result<Option<Arc<CloneFile>>> {
     })))
 }
 
+/// Returns `bytes` as a map of a file in `folder`: the system may write them out where memory is short.
+fn mapped(folder: &Path, bytes: &[u8]) -> Result<Region> {
+    let mut file = tempfile::tempfile_in(folder)?;
+    file.write_all(bytes)?;
+    // SAFETY: no other process can open a file without a name, and nothing writes to it any more.
+    Ok(unsafe { Region::map(Arc::new(file), bytes.len() as u64)? })
+}
+
 impl CloneFile {
     /// Describes the clone as JSON.
     pub(crate) fn describe(&self, repo: &Repo) -> Vec<u8> {
         let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
         let refs = repo.refs();
-        let listed = refs
-            .list()
-            .iter()
-            .filter(|r| r.name.starts_with(b"refs/heads/") || r.name.starts_with(b"refs/tags/"));
+        let listed = refs.list().iter().filter(|r| weir_git::refname::is_head_or_tag(&r.name));
+        let peeled = listed.clone().filter_map(|r| Some((text(&r.name), r.peeled?.to_string())));
         let hash_len = repo.hash().len() as u64;
         let bytes = 12 + self.regions.iter().map(|r| r.len() as u64).sum::<u64>() + hash_len;
         let description = serde_json::json!({
@@ -178,10 +221,12 @@ impl CloneFile {
             },
             "head_oid": refs.head_oid().map(|oid| oid.to_string()),
             "refs": listed.map(|r| (text(&r.name), r.oid.to_string())).collect::<Vec<_>>(),
+            "peeled": peeled.collect::<Vec<_>>(),
             "checksum": self.trailer.to_string(),
             "objects": self.count,
             "pack_bytes": bytes,
             "index_bytes": self.index.len(),
+            "parts": self.parts.iter().map(|(pack, len)| (pack.to_string(), len)).collect::<Vec<_>>(),
         });
         description.to_string().into_bytes()
     }

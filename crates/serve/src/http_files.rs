@@ -14,6 +14,7 @@ use hyper::header::{
 };
 use hyper::{Request, Response, StatusCode};
 use weir_archive::Region;
+use weir_git::Oid;
 use weir_repo::{BodyBundle, Repo};
 use weir_upload::{Framing, UNREADABLE};
 
@@ -71,7 +72,12 @@ impl FileAnswer {
 fn check_may_have(opened: &Opened, route: &Route) -> Result<(), HttpRefusal> {
     let is_dumb = !matches!(
         route,
-        Route::Clone | Route::ClonePart(..) | Route::Bundles | Route::BodyBundle(_) | Route::LfsObject(_)
+        Route::Clone
+            | Route::ClonePart(..)
+            | Route::Trees(_)
+            | Route::Bundles
+            | Route::BodyBundle(_)
+            | Route::LfsObject(_)
     );
     if is_dumb && !opened.http.files {
         return Err(HttpRefusal::new(
@@ -117,6 +123,12 @@ impl Daemon {
                 return Ok(ok(JSON, ResponseBody::from(whole.describe(&repo))));
             }
             Route::ClonePart(trailer, part) => self.clone_part(&repo, &trailer, part).await?,
+            Route::Trees(commit) => {
+                let whole = self.whole_clone(&repo).await?;
+                let oid = Oid::from_hex(repo.hash(), commit.as_bytes()).ok_or_else(gone)?;
+                let trees = self.clones.trees(&repo, &whole, oid).await.map_err(|e| broken(&repo, &e))?;
+                FileAnswer::immutable(BYTES, commit, FilePart::Region(trees.ok_or_else(gone)?))
+            }
             Route::Bundles => {
                 // The records of older states are read once per open repository.
                 let list = |repo: &Repo| repo.body_bundles().map(<[BodyBundle]>::to_vec);
@@ -191,7 +203,10 @@ impl Daemon {
         trailer: &str,
         part: ClonePart,
     ) -> Result<FileAnswer, HttpRefusal> {
-        let whole = self.whole_clone(repo).await?;
+        let whole = match self.clones.older(repo.path(), trailer) {
+            Some(whole) => whole,
+            None => self.whole_clone(repo).await?,
+        };
         if *trailer != whole.trailer.to_string() {
             return Err(gone());
         }

@@ -26,6 +26,8 @@ pub(crate) enum Route {
     Clone,
     /// `weir/clone-xxx.pack`, `.idx`, `.bundle`: by the checksum of the pack.
     ClonePart(String, ClonePart),
+    /// `weir/trees-xxx`: the trees of a commit, by its id.
+    Trees(String),
     /// `weir/bundles`: a list of bundles, one for each update.
     Bundles,
     /// `weir/body-xxx.bundle`: one of these bundles, by the name of its pack.
@@ -82,6 +84,9 @@ pub(crate) fn route<'p>(path: &'p str, query: &str) -> Option<(&'p str, Route)> 
             let stem = stem.strip_suffix(".bundle").filter(|stem| is_oid(stem))?;
             return Some((name, Route::BodyBundle(stem.to_owned())));
         }
+        if let Some(commit) = file.strip_prefix("trees-") {
+            return is_oid(commit).then(|| (name, Route::Trees(commit.to_owned())));
+        }
         let (stem, extension) = file.strip_prefix("clone-")?.split_once('.')?;
         let part = match extension {
             "pack" => ClonePart::Pack,
@@ -125,6 +130,7 @@ mod tests {
         is(&format!("/a/b.git/objects/01/{}", &oid[2..]), Route::Loose(format!("01/{}", &oid[2..])));
         is(&format!("/a/b.git/weir/clone-{oid}.bundle"), Route::ClonePart(oid.to_owned(), ClonePart::Bundle));
         is("/a/b.git/weir/bundles", Route::Bundles);
+        is(&format!("/a/b.git/weir/trees-{oid}"), Route::Trees(oid.to_owned()));
         is(&format!("/a/b.git/weir/body-{oid}.bundle"), Route::BodyBundle(oid.to_owned()));
         is("/a/b.git.tar", Route::Archive);
         is("/a/b.git/info/lfs/objects/batch", Route::LfsBatch);
@@ -141,6 +147,7 @@ mod tests {
             "/a/objects/01/23",
             "/a/weir/clone-x.pack",
             "/a/weir/body-x.bundle",
+            "/a/weir/trees-x",
             &format!("/a/objects/pack/pack-{oid}.keep"),
             &format!("/a/objects/012/{}", &oid[3..]),
         ] {

@@ -1,6 +1,7 @@
 //! Reads files below a repository's URL over HTTP, from any byte on (RFC 9110, "Range Requests").
 
 use std::io::Read;
+use std::ops::Range;
 
 use ureq::http::{StatusCode, header};
 
@@ -11,7 +12,8 @@ use crate::options::TransportOptions;
 use crate::pace::Pace;
 use crate::url::{Scheme, Url};
 
-/// The files of one repository.
+/// The files of one repository. A copy shares the connections.
+#[derive(Clone)]
 pub struct HttpFiles {
     http: Http,
 }
@@ -68,6 +70,26 @@ impl HttpFiles {
     /// If the network fails or the server refuses.
     pub fn get(&mut self, path: &str, from: u64) -> Result<Option<HttpFile>> {
         let range = (from > 0).then(|| format!("bytes={from}-"));
+        self.get_part(path, from, range)
+    }
+
+    /// Returns the bytes `range` of the file at `path`; `None` if there is none.
+    ///
+    /// # Errors
+    /// If the network fails, or the server refuses or does not support ranges.
+    pub fn get_range(&mut self, path: &str, range: Range<u64>) -> Result<Option<Box<dyn Read + Send>>> {
+        let (from, last) = (range.start, range.end.saturating_sub(1));
+        let Some(file) = self.get_part(path, from, Some(format!("bytes={from}-{last}")))? else {
+            return Ok(None);
+        };
+        if file.from != from {
+            return Err(Error::Protocol(format!("asked for bytes {from} to {last}, the server sends all")));
+        }
+        Ok(Some(Box::new(file.reader.take(range.end - from))))
+    }
+
+    /// Returns the file at `path` from byte `from` on, as the header `range` asks.
+    fn get_part(&mut self, path: &str, from: u64, range: Option<String>) -> Result<Option<HttpFile>> {
         let headers: Vec<(header::HeaderName, String)> =
             range.into_iter().map(|range| (header::RANGE, range)).collect();
         let mut response = self.http.get_with(path, &headers)?;

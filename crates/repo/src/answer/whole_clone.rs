@@ -24,6 +24,12 @@ pub struct StoredClone {
 }
 
 impl StoredClone {
+    /// Returns the checksum of the pack that each region is part of, and the region's length in bytes. They
+    /// tell regions apart: a region begins behind the header of its pack.
+    pub fn parts(&self) -> impl Iterator<Item = (Oid, u64)> + '_ {
+        self.packs.iter().zip(&self.regions).map(|(pack, region)| (pack.checksum(), region.len() as u64))
+    }
+
     /// Returns the checksum at the end of the clone, if it is known already.
     pub fn known_trailer(&self, repo: &Repo) -> Option<Oid> {
         self.trailer.or_else(|| repo.caches.trailers[usize::from(self.with_rest)].get().copied())

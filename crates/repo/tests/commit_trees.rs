@@ -1,0 +1,102 @@
+//! The trees of a commit, listed for another machine.
+
+use std::path::Path;
+
+use weir_git::{HashKind, Oid, TreeIter};
+use weir_repo::{CommitTrees, Repo, open_directory, write_commit_trees};
+use weir_testing::run_git;
+
+fn oid_of(at: &Path, revision: &str) -> Oid {
+    Oid::from_hex_any(run_git(at, &["rev-parse", revision], b"").trim_ascii()).unwrap()
+}
+
+/// Makes a repository: equal folders, a link, a submodule, an empty file and a large one.
+fn sample(at: &Path, hash: &str) -> Repo {
+    run_git(at, &["init", "-q", "--bare", "--object-format", hash, "."], b"");
+    let mut stream = b"commit refs/heads/main\ncommitter C <c@x> 1 +0000\ndata 1\nx\n".to_vec();
+    let mut file = |mode: &str, path: &str, content: &[u8]| {
+        let head = format!("M {mode} inline {path}\ndata {}\n", content.len());
+        stream.extend([head.as_bytes(), content, b"\n"].concat());
+    };
+    for folder in ["a", "b", "deep/er"] {
+        file("644", &format!("{folder}/equal"), b"equal\n");
+    }
+    file("755", "run", &[b'x'; 70_000]);
+    file("644", "empty", b"");
+    file("120000", "link", b"a/equal");
+    stream
+        .extend(format!("M 160000 {} module\n\n", "1".repeat(if hash == "sha1" { 40 } else { 64 })).bytes());
+    run_git(at, &["fast-import", "--quiet"], &stream);
+    open_directory(at).unwrap()
+}
+
+#[test]
+fn a_list_has_all_trees_and_sizes() {
+    for (name, hash) in [("sha1", HashKind::Sha1), ("sha256", HashKind::Sha256)] {
+        let folder = weir_testing::folder();
+        let at = folder.path();
+        let repo = sample(at, name);
+        let commit = oid_of(at, "main");
+        let list = write_commit_trees(&repo, &commit).unwrap();
+        let trees = CommitTrees::parse(hash, &commit, list).unwrap();
+        assert_eq!(trees.commit(), &commit);
+        assert_eq!(trees.commit_data(), run_git(at, &["cat-file", "commit", "main"], b""));
+        for folder in ["main:", "main:a", "main:b", "main:deep", "main:deep/er"] {
+            let oid = oid_of(at, folder);
+            let (data, sizes) = trees.tree(&oid).unwrap();
+            let mut sizes = sizes.into_iter();
+            for entry in TreeIter::new(hash, data).map(Result::unwrap) {
+                if entry.is_tree() || entry.is_gitlink() {
+                    continue;
+                }
+                let oid = Oid::from_bytes(hash, entry.id).unwrap().to_string();
+                let size = run_git(at, &["cat-file", "-s", &oid], b"");
+                assert_eq!(sizes.next().unwrap().unwrap().to_string().as_bytes(), size.trim_ascii());
+            }
+            assert!(sizes.next().is_none());
+        }
+        assert!(trees.tree(&commit).is_none());
+        assert!(write_commit_trees(&repo, &oid_of(at, "main:a")).is_err());
+    }
+}
+
+/// A file that is missing hides no other.
+#[test]
+fn a_missing_file_has_no_size() {
+    let folder = weir_testing::folder();
+    let at = folder.path();
+    run_git(at, &["init", "-q", "--bare", "."], b"");
+    let line = format!("100644 blob {}\tgone\n", "1".repeat(40));
+    let tree = run_git(at, &["mktree", "--missing"], line.as_bytes());
+    let tree = String::from_utf8(tree).unwrap();
+    let commit = run_git(at, &["commit-tree", "-m", "x", tree.trim()], b"");
+    let commit = Oid::from_hex_any(commit.trim_ascii()).unwrap();
+    let repo = open_directory(at).unwrap();
+    let list = write_commit_trees(&repo, &commit).unwrap();
+    let trees = CommitTrees::parse(HashKind::Sha1, &commit, list).unwrap();
+    let top = Oid::from_hex_any(tree.trim().as_bytes()).unwrap();
+    assert_eq!(trees.tree(&top).unwrap().1.collect::<Vec<_>>(), [None]);
+}
+
+/// Whatever is changed in a list: it is refused, or only sizes differ.
+#[test]
+fn a_changed_list_is_refused() {
+    let folder = weir_testing::folder();
+    let repo = sample(folder.path(), "sha1");
+    let commit = oid_of(folder.path(), "main");
+    let list = write_commit_trees(&repo, &commit).unwrap();
+    let parse = |list: Vec<u8>| CommitTrees::parse(HashKind::Sha1, &commit, list);
+    let sizes = 6;
+    let size_bytes = 3 + sizes - 1;
+    for at in 0..list.len() {
+        assert!(parse(list[..at].to_vec()).is_err(), "cut at {at}");
+        for bit in 0..8 {
+            let mut changed = list.clone();
+            changed[at] ^= 1 << bit;
+            assert!(parse(changed).is_err() || at >= list.len() - size_bytes, "bit {bit} of byte {at}");
+        }
+    }
+    assert!(parse([&list[..], b"\0"].concat()).is_err());
+    let other = Oid::from_hex_any(&[b'2'; 40]).unwrap();
+    assert!(CommitTrees::parse(HashKind::Sha1, &other, list).is_err());
+}
