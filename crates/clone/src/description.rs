@@ -23,11 +23,18 @@ pub(crate) struct Description {
     pub(crate) head_oid: Option<String>,
     /// Branches and tags, with their ids.
     pub(crate) refs: Vec<(String, String)>,
+    /// The ids that tags peel to, unless the server is too old to say.
+    #[serde(default)]
+    pub(crate) peeled: Option<Vec<(String, String)>>,
     /// The checksum of the pack, which names it.
     pub(crate) checksum: String,
     pub(crate) objects: u32,
     pub(crate) pack_bytes: u64,
     pub(crate) index_bytes: u64,
+    /// The packs whose entries follow each other in the pack, by their checksums, and the bytes of each. A
+    /// later clone that begins with the same ones begins with the same bytes. Older servers do not say.
+    #[serde(default)]
+    pub(crate) parts: Vec<(String, u64)>,
 }
 
 impl Description {
@@ -61,10 +68,12 @@ impl Description {
             },
             head_oid: refs.head_oid().map(|oid| oid.to_string()),
             refs: listed.map(|r| (text(&r.name), r.oid.to_string())).collect(),
+            peeled: None,
             checksum: String::new(),
             objects,
             pack_bytes: 0,
             index_bytes: 0,
+            parts: Vec::new(),
         }
     }
 
@@ -78,7 +87,8 @@ impl Description {
             (name.starts_with("refs/heads/") || name.starts_with("refs/tags/"))
                 && weir_git::refname::is_valid(name.as_bytes())
         };
-        if let Some((name, _)) = self.refs.iter().find(|(name, oid)| !is_name(name) || !is_oid(oid)) {
+        let mut all = self.refs.iter().chain(self.peeled.iter().flatten());
+        if let Some((name, _)) = all.find(|(name, oid)| !is_name(name) || !is_oid(oid)) {
             return Err(format!("ref '{}'", name.escape_default()));
         }
         if self.head.as_ref().is_some_and(|head| !is_name(head))
@@ -128,10 +138,12 @@ mod tests {
             head: Some("refs/heads/main".to_owned()),
             head_oid: Some(oid.clone()),
             refs: vec![("refs/heads/main".to_owned(), oid.clone()), ("refs/tags/v1".to_owned(), oid.clone())],
+            peeled: None,
             checksum: oid,
             objects: 3,
             pack_bytes: 100,
             index_bytes: 1100,
+            parts: Vec::new(),
         }
     }
 

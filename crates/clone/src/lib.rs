@@ -1,5 +1,5 @@
 //! The client of `weir clone`: an ordinary git repository, from a weir server with its index, or from an
-//! archive.
+//! archive; and clones whose pack stays on the server.
 //!
 //! [`clone()`] takes what `git clone` would take: one pack of HEAD, branches and tags. The pack comes with
 //! its index, so that nothing is indexed here. Both are checked against their checksums and each other, and
@@ -8,15 +8,18 @@
 //! The server is not trusted: names become files only if they are names of branches and tags, the index is
 //! checked before git reads it, and a clone that fails a check is deleted.
 
+mod attached;
 mod checkout;
 mod clone;
 mod description;
 mod download;
 mod error;
+mod fetched_file;
 mod from_archive;
 mod repository;
 mod tips;
 
+pub use attached::{Attached, AttachedFiles, RemoteReading, TellWaiting, trees_in};
 pub use clone::{CloneOptions, CloneOutcome, FinishedClone, clone, default_directory};
 pub use download::{TellTransfer, Transfer};
 pub use error::{Error, Result};

@@ -1,5 +1,6 @@
 //! The new repository: where its parts go, its configuration and refs as git writes them.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -161,6 +162,23 @@ pub(crate) fn write_repository(
         write(&format!("refs/remotes/{origin}/HEAD"), format!("ref: refs/remotes/{origin}/{name}\n"))?;
     }
     write("config", config(is_bare, remote, &description.object_format, head))
+}
+
+/// Writes `packed-refs` to the git directory of `target` with the ids that tags peel to, as the server says.
+pub(crate) fn write_peeled_refs(target: &Target, description: &Description) -> Result<()> {
+    let Some(peeled) = &description.peeled else { return Ok(()) };
+    let peeled: HashMap<&String, &String> = peeled.iter().map(|(name, oid)| (name, oid)).collect();
+    let mut refs: Vec<&(String, String)> = description.refs.iter().collect();
+    refs.sort();
+    let mut text = "# pack-refs with: peeled fully-peeled sorted \n".to_owned();
+    for (name, oid) in refs {
+        text.push_str(&format!("{oid} {name}\n"));
+        if let Some(peeled) = peeled.get(name) {
+            text.push_str(&format!("^{peeled}\n"));
+        }
+    }
+    let path = target.git_dir.join("packed-refs");
+    Ok(fs::write(&path, text).map_err(FileError::on("write", &path))?)
 }
 
 /// Returns `packed-refs`: branches below `refs/remotes/ORIGIN`, if there is one, and tags.

@@ -1,0 +1,415 @@
+//! A clone whose pack stays on the server: a git directory here, and the pack and its index, which are read
+//! in parts when something of them is needed.
+
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use weir_git::Oid;
+use weir_ground::FileError;
+use weir_ground::thread::spawn;
+use weir_repo::{CommitTrees, TREES_BYTES_MAX, pack_header};
+use weir_transport::{HttpFiles, TransportOptions, Url};
+
+use crate::description::Description;
+use crate::error::{Error, Result};
+use crate::fetched_file::{FetchedFile, ReadRange};
+use crate::repository::{ChosenHead, Remote, Target, write_peeled_refs, write_repository};
+
+/// The file that describes an attached clone, beside its git directory.
+const RECORD: &str = "attached.json";
+/// Where the lists of trees are in the git directory, each by its commit.
+const TREES: &str = "weir-trees";
+/// The files of a pack, in the order in which all of each is read in the background: without its index, a
+/// pack cannot be read when the server has another.
+const SUFFIXES: [&str; 2] = ["idx", "pack"];
+const PACK: usize = 1;
+/// Threads that read ahead, and what may wait for them.
+const AHEAD_THREADS: usize = 4;
+const AHEAD_WAITING_MAX: usize = 64;
+/// For how long a reader waits for a server that is away, and the longest pause between two requests.
+const PATIENCE: Duration = Duration::from_secs(60);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// After how long it is told that a reader waits.
+const TOLD_AFTER: Duration = Duration::from_secs(1);
+/// How long reading in the background pauses when others read, and when the server is away.
+const FILL_PAUSE: Duration = Duration::from_millis(20);
+const FILL_RETRY: Duration = Duration::from_secs(10);
+
+/// A clone on a weir server that is attached to a folder here.
+#[derive(Serialize, Deserialize)]
+pub struct Attached {
+    /// As the user gave it, maybe with a password.
+    url: String,
+    description: Description,
+}
+
+impl Attached {
+    /// Asks the server at `url` for its clone. Returns `None` if it offers none.
+    ///
+    /// # Errors
+    /// If the server cannot be reached, or does not answer as it should.
+    pub fn find(url: &Url, options: &TransportOptions) -> Result<Option<Attached>> {
+        let fail = |source| Error::Upstream { url: url.to_string(), source };
+        let Some(mut files) = HttpFiles::new(url, options).map_err(fail)? else { return Ok(None) };
+        let description = Description::fetch(&mut files).map_err(fail)?;
+        Ok(description.map(|description| Attached { url: url.as_str().to_owned(), description }))
+    }
+
+    /// Reads what [`Attached::write`] wrote to the folder `place`.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn read(place: &Path) -> Result<Attached> {
+        let path = place.join(RECORD);
+        let fail = FileError::on("read", &path);
+        let text = fs::read(&path).map_err(fail)?;
+        Ok(serde_json::from_slice(&text).map_err(io::Error::from).map_err(fail)?)
+    }
+
+    /// Returns whether the folder `place` has an attached clone.
+    pub fn is_at(place: &Path) -> bool {
+        place.join(RECORD).is_file()
+    }
+
+    /// Returns the git directory of the clone that is attached to the folder `place`.
+    pub fn git_dir(place: &Path) -> PathBuf {
+        place.join("git")
+    }
+
+    /// Writes the git directory to the folder `place`: all but the pack and its index.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn write(&self, place: &Path) -> Result<()> {
+        let git_dir = Attached::git_dir(place);
+        let target = Target { top: git_dir.clone(), git_dir };
+        target.prepare()?;
+        let url = self.url()?;
+        let remote = Remote { name: "origin", url: &url, upload_pack: None };
+        let head = ChosenHead::of(&self.description, None, remote.name)?;
+        write_repository(&target, true, &remote, &self.description, &head)?;
+        write_peeled_refs(&target, &self.description)?;
+        let path = place.join(RECORD);
+        let (new, fail) = (path.with_extension("new"), FileError::on("write", &path));
+        let text = serde_json::to_vec(self).map_err(io::Error::from).map_err(fail)?;
+        Ok(fs::write(&new, text).and_then(|()| fs::rename(&new, &path)).map_err(fail)?)
+    }
+
+    /// Returns the URL of the server's repository.
+    ///
+    /// # Errors
+    /// If the record was changed.
+    pub fn url(&self) -> Result<Url> {
+        let bad = |e: weir_transport::UrlError| io::Error::new(io::ErrorKind::InvalidData, e.to_string());
+        Ok(Url::parse(&self.url).map_err(bad).map_err(FileError::on("read", Path::new(RECORD)))?)
+    }
+
+    /// Returns the checksum of the pack.
+    pub fn checksum(&self) -> &str {
+        &self.description.checksum
+    }
+
+    /// Returns the names of the index and the pack, and their sizes in bytes.
+    pub fn files(&self) -> [(String, u64); 2] {
+        let sizes = [self.description.index_bytes, self.description.pack_bytes];
+        [0, 1].map(|n| (format!("pack-{}.{}", self.checksum(), SUFFIXES[n]), sizes[n]))
+    }
+
+    /// Returns the trees of the commit `oid`, and keeps them in the folder `place`.
+    ///
+    /// # Errors
+    /// If the server has no such commit, what it sends is no list of its trees, or the disk fails.
+    pub fn trees(&self, place: &Path, oid: &Oid, options: &TransportOptions) -> Result<CommitTrees> {
+        if let Some(trees) = trees_in(&Attached::git_dir(place), oid) {
+            return Ok(trees);
+        }
+        let url = self.url()?;
+        let fail = |source| Error::Upstream { url: url.to_string(), source };
+        let files = HttpFiles::new(&url, options).map_err(fail)?;
+        let name = format!("weir/trees-{oid}");
+        let found = files.map(|mut files| files.get(&name, 0)).transpose().map_err(fail)?.flatten();
+        let Some(found) = found else {
+            let why = format!("the server has no commit {oid}, or is too old to say what is in it");
+            return Err(fail(weir_transport::Error::Protocol(why)));
+        };
+        let mut list = Vec::new();
+        found.reader.take(TREES_BYTES_MAX as u64).read_to_end(&mut list).map_err(|e| fail(e.into()))?;
+        let untrusted = |e: weir_repo::Error| Error::Untrusted { oid: *oid, why: e.to_string() };
+        let trees = CommitTrees::parse(self.description.hash(), oid, list.clone()).map_err(untrusted)?;
+        let path = trees_path(&Attached::git_dir(place), oid);
+        let (new, fail) = (path.with_extension("new"), FileError::on("write", &path));
+        fs::create_dir_all(path.parent().unwrap_or(&path)).map_err(fail)?;
+        fs::write(&new, list).and_then(|()| fs::rename(&new, &path)).map_err(fail)?;
+        Ok(trees)
+    }
+
+    /// Opens the pack and its index, parts of which are kept in the folder `place`.
+    ///
+    /// # Errors
+    /// If the files of parts cannot be opened.
+    pub fn open(&self, place: &Path, reading: RemoteReading) -> Result<AttachedFiles> {
+        let RemoteReading { options, fills, tell } = reading;
+        let url = self.url()?;
+        let failed = |source| Error::Upstream { url: url.to_string(), source };
+        let files = HttpFiles::new(&url, &options).map_err(failed)?;
+        let files = files.ok_or_else(|| failed(weir_transport::Error::Protocol("no HTTP URL".to_owned())))?;
+        let server = Arc::new(Server {
+            url: url.to_string(),
+            files,
+            idle: Mutex::default(),
+            checksum: RwLock::new(self.description.checksum.clone()),
+            first: self.description.checksum.clone(),
+            parts: self.description.parts.clone(),
+            waited_for: AtomicUsize::new(0),
+            tell,
+        });
+        let file = |number: usize| -> Result<FetchedFile> {
+            let open = |suffix: &str| {
+                let path = place.join(format!("{}.{suffix}", SUFFIXES[number]));
+                let file = File::options().read(true).write(true).create(true).truncate(false).open(&path);
+                file.map_err(FileError::on("open", &path))
+            };
+            let bytes = self.files()[number].1;
+            let source = Box::new(FileOfServer { server: Arc::clone(&server), number });
+            let (kept, sums) = (open("kept")?, open("sums")?);
+            let known = if number == PACK { self.known_of_pack() } else { Vec::new() };
+            Ok(FetchedFile::open(bytes, kept, sums, source, known)
+                .map_err(FileError::on("read", &place.join(format!("{}.sums", SUFFIXES[number]))))?)
+        };
+        let shared = Arc::new(SharedFiles {
+            files: [file(0)?, file(PACK)?],
+            server,
+            waiting: Mutex::default(),
+            has_more: Condvar::new(),
+        });
+        for n in 0..AHEAD_THREADS {
+            let shared = Arc::clone(&shared);
+            start(&format!("ahead {n}"), move || shared.read_ahead())?;
+        }
+        if fills {
+            let shared = Arc::clone(&shared);
+            start("fill", move || shared.fill())?;
+        }
+        Ok(AttachedFiles(shared))
+    }
+
+    /// Returns what the header and the trailer of the pack are: those of a larger pack, which the server has
+    /// by now, are others.
+    fn known_of_pack(&self) -> Vec<(u64, Vec<u8>)> {
+        let trailer = self.description.parse(self.checksum());
+        let trailer = trailer.map(|oid| oid.as_bytes().to_vec()).unwrap_or_default();
+        let at = self.description.pack_bytes - trailer.len() as u64;
+        vec![(0, pack_header(self.description.objects).to_vec()), (at, trailer)]
+    }
+}
+
+fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
+    spawn(name, work).map(drop).map_err(|e| FileError::on("start a thread for", Path::new(RECORD))(e).into())
+}
+
+fn trees_path(git_dir: &Path, commit: &Oid) -> PathBuf {
+    git_dir.join(TREES).join(commit.to_string())
+}
+
+/// Returns the trees of `commit` that are kept in the git directory `git_dir` of an attached clone.
+pub fn trees_in(git_dir: &Path, commit: &Oid) -> Option<CommitTrees> {
+    let list = fs::read(trees_path(git_dir, commit)).ok()?;
+    // A damaged list is as good as none.
+    CommitTrees::parse(commit.kind(), commit, list).ok()
+}
+
+/// A function that receives what readers wait for, and `None` when nobody waits any more.
+pub type TellWaiting = Box<dyn Fn(Option<&str>) + Send + Sync>;
+
+/// How an attached clone is read.
+pub struct RemoteReading {
+    /// How to talk to the server.
+    pub options: TransportOptions,
+    /// Whether to read all of it in the background.
+    pub fills: bool,
+    /// Says what readers wait for.
+    pub tell: TellWaiting,
+}
+
+/// The index and the pack of an attached clone.
+pub struct AttachedFiles(Arc<SharedFiles>);
+
+impl AttachedFiles {
+    /// Reads the bytes at `offset` of a file, by its place in [`Attached::files`].
+    ///
+    /// # Errors
+    /// If the server is away for a minute, or has no such file any more.
+    pub fn read(&self, file: usize, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let next = self.0.files[file].read(offset, buffer)?;
+        if !next.is_empty() {
+            let mut waiting = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            if waiting.len() >= AHEAD_WAITING_MAX {
+                waiting.pop_front();
+            }
+            waiting.push_back((file, next));
+            self.0.has_more.notify_one();
+        }
+        Ok(())
+    }
+}
+
+/// What the threads share that read.
+struct SharedFiles {
+    files: [FetchedFile; 2],
+    server: Arc<Server>,
+    /// What is to be read ahead.
+    waiting: Mutex<VecDeque<(usize, Range<usize>)>>,
+    has_more: Condvar,
+}
+
+impl SharedFiles {
+    /// Reads ahead what readers will want next.
+    fn read_ahead(&self) {
+        loop {
+            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            let (file, parts) = loop {
+                match waiting.pop_front() {
+                    Some(next) => break next,
+                    None => {
+                        waiting = self.has_more.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+                    }
+                }
+            };
+            drop(waiting);
+            // Who wants it asks again.
+            let _ = self.files[file].read_ahead(parts);
+        }
+    }
+
+    /// Reads all that nobody has read yet, while nobody else waits.
+    fn fill(&self) {
+        for file in &self.files {
+            let mut from = 0;
+            while let Some(parts) = file.absent(from) {
+                while self.server.waited_for.load(Ordering::Relaxed) > 0 {
+                    sleep(FILL_PAUSE);
+                }
+                from = parts.start;
+                if file.read_ahead(parts).is_err() {
+                    sleep(FILL_RETRY);
+                }
+            }
+        }
+    }
+}
+
+/// The server of an attached clone.
+struct Server {
+    /// For messages.
+    url: String,
+    files: HttpFiles,
+    /// Those that wait for the next request, with what the server asked of them.
+    idle: Mutex<Vec<HttpFiles>>,
+    /// The checksum of the pack that the server has.
+    checksum: RwLock<String>,
+    /// The checksum of the pack that is attached, and its parts.
+    first: String,
+    parts: Vec<(String, u64)>,
+    /// Readers that wait.
+    waited_for: AtomicUsize,
+    tell: TellWaiting,
+}
+
+/// Why the server did not answer.
+enum NoAnswer {
+    /// It may do so later.
+    Away(weir_transport::Error),
+    /// It has not got the bytes any more.
+    Gone,
+}
+
+impl From<weir_transport::Error> for NoAnswer {
+    fn from(e: weir_transport::Error) -> NoAnswer {
+        NoAnswer::Away(e)
+    }
+}
+
+impl Server {
+    fn checksum(&self) -> String {
+        self.checksum.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Requests bytes of a file, by its place in [`SUFFIXES`].
+    fn ask(&self, number: usize, range: &Range<u64>) -> std::result::Result<Box<dyn Read + Send>, NoAnswer> {
+        let idle = || self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut files = idle().pop().unwrap_or_else(|| self.files.clone());
+        loop {
+            let checksum = self.checksum();
+            let name = format!("weir/clone-{checksum}.{}", SUFFIXES[number]);
+            if let Some(reader) = files.get_range(&name, range.clone())? {
+                idle().push(files);
+                return Ok(reader);
+            }
+            // The repository has changed. What was added follows what was there.
+            let now = Description::fetch(&mut files)?.ok_or(NoAnswer::Gone)?;
+            let goes_on = !self.parts.is_empty() && now.parts.starts_with(&self.parts);
+            if now.checksum == checksum || !(goes_on && number == PACK || now.checksum == self.first) {
+                return Err(NoAnswer::Gone);
+            }
+            *self.checksum.write().unwrap_or_else(PoisonError::into_inner) = now.checksum;
+        }
+    }
+
+    fn read(&self, number: usize, range: &Range<u64>, patient: bool) -> io::Result<Box<dyn Read + Send>> {
+        let (start, mut pause) = (Instant::now(), FILL_PAUSE);
+        let mut is_told = false;
+        let done = loop {
+            match self.ask(number, range) {
+                Ok(reader) => break Ok(reader),
+                Err(NoAnswer::Gone) => {
+                    let why = format!(
+                        "{}: the repository was rewritten there, and what nobody has read before is gone; \
+                        attach it again",
+                        self.url
+                    );
+                    (self.tell)(Some(&why));
+                    return Err(io::Error::other(why));
+                }
+                Err(NoAnswer::Away(e)) if !patient || start.elapsed() > PATIENCE => {
+                    break Err(io::Error::other(e));
+                }
+                Err(NoAnswer::Away(e)) => {
+                    if start.elapsed() > TOLD_AFTER {
+                        (self.tell)(Some(&format!("{}: {e}", self.url)));
+                        is_told = true;
+                    }
+                    sleep(pause);
+                    pause = (pause * 2).min(PAUSE_MAX);
+                }
+            }
+        };
+        if is_told {
+            (self.tell)(None);
+        }
+        done
+    }
+}
+
+/// A file of a server, by its place in [`SUFFIXES`].
+struct FileOfServer {
+    server: Arc<Server>,
+    number: usize,
+}
+
+impl ReadRange for FileOfServer {
+    fn read_range(&self, range: Range<u64>, patient: bool) -> io::Result<Box<dyn Read + Send>> {
+        let waited_for = &self.server.waited_for;
+        waited_for.fetch_add(usize::from(patient), Ordering::Relaxed);
+        let reader = self.server.read(self.number, &range, patient);
+        waited_for.fetch_sub(usize::from(patient), Ordering::Relaxed);
+        reader
+    }
+}
