@@ -14,6 +14,7 @@ macro_rules! warn_line {
 mod background;
 mod catalog_url;
 mod cli;
+mod client;
 mod colors;
 mod command_groups;
 mod commands;
@@ -49,6 +50,7 @@ mod stdio;
 mod systemd;
 mod visit_bars;
 mod visit_lines;
+mod workspace_attach;
 mod workspace_mounts;
 mod workspace_status;
 mod workspace_switch;

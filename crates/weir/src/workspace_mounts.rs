@@ -8,9 +8,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
+use weir_clone::Attached;
 use weir_workspace::{
     Error as WorkspaceError, Namespace, NamespaceCommand, Result as WorkspaceResult, Workspace, Workspaces,
-    become_alone, may_mount,
+    become_alone, is_shown, may_mount, unmount_dead,
 };
 
 use crate::environment::git_command;
@@ -42,13 +43,41 @@ fn start(args: &[OsString], log: &Path) -> std::result::Result<(), String> {
     Err(said.trim().trim_start_matches("error: ").to_owned())
 }
 
+/// Returns the folder of the attached clone whose git directory is `source`, if it is one.
+pub(crate) fn attached_to(source: &Path) -> Option<&Path> {
+    source.parent().filter(|place| Attached::is_at(place))
+}
+
+/// Returns the folder on which the packs of the attached clone in `place` are mounted.
+pub(crate) fn packs_of(place: &Path) -> PathBuf {
+    Attached::git_dir(place).join("objects/pack")
+}
+
+/// Starts the process that reads the attached clone in the folder `place`, unless there is one, and waits
+/// until its files are there.
+///
+/// # Errors
+/// With what it said.
+pub(crate) fn start_remote(place: &Path) -> std::result::Result<(), String> {
+    let packs = packs_of(place);
+    if is_shown(&packs) {
+        return Ok(());
+    }
+    unmount_dead(&packs);
+    let args: [OsString; 3] = ["workspace".into(), "remote".into(), place.into()];
+    start(&args, &place.join("log"))
+}
+
 /// Starts the process that serves the view of a commit on the folder `view`, and waits until it is mounted.
 pub(crate) fn start_view(source: &Path, commit: &str, view: &Path) -> WorkspaceResult<()> {
+    let failed = |why: String| WorkspaceError::Source(format!("cannot show '{}': {why}", source.display()));
+    if let Some(place) = attached_to(source) {
+        start_remote(place).map_err(failed)?;
+    }
     let mut commit_of = source.as_os_str().to_owned();
     commit_of.push(format!("@{commit}"));
     let args = ["mount".into(), "--lower".into(), commit_of, view.into()];
-    start(&args, &view.with_extension("log"))
-        .map_err(|why| WorkspaceError::Source(format!("cannot show '{}': {why}", source.display())))
+    start(&args, &view.with_extension("log")).map_err(failed)
 }
 
 /// Starts the process that holds the namespace of the user whose records lie in `root`.

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::local;
 use crate::named_source::NamedSource;
 use crate::output;
-use crate::workspace_mounts::{git, of_workspace, start_view, starting};
+use crate::workspace_mounts::{attached_to, git, of_workspace, start_view, starting};
 
 /// Shows another commit in a workspace.
 pub(crate) fn switch(
@@ -35,7 +35,16 @@ pub(crate) fn switch(
     let path = workspace.source.clone();
     let start = |commit: &str, view: &Path| start_view(&path, commit, view);
     let mut own = open()?;
-    let moved = moved_refs(&own, &source);
+    let moved = if attached_to(&workspace.source).is_some() {
+        // What it is attached to stays as it was.
+        if let Err(e) = git(&folder, &["fetch", "-q", "origin"]) {
+            warn_line!("warning: {e}; nothing that is new there is known here");
+        }
+        own = open()?;
+        Vec::new()
+    } else {
+        moved_refs(&own, &source)
+    };
     // A later commit's view has the objects of all.
     if let Some((_, missing)) = moved.iter().find(|(_, oid)| !own.contains(oid)) {
         workspaces.add_objects(&mut workspace, missing, &start).map_err(of_workspace)?;

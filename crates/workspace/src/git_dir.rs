@@ -25,6 +25,8 @@ const SETTINGS: &str = "\tbare = false
 /// What a workspace begins with.
 pub(crate) struct Checkout<'a> {
     pub(crate) repo: &'a Repo,
+    /// The URL of the upstream, if the repository does not say.
+    pub(crate) url: Option<&'a str>,
     pub(crate) commit: Oid,
     /// The branch that HEAD is on; detached without one.
     pub(crate) branch: Option<&'a str>,
@@ -82,7 +84,7 @@ pub(crate) fn write(upper: &Path, checkout: &Checkout<'_>) -> Result<()> {
 }
 
 fn config(checkout: &Checkout<'_>) -> String {
-    let Checkout { repo, branch, monitor, .. } = checkout;
+    let Checkout { repo, url, branch, monitor, .. } = checkout;
     let mut config = String::from("[core]\n");
     let is_sha256 = repo.hash() == HashKind::Sha256;
     config += &format!("\trepositoryformatversion = {}\n", u8::from(is_sha256));
@@ -97,6 +99,7 @@ fn config(checkout: &Checkout<'_>) -> String {
         config += "[extensions]\n\tobjectFormat = sha256\n";
     }
     let url = match repo.archive() {
+        _ if url.is_some() => url.map(str::to_owned),
         Some(archive) => Origin::of(archive).map(|origin| origin.url),
         None => Some(repo.git_dir().display().to_string()),
     };

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use nix::unistd::{Gid, Uid};
 use weir_git::{HashKind, Kind, Oid, TreeIter};
-use weir_repo::{ObjectReader, Repo};
+use weir_repo::{CommitTrees, ObjectReader, Repo};
 
 use crate::error::{Error, Result};
 use crate::index_file::{CacheEntry, EntryStat, IndexWriter};
@@ -17,6 +17,8 @@ use crate::untracked::{FolderStat, UntrackedFolders};
 struct CommitIndexWriter<'r> {
     hash: HashKind,
     reader: ObjectReader<'r>,
+    /// The trees and sizes, if the objects are on another machine.
+    listed: Option<&'r CommitTrees>,
     files: LowerFiles,
     index: IndexWriter,
     /// The first file of attributes by which git would check out other bytes than are stored.
@@ -50,14 +52,21 @@ struct FolderParts {
 }
 
 /// Returns the index of the files below the tree `top`, all of which have the time `time`, in seconds since
-/// 1970.
+/// 1970. The trees may be `listed`.
 ///
 /// # Errors
 /// If an object is missing or corrupt, or git would not check the tree out.
-pub(crate) fn index_of(repo: &Repo, top: &Oid, time: u64, wanted: &WantedIndex<'_>) -> Result<CommitIndex> {
+pub(crate) fn index_of(
+    repo: &Repo,
+    listed: Option<&CommitTrees>,
+    top: &Oid,
+    time: u64,
+    wanted: &WantedIndex<'_>,
+) -> Result<CommitIndex> {
     let mut writer = CommitIndexWriter {
         hash: repo.hash(),
         reader: repo.reader(),
+        listed,
         files: LowerFiles::new(time),
         index: IndexWriter::new(repo.hash()),
         converts: None,
@@ -76,14 +85,24 @@ impl CommitIndexWriter<'_> {
         if depth > DEPTH_MAX {
             return Err(Error::unusable(path, "is so deep"));
         }
-        let object = self.reader.require(oid)?;
-        if object.kind != Kind::Tree {
-            return Err(Error::NotAFolder);
-        }
+        let object;
+        let (tree, mut sizes) = match self.listed {
+            Some(listed) => {
+                let (tree, sizes) = listed.tree(oid).ok_or(weir_repo::Error::Missing(*oid))?;
+                (tree, Some(sizes))
+            }
+            None => {
+                object = self.reader.require(oid)?;
+                if object.kind != Kind::Tree {
+                    return Err(Error::NotAFolder);
+                }
+                (&**object.data, None)
+            }
+        };
         let (before, len) = (self.index.count, path.len());
         let mut children: Vec<(Vec<u8>, FolderParts)> = Vec::new();
         let mut ignores = None;
-        for entry in TreeIter::new(self.hash, &object.data) {
+        for entry in TreeIter::new(self.hash, tree) {
             let entry = entry.map_err(|source| weir_repo::Error::Object { oid: *oid, source })?;
             path.extend_from_slice(entry.name);
             if !is_name(entry.name) {
@@ -106,7 +125,13 @@ impl CommitIndexWriter<'_> {
                     let asks = self.reader.read(&id)?.is_some_and(|object| asks_to_convert(&object.data));
                     self.converts = asks.then(|| path.clone());
                 }
-                self.file(path, entry.mode, &id)?;
+                let mode = index_mode(entry.mode);
+                let size = match &mut sizes {
+                    _ if mode == SUBMODULE => 0,
+                    Some(sizes) => sizes.next().flatten().ok_or(weir_repo::Error::Missing(id))?,
+                    None => self.size(&id)?,
+                };
+                self.index.push(path, &CacheEntry::new(self.files.stat(path, mode, size), id), false)?;
             }
             path.truncate(len);
         }
@@ -122,20 +147,9 @@ impl CommitIndexWriter<'_> {
         Ok(FolderParts { trees, untracked: UntrackedFolders::of(name, &stat, ignores, below) })
     }
 
-    fn file(&mut self, path: &[u8], mode: u32, oid: &Oid) -> Result<()> {
-        let mode = index_mode(mode);
-        let size = match mode {
-            SUBMODULE => 0,
-            _ => {
-                let (kind, size) = self.reader.kind_and_size(oid)?.ok_or(weir_repo::Error::Missing(*oid))?;
-                if kind != Kind::Blob {
-                    return Err(Error::NotAFile);
-                }
-                size
-            }
-        };
-        let stat = self.files.stat(path, mode, size);
-        self.index.push(path, &CacheEntry::new(stat, *oid), false)
+    fn size(&mut self, oid: &Oid) -> Result<u64> {
+        let (kind, size) = self.reader.kind_and_size(oid)?.ok_or(weir_repo::Error::Missing(*oid))?;
+        if kind == Kind::Blob { Ok(size) } else { Err(Error::NotAFile) }
     }
 }
 

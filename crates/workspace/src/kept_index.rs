@@ -50,7 +50,7 @@ impl Workspaces {
         }
         let ignores = (new.ignores)();
         let wanted = WantedIndex { folder: new.folder, token, ignores: ignores.as_deref() };
-        let CommitIndex { data, converts } = index_of(new.repo, top, time, &wanted)?;
+        let CommitIndex { data, converts } = index_of(new.repo, new.listed, top, time, &wanted)?;
         let above = path.parent().unwrap_or(&path);
         fs::create_dir_all(above).map_err(Error::on(above))?;
         fs::write(&remark, converts.as_deref().unwrap_or_default()).map_err(Error::on(&remark))?;

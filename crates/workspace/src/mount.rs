@@ -1,4 +1,5 @@
-//! A view as a file system of the kernel (FUSE). No other file of the crate knows `fuser`.
+//! A view as a file system of the kernel (FUSE). No file of the crate knows `fuser` but this one and
+//! `remote_files`.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -24,7 +25,7 @@ use crate::tree::FileKind;
 use crate::view::{Attributes, Child, Shown, Validity, View};
 
 /// How long the kernel keeps what never changes, and what may.
-const LASTING: Duration = Duration::from_secs(365 * 24 * 3600);
+pub(crate) const LASTING: Duration = Duration::from_secs(365 * 24 * 3600);
 const CHANGING: Duration = Duration::from_secs(1);
 /// Requests that the kernel sends ahead, and bytes it reads ahead.
 const BACKGROUND_MAX: u16 = 64;
@@ -75,10 +76,21 @@ pub fn mount_guarded(
     view.number_all()?;
     let view = Arc::new(view);
     let session = session(Arc::clone(&view), path, options)?;
+    serve_guarded(session, path, ready, || view.take_up())
+}
+
+/// Calls `ready`, and answers the kernel until the session ends, in a process of its own, which calls
+/// `take_up` first.
+pub(crate) fn serve_guarded<F: Filesystem>(
+    session: Session<F>,
+    path: &Path,
+    ready: impl FnOnce() -> std::io::Result<()>,
+    take_up: impl FnOnce() -> Result<()>,
+) -> Result<()> {
     ready().map_err(mount_error(path))?;
     match guard::split().map_err(mount_error(path))? {
         Process::Server { is_first } => {
-            let is_done = view.take_up().and_then(|()| serve(session, is_first).map_err(mount_error(path)));
+            let is_done = take_up().and_then(|()| serve(session, is_first).map_err(mount_error(path)));
             if let Err(e) = &is_done {
                 tracing::error!("{e}");
             }
@@ -91,7 +103,7 @@ pub fn mount_guarded(
 }
 
 /// Answers the kernel until the session ends.
-fn serve(session: Session<MountedView>, is_first: bool) -> std::io::Result<()> {
+fn serve<F: Filesystem>(session: Session<F>, is_first: bool) -> std::io::Result<()> {
     if !is_first {
         send_again(session.as_fd())?;
     }
@@ -101,6 +113,21 @@ fn serve(session: Session<MountedView>, is_first: bool) -> std::io::Result<()> {
 
 /// Mounts a view on the folder `path`; nothing answers the kernel yet.
 fn session(view: Arc<View>, path: &Path, options: &MountOptions) -> Result<Session<MountedView>> {
+    let mut config = config_of(options);
+    // What a thread has read from a descriptor of its own is lost when that is closed, and is not sent again.
+    config.clone_fd = options.threads > 1 && !view.is_lower();
+    let files = MountedView {
+        view,
+        user: Uid::current().as_raw(),
+        group: Gid::current().as_raw(),
+        opened: Mutex::default(),
+        next: AtomicU64::new(1),
+    };
+    session_of(files, path, &config)
+}
+
+/// Returns how a file system is mounted that nobody writes to.
+pub(crate) fn config_of(options: &MountOptions) -> Config {
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::RO,
@@ -112,20 +139,16 @@ fn session(view: Arc<View>, path: &Path, options: &MountOptions) -> Result<Sessi
     ];
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
     config.n_threads = Some(options.threads.max(1));
-    // What a thread has read from a descriptor of its own is lost when that is closed, and is not sent again.
-    config.clone_fd = options.threads > 1 && !view.is_lower();
-    let files = MountedView {
-        view,
-        user: Uid::current().as_raw(),
-        group: Gid::current().as_raw(),
-        opened: Mutex::default(),
-        next: AtomicU64::new(1),
-    };
+    config
+}
+
+/// Mounts `files` on the folder `path`; nothing answers the kernel yet.
+pub(crate) fn session_of<F: Filesystem>(files: F, path: &Path, config: &Config) -> Result<Session<F>> {
     // The system would let a file be mounted on.
     if !path.is_dir() {
         return Err(mount_error(path)(std::io::ErrorKind::NotADirectory.into()));
     }
-    Session::new(files, path, &config).map_err(mount_error(path))
+    Session::new(files, path, config).map_err(mount_error(path))
 }
 
 fn mount_error(path: &Path) -> impl Fn(std::io::Error) -> Error {

@@ -2,7 +2,9 @@
 //! user mount, fuse-overlayfs elsewhere.
 
 use std::ffi::OsString;
+use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -166,4 +168,26 @@ fn unmount_with(folder: &Path, flags: MntFlags) -> Result<()> {
         }
         done => done.map_err(|e| failed(e.into())),
     }
+}
+
+/// Returns whether a process shows something on the folder `view`. It is asked: the kernel remembers what was
+/// there.
+pub fn is_shown(view: &Path) -> bool {
+    is_mounted(view) && rustix::fs::statfs(view).is_ok()
+}
+
+/// Returns whether `folder` is the top of a mount.
+pub fn is_mounted(folder: &Path) -> bool {
+    let device = |path: &Path| fs::symlink_metadata(path).map(|about| about.dev());
+    match (device(folder), folder.parent().map(device)) {
+        (Ok(own), Some(Ok(above))) => own != above,
+        // The process that serves it has ended.
+        (Err(e), _) => e.raw_os_error() == Some(nix::errno::Errno::ENOTCONN as i32),
+        _ => false,
+    }
+}
+
+/// Unmounts all that is mounted on the folder `path`, also where its process has ended.
+pub fn unmount_dead(path: &Path) {
+    while is_mounted(path) && unmount(path).or_else(|_| detach(path)).is_ok() {}
 }

@@ -9,8 +9,8 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use weir_git::{HashKind, Kind, Oid, TreeEntry, TreeIter, commit_links, commit_time};
-use weir_repo::Repo;
+use weir_git::{HashKind, Kind, ObjectHasher, Oid, TreeEntry, TreeIter, commit_links, commit_time};
+use weir_repo::{CommitTrees, Repo};
 
 use crate::error::{Error, Result};
 use crate::numbers::{FolderNumber, NumberLog};
@@ -112,9 +112,17 @@ impl TreeFolder {
     }
 }
 
+/// Where an entry is in a tree, and its size.
+struct SizedPlace {
+    at: u32,
+    size: u64,
+}
+
 /// The files of a commit.
 pub(crate) struct CommitTree {
     repo: Arc<Repo>,
+    /// The trees, if the objects of the repository are on another machine. Then files are checked, too.
+    listed: Option<Arc<CommitTrees>>,
     top: Oid,
     /// The committer's time, in seconds since 1970.
     pub(crate) time: u64,
@@ -149,16 +157,24 @@ struct KeptFiles {
 }
 
 impl CommitTree {
-    /// Returns the files of `commit`, which may be a tag of one, or a tree.
-    pub(crate) fn open(repo: Arc<Repo>, commit: &Oid) -> Result<CommitTree> {
-        let (top, time) = CommitTree::top_of(&repo, commit)?;
+    /// Returns the files of `commit`, which may be a tag of one, or a tree. Its trees may be `listed`.
+    pub(crate) fn open(
+        repo: Arc<Repo>,
+        commit: &Oid,
+        listed: Option<Arc<CommitTrees>>,
+    ) -> Result<CommitTree> {
+        let (top, time) = match &listed {
+            Some(listed) => top_of_commit(repo.hash(), commit, listed.commit_data())?,
+            None => CommitTree::top_of(&repo, commit)?,
+        };
         let folders = ReadFolders {
             by_number: HashMap::new(),
             by_first: Vec::new(),
             logged: HashMap::new(),
             next: TOP + 1,
         };
-        Ok(CommitTree { repo, top, time, folders: RwLock::new(folders), kept: Mutex::default(), log: None })
+        let folders = RwLock::new(folders);
+        Ok(CommitTree { repo, listed, top, time, folders, kept: Mutex::default(), log: None })
     }
 
     /// Begins to log the numbers of folders.
@@ -185,11 +201,7 @@ impl CommitTree {
         let object = repo.reader().require(&commit)?;
         match object.kind {
             Kind::Tree => Ok((commit, 0)),
-            Kind::Commit => {
-                let malformed = |source| weir_repo::Error::Object { oid: commit, source };
-                let links = commit_links(repo.hash(), &object.data).map_err(malformed)?;
-                Ok((links.tree, commit_time(&object.data)))
-            }
+            Kind::Commit => top_of_commit(repo.hash(), &commit, &object.data),
             Kind::Blob | Kind::Tag => Err(Error::NoCommit(commit)),
         }
     }
@@ -237,25 +249,37 @@ impl CommitTree {
     }
 
     fn read_folder(&self, node: u32, above: u32, path: u32, tree: &Oid) -> Result<Arc<TreeFolder>> {
-        let object = self.repo.reader().require(tree)?;
-        if object.kind != Kind::Tree {
-            return Err(Error::NotAFolder);
-        }
-        let data = Rc::try_unwrap(object.data).unwrap_or_else(|shared| shared.as_ref().clone());
         let hash = self.repo.hash();
-        let mut places: Vec<(&[u8], u32)> = Vec::new();
+        let (data, sizes) = match &self.listed {
+            Some(listed) => {
+                let (data, sizes) = listed.tree(tree).ok_or(weir_repo::Error::Missing(*tree))?;
+                (data.to_vec(), Some(sizes))
+            }
+            None => {
+                let object = self.repo.reader().require(tree)?;
+                if object.kind != Kind::Tree {
+                    return Err(Error::NotAFolder);
+                }
+                (Rc::try_unwrap(object.data).unwrap_or_else(|shared| shared.as_ref().clone()), None)
+            }
+        };
+        let mut sizes = sizes.into_iter().flatten();
+        let mut places: Vec<(&[u8], SizedPlace)> = Vec::new();
         let mut entries = TreeIter::new(hash, &data);
         let mut at = 0;
         while let Some(entry) = entries.next() {
             let entry = entry.map_err(|source| weir_repo::Error::Object { oid: *tree, source })?;
+            let has_size = !FileKind::of(entry.mode).is_folder();
+            let size = has_size.then(|| sizes.next().flatten()).flatten().unwrap_or(UNKNOWN);
             // As git checks them out: not at all.
             if is_name(entry.name) {
-                places.push((entry.name, u32::try_from(at).map_err(|_| Error::Full)?));
+                let at = u32::try_from(at).map_err(|_| Error::Full)?;
+                places.push((entry.name, SizedPlace { at, size }));
             }
             at = data.len() - entries.rest().len();
         }
         // A tree sorts folders as if their names ended with a slash. Of doubled names the first counts.
-        places.sort();
+        places.sort_by_key(|(name, place)| (*name, place.at));
         places.dedup_by_key(|(name, _)| *name);
         let places = places.into_iter().map(|(_, place)| place).collect();
         self.add(node, above, path, data, places)
@@ -267,7 +291,7 @@ impl CommitTree {
         above: u32,
         path: u32,
         tree: Vec<u8>,
-        places: Vec<u32>,
+        places: Vec<SizedPlace>,
     ) -> Result<Arc<TreeFolder>> {
         let mut folders = self.folders.write().unwrap_or_else(PoisonError::into_inner);
         // Another thread may have been faster.
@@ -278,7 +302,7 @@ impl CommitTree {
         let logged = folders.logged.get(&number).copied();
         let first = logged.unwrap_or(folders.next);
         let next = first.checked_add(count).ok_or(Error::Full)?;
-        let sizes = places.iter().map(|_| AtomicU64::new(UNKNOWN)).collect();
+        let sizes = places.iter().map(|place| AtomicU64::new(place.size)).collect();
         let folder = TreeFolder {
             number,
             above,
@@ -286,7 +310,7 @@ impl CommitTree {
             hash: self.repo.hash(),
             path,
             tree,
-            places: places.into(),
+            places: places.iter().map(|place| place.at).collect(),
             sizes,
         };
         let folder = Arc::new(folder);
@@ -350,6 +374,13 @@ impl CommitTree {
         Ok(size)
     }
 
+    /// Checks a file that comes from another machine: that it is what its id says, and as long as was said.
+    fn check_file(&self, entry: &Entry<'_>, data: &[u8]) -> Result<()> {
+        let found = ObjectHasher::hash(self.repo.hash(), Kind::Blob, data);
+        let is_right = found.is_ok_and(|found| found == entry.oid) && self.size(entry)? == data.len() as u64;
+        if is_right { Ok(()) } else { Err(Error::Untrusted(entry.oid)) }
+    }
+
     /// Returns the content of a file, or the target of a link.
     pub(crate) fn content(&self, node: u32) -> Result<Arc<Vec<u8>>> {
         if let Some(kept) = self.kept.lock().unwrap_or_else(PoisonError::into_inner).get(node) {
@@ -364,12 +395,22 @@ impl CommitTree {
         if object.kind != Kind::Blob {
             return Err(Error::NotAFile);
         }
+        if self.listed.is_some() {
+            self.check_file(&entry, &object.data)?;
+        }
         let data = Arc::new(Rc::try_unwrap(object.data).unwrap_or_else(|shared| shared.as_ref().clone()));
         if data.len() > KEPT_BYTES_MIN {
             self.kept.lock().unwrap_or_else(PoisonError::into_inner).keep(node, &data);
         }
         Ok(data)
     }
+}
+
+/// Returns the tree of a commit, and its time in seconds since 1970.
+fn top_of_commit(hash: HashKind, commit: &Oid, data: &[u8]) -> Result<(Oid, u64)> {
+    let malformed = |source| weir_repo::Error::Object { oid: *commit, source };
+    let links = commit_links(hash, data).map_err(malformed)?;
+    Ok((links.tree, commit_time(data)))
 }
 
 impl KeptFiles {

@@ -10,6 +10,7 @@
 //! views/ID/           the view of a commit, for all of its workspaces
 //! layers/ID/          what was written before a fork
 //! indexes/ID          the index of a commit
+//! remotes/ID/         a clone on another machine
 //! ```
 
 use std::fs;
@@ -18,12 +19,12 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use weir_git::{HashKind, Oid, plain_sha};
-use weir_repo::Repo;
+use weir_repo::{CommitTrees, Repo};
 
 use crate::error::{Error, Result};
 use crate::git_dir::{self, Checkout, FirstIndex};
 use crate::index::LowerFiles;
-use crate::overlay::{self, Layers};
+use crate::overlay::{self, Layers, is_mounted, is_shown, unmount_dead};
 use crate::switch::TreeSwitch;
 use crate::touched::{self, Asked};
 use crate::tree::CommitTree;
@@ -78,8 +79,12 @@ pub struct NewWorkspace<'a> {
     pub source: &'a Path,
     /// The same repository, open.
     pub repo: &'a Repo,
+    /// The URL of its upstream, if the repository does not say.
+    pub url: Option<&'a str>,
     /// The commit.
     pub commit: Oid,
+    /// The trees of the commit, if the objects of the repository are on another machine.
+    pub listed: Option<&'a CommitTrees>,
     /// The branch that HEAD is to be on.
     pub branch: Option<&'a str>,
     /// The time, in seconds since 1970.
@@ -116,7 +121,7 @@ impl Workspaces {
     ///
     /// # Errors
     /// If the folder or the file cannot be written.
-    pub(crate) fn lock(&self) -> Result<fs::File> {
+    pub fn lock(&self) -> Result<fs::File> {
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.root);
         made.map_err(Error::on(&self.root))?;
         let path = self.root.join("lock");
@@ -300,6 +305,7 @@ impl Workspaces {
         };
         let checkout = Checkout {
             repo: new.repo,
+            url: new.url,
             commit: new.commit,
             branch: new.branch,
             objects: &objects,
@@ -333,7 +339,7 @@ impl Workspaces {
         let view = self.view_of(source, commit);
         if !is_shown(&view) {
             // What is left of views whose processes have ended.
-            while is_mounted(&view) && overlay::detach(&view).is_ok() {}
+            unmount_dead(&view);
             fs::create_dir_all(&view).map_err(Error::on(&view))?;
             start(commit, &view)?;
         }
@@ -402,6 +408,10 @@ impl Workspaces {
             overlay::detach(folder)?;
         }
         let frozen = self.layers(workspace);
+        if !self.has_remote(workspace) {
+            // Nor can its views read any more.
+            self.views(workspace).iter().for_each(|view| unmount_dead(view));
+        }
         // A mount before a fork may still use its own.
         let work = self.place(folder).join(format!("overlay{}", frozen.len()));
         for commit in std::iter::once(&workspace.commit).chain(&workspace.later) {
@@ -430,7 +440,8 @@ impl Workspaces {
     pub fn is_alive(&self, workspace: &Workspace) -> bool {
         // The view may be another one than when it was mounted.
         let stands_on = fs::read_to_string(self.place(&workspace.folder).join(STANDS_ON));
-        self.views(workspace).iter().all(|view| is_shown(view))
+        self.has_remote(workspace)
+            && self.views(workspace).iter().all(|view| is_shown(view))
             && stands_on.is_ok_and(|device| device == self.device(workspace))
     }
 
@@ -454,8 +465,7 @@ impl Workspaces {
         // It is empty, unless somebody wrote to it while it was not mounted.
         let _ = fs::remove_dir(&workspace.folder);
         let others = self.list()?;
-        // What a damaged record needs is not known.
-        if self.records()?.len() > others.len() {
+        if self.has_damaged_record() {
             return Ok(());
         }
         for name in &workspace.frozen {
@@ -474,7 +484,14 @@ impl Workspaces {
                 let _ = fs::remove_file(view.with_extension("log"));
             }
         }
+        self.release_alone(&workspace.source);
         Ok(())
+    }
+
+    /// Returns whether a record is damaged, or they cannot be read: what it needs is not known.
+    pub(crate) fn has_damaged_record(&self) -> bool {
+        let counts = self.records().and_then(|records| Ok((records.len(), self.list()?.len())));
+        counts.map_or(true, |(records, sound)| records > sound)
     }
 }
 
@@ -490,23 +507,6 @@ pub fn changed_since(place: &Path, asked: &Path, token: &str) -> Result<Vec<u8>>
     let (lower, layers) = (all.lower(&workspace), all.asked_layers(&workspace));
     let asked = Asked { place, folder: &workspace.folder, tree: asked, lower: &lower, layers: &layers };
     touched::changed_since(&asked, token)
-}
-
-/// Returns whether a process shows a commit on the folder `view`. It is asked: the kernel remembers what was
-/// there.
-fn is_shown(view: &Path) -> bool {
-    is_mounted(view) && rustix::fs::statfs(view).is_ok()
-}
-
-/// Returns whether `folder` is the top of a mount.
-pub fn is_mounted(folder: &Path) -> bool {
-    let device = |path: &Path| fs::symlink_metadata(path).map(|about| about.dev());
-    match (device(folder), folder.parent().map(device)) {
-        (Ok(own), Some(Ok(above))) => own != above,
-        // The process that serves it has ended.
-        (Err(e), _) => e.raw_os_error() == Some(nix::errno::Errno::ENOTCONN as i32),
-        _ => false,
-    }
 }
 
 /// Returns a path as one word of a shell.

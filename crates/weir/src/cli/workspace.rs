@@ -20,6 +20,25 @@ pub(crate) enum WorkspaceCommand {
         #[arg(long)]
         fuse_overlayfs: bool,
     },
+    /// Make a workspace of a repository that a weir serves elsewhere, without a clone
+    #[command(
+        after_help = "What is read is fetched then, and kept; the rest follows in the background. 'weir \
+            workspace ls' says what readers wait for, if the server is away."
+    )]
+    Attach {
+        /// The repository's URL (http or https); REV is a branch, a tag or an id [default: HEAD]
+        #[arg(value_name = "URL[@REV]")]
+        source: String,
+        /// The folder of the working tree; empty, or not there
+        #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+        folder: PathBuf,
+        /// Mount with the program fuse-overlayfs, so that all your programs see it without root
+        #[arg(long)]
+        fuse_overlayfs: bool,
+        /// Fetch only what is read
+        #[arg(long)]
+        no_background_fetch: bool,
+    },
     /// Show another commit in a workspace: write the files that differ
     #[command(
         after_help = "Files that differ get the time of the switch, and others keep theirs. Other changes \
@@ -88,6 +107,9 @@ pub(crate) enum WorkspaceCommand {
     /// Hold a namespace in which a user may mount; without a folder, only try to make one
     #[command(hide = true)]
     Hold { root: Option<PathBuf> },
+    /// Show the pack of an attached clone
+    #[command(hide = true)]
+    Remote { place: PathBuf },
     /// Answer git's fsmonitor
     #[command(hide = true)]
     Fsmonitor { place: PathBuf, protocol: u32, token: String },

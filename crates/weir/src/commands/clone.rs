@@ -11,12 +11,12 @@ use weir_clone::{CloneOptions, CloneOutcome, default_directory};
 use weir_transport::{Scheme, Url};
 
 use crate::cli::{CloneArgs, Global};
-use crate::config::{self, Config};
+use crate::client::{client_transport, git_config};
+use crate::config::Config;
 use crate::environment::git_command;
 use crate::error::{Error, Result};
 use crate::output;
-use crate::pool::{Pool, path_of, transport_options};
-use crate::pool_path::CONFIG_NAME;
+use crate::pool::{Pool, transport_options};
 
 /// The name of the remote, as git has it.
 const ORIGIN: &str = "origin";
@@ -48,15 +48,10 @@ pub(crate) fn clone(global: &Global, args: &CloneArgs) -> Result<()> {
         return hand_over(global, args, &source);
     }
     let url = &source.url;
-    // A clone of an archive connects to nothing.
-    let mut config = match path_of(global) {
-        Ok(pool) if !source.is_archive => config::load(&pool.path.join(CONFIG_NAME))?,
-        _ => Config::default(),
+    let transport = match source.is_archive {
+        true => transport_options(&Config::default()),
+        false => client_transport(global, &args.repository)?,
     };
-    if url.scheme != Scheme::Local && config.transport.ca_file.is_none() {
-        let file = git_config(&["--get-urlmatch", "http.sslCAInfo", &args.repository]);
-        config.transport.ca_file = file.map(|file| PathBuf::from(file.trim_end_matches('\n')));
-    }
     let bar = progress_bar(global);
     let upload_pack = if source.is_archive { Some(upload_pack_command()?) } else { None };
     let outcome = weir_clone::clone(&CloneOptions {
@@ -68,7 +63,7 @@ pub(crate) fn clone(global: &Global, args: &CloneArgs) -> Result<()> {
         origin: args.origin.as_deref().unwrap_or(ORIGIN),
         upload_pack: upload_pack.as_deref(),
         verifies_all: args.verify,
-        transport: &transport_options(&config),
+        transport: &transport,
         tell: &|transfer| {
             bar.set_length(transfer.total);
             bar.set_position(transfer.done);
@@ -147,12 +142,6 @@ fn is_for_git(path: &str) -> bool {
         path.is_file() || path.join("HEAD").is_file() || path.join(".git").exists()
     };
     ["", ".git", ".bundle"].iter().any(is_there) || path.starts_with("file://")
-}
-
-/// Returns what `git config` prints with these arguments, or `None` if it prints nothing.
-fn git_config(args: &[&str]) -> Option<String> {
-    let output = git_command().arg("config").args(args).output().ok()?;
-    String::from_utf8(output.stdout).ok().filter(|printed| !printed.is_empty())
 }
 
 /// Returns a key of git's configuration that changes how git would clone, and that weir's own client does not

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use weir_catalog::Catalog;
+use weir_clone::trees_in;
 use weir_ground::{FileError, Stop};
 use weir_repo::Repo;
 use weir_serve::{Found, OpenError, Presentation, RepoCache};
@@ -20,7 +21,7 @@ use crate::output;
 use crate::pool::Pool;
 use crate::pool_path::is_pool_folder;
 use crate::signals::stop_on_signal;
-use crate::workspace_mounts::close_inherited;
+use crate::workspace_mounts::{attached_to, close_inherited};
 
 /// Archives that are kept open.
 const OPEN_MAX: usize = 256;
@@ -192,5 +193,9 @@ fn shown(global: &Global, args: &MountArgs) -> Result<Shown> {
     }
     let commit = source.commit(&repo)?.commit;
     let repo = Arc::new(repo);
-    Ok(if args.lower { Shown::Lower(repo, commit) } else { Shown::Commit(repo, commit) })
+    if !args.lower {
+        return Ok(Shown::Commit(repo, commit));
+    }
+    let listed = attached_to(&source.path).and_then(|_| trees_in(&source.path, &commit));
+    Ok(Shown::Lower(repo, commit, listed.map(Arc::new)))
 }

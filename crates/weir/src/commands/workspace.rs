@@ -8,6 +8,7 @@ use std::process::{Command, ExitCode};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
+use weir_clone::Attached;
 use weir_git::Oid;
 use weir_repo::{Head, Ref};
 use weir_workspace::{
@@ -16,13 +17,15 @@ use weir_workspace::{
 };
 
 use crate::cli::{Global, WorkspaceCommand};
+use crate::client::client_transport;
 use crate::error::{Error, Result, SOME_FAILED};
 use crate::local;
 use crate::named_source::NamedSource;
 use crate::output;
+use crate::workspace_attach::{attach, serve_remote, waits_for};
 use crate::workspace_mounts::{
-    check_namespace, close_inherited, enter_namespace, git, has_namespace, hold, mounted_in_namespace,
-    of_workspace, run_in_namespace, start_view, starting, try_namespace, whole,
+    attached_to, check_namespace, close_inherited, enter_namespace, git, has_namespace, hold,
+    mounted_in_namespace, of_workspace, run_in_namespace, start_view, starting, try_namespace, whole,
 };
 use crate::workspace_status::{status, status_of};
 use crate::workspace_switch::switch;
@@ -30,13 +33,21 @@ use crate::workspace_switch::switch;
 pub(crate) fn workspace(global: &Global, command: &WorkspaceCommand) -> Result<ExitCode> {
     let root = state_folder()?;
     let workspaces = Workspaces::new(root.clone());
+    let in_namespace = || run_in_namespace(&root, &std::env::args_os().skip(1).collect::<Vec<_>>());
+    if mounts(command) && !may_mount() {
+        return in_namespace();
+    }
     match command {
         WorkspaceCommand::Add { source, folder, fuse_overlayfs } => {
-            if !*fuse_overlayfs && !may_mount() {
-                return run_in_namespace(&root, &std::env::args_os().skip(1).collect::<Vec<_>>());
-            }
-            add(global, &workspaces, source, folder, *fuse_overlayfs)?;
+            let source = NamedSource::parse(global, source)?;
+            add(global, &workspaces, &source, None, folder, *fuse_overlayfs)?;
         }
+        WorkspaceCommand::Attach { source, folder, fuse_overlayfs, no_background_fetch } => {
+            let (source, attached) = attach(global, &workspaces, source, *no_background_fetch)?;
+            let added = add(global, &workspaces, &source, Some(&attached), folder, *fuse_overlayfs);
+            added.inspect_err(|_| workspaces.release(&source.path))?;
+        }
+        WorkspaceCommand::Remote { place } => serve_remote(global, place)?,
         WorkspaceCommand::Status { folders, all, watch, interval } => {
             let list = match &folders[..] {
                 _ if *all => workspaces.list().map_err(of_workspace)?,
@@ -45,22 +56,17 @@ pub(crate) fn workspace(global: &Global, command: &WorkspaceCommand) -> Result<E
             };
             let is_here = |workspace: &Workspace| is_mounted(&workspace.folder);
             if !may_mount() && has_namespace(&root) && !list.iter().all(is_here) {
-                return run_in_namespace(&root, &std::env::args_os().skip(1).collect::<Vec<_>>());
+                return in_namespace();
             }
             let interval =
                 Duration::try_from_secs_f64(*interval).map_err(|e| Error::Message(e.to_string()))?;
             return status(global, &workspaces, &list, watch.then_some(interval));
         }
-        WorkspaceCommand::Fork { from, folder } => {
-            if !may_mount() {
-                return run_in_namespace(&root, &std::env::args_os().skip(1).collect::<Vec<_>>());
-            }
-            fork(global, &workspaces, from, folder)?;
-        }
+        WorkspaceCommand::Fork { from, folder } => fork(global, &workspaces, from, folder)?,
         WorkspaceCommand::Switch { folder, revision } => {
             let workspace = workspaces.find(&whole(folder)?).map_err(of_workspace)?;
             if !is_mounted(&workspace.folder) && !may_mount() && !workspace.uses_fuse_overlayfs {
-                return run_in_namespace(&root, &std::env::args_os().skip(1).collect::<Vec<_>>());
+                return in_namespace();
             }
             switch(global, &workspaces, workspace, revision)?;
         }
@@ -85,17 +91,36 @@ pub(crate) fn workspace(global: &Global, command: &WorkspaceCommand) -> Result<E
         WorkspaceCommand::Fsmonitor { protocol, .. } => {
             return Err(Error::Message(format!("version {protocol} of fsmonitor is not known")));
         }
-        WorkspaceCommand::Mount { folders } => {
-            let (here, there) = by_place(match &folders[..] {
-                [] => workspaces.list().map_err(of_workspace)?,
-                _ => named(&workspaces, folders)?,
-            });
-            let mounted = mount(global, &workspaces, &here)?;
-            let mounted_there = run_there(global, &root, "mount", None, &there)?;
-            return Ok(if mounted == ExitCode::SUCCESS { mounted_there } else { mounted });
-        }
+        WorkspaceCommand::Mount { folders } => return mount_again(global, &root, &workspaces, folders),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns whether a command lets the kernel mount a new workspace.
+fn mounts(command: &WorkspaceCommand) -> bool {
+    match command {
+        WorkspaceCommand::Add { fuse_overlayfs, .. } | WorkspaceCommand::Attach { fuse_overlayfs, .. } => {
+            !fuse_overlayfs
+        }
+        WorkspaceCommand::Fork { .. } => true,
+        _ => false,
+    }
+}
+
+/// Mounts the workspaces of these folders, or all.
+fn mount_again(
+    global: &Global,
+    root: &Path,
+    workspaces: &Workspaces,
+    folders: &[PathBuf],
+) -> Result<ExitCode> {
+    let (here, there) = by_place(match folders {
+        [] => workspaces.list().map_err(of_workspace)?,
+        _ => named(workspaces, folders)?,
+    });
+    let mounted = mount(global, workspaces, &here)?;
+    let mounted_there = run_there(global, root, "mount", None, &there)?;
+    Ok(if mounted == ExitCode::SUCCESS { mounted_there } else { mounted })
 }
 
 /// Returns the workspaces of these folders.
@@ -140,20 +165,28 @@ fn state_folder() -> Result<PathBuf> {
 fn add(
     global: &Global,
     workspaces: &Workspaces,
-    source: &str,
+    source: &NamedSource,
+    attached: Option<&Attached>,
     folder: &Path,
     uses_fuse_overlayfs: bool,
 ) -> Result<()> {
-    let source = NamedSource::parse(global, source)?;
     let repo = source.open()?;
     let named = source.commit(&repo)?;
     let folder = whole(folder)?;
+    let (mut url, mut listed) = (None, None);
+    if let (Some(attached), Some(place)) = (attached, attached_to(&source.path)) {
+        let options = client_transport(global, attached.url()?.as_str())?;
+        listed = Some(attached.trees(place, &named.commit, &options)?);
+        url = Some(attached.url()?.as_str().to_owned());
+    }
     let new = NewWorkspace {
         folder: &folder,
         repository: &source.name,
         source: &source.path,
         repo: &repo,
+        url: url.as_deref(),
         commit: named.commit,
+        listed: listed.as_ref(),
         branch: named.branch.as_deref(),
         now: now(),
         uses_fuse_overlayfs,
@@ -239,7 +272,13 @@ fn json(workspace: &Workspace, is_mounted: bool) -> serde_json::Value {
         "made_at": workspace.made_at,
         "uses_fuse_overlayfs": workspace.uses_fuse_overlayfs,
         "mounted": is_mounted,
+        "waits_for": waiting(workspace),
     })
+}
+
+/// Returns what a workspace waits for that another machine has.
+fn waiting(workspace: &Workspace) -> Option<String> {
+    attached_to(&workspace.source).and_then(waits_for)
 }
 
 fn list(global: &Global, root: &Path, workspaces: &Workspaces) -> Result<()> {
@@ -264,6 +303,7 @@ fn list(global: &Global, root: &Path, workspaces: &Workspaces) -> Result<()> {
         vec![
             match (is_mounted(workspace), weir_workspace::is_mounted(&workspace.folder)) {
                 (true, true) if !workspaces.is_alive(workspace) => "broken",
+                (true, _) if waiting(workspace).is_some() => "waits",
                 (true, _) => "mounted",
                 _ => "away",
             }
@@ -275,7 +315,13 @@ fn list(global: &Global, root: &Path, workspaces: &Workspaces) -> Result<()> {
         ]
     };
     let rows: Vec<Vec<String>> = std::iter::once(head).chain(list.iter().map(row)).collect();
-    output::table(&rows, &[])
+    output::table(&rows, &[])?;
+    for workspace in &list {
+        if let Some(what) = waiting(workspace) {
+            warn_line!("'{}' waits for {what}", workspace.folder.display());
+        }
+    }
+    Ok(())
 }
 
 /// Returns what would be lost with a workspace, if anything.

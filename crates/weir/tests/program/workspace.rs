@@ -10,6 +10,7 @@ use weir_testing::skip;
 use crate::common::{Env, Rng};
 use crate::mount::everything;
 
+mod attach;
 mod builds;
 mod fork;
 mod hostile;
@@ -34,9 +35,14 @@ impl Drop for Workspace<'_> {
 impl<'e> Workspace<'e> {
     /// Makes a workspace of `source` in the folder `name`. Returns `None` where the system mounts nothing.
     fn new(env: &'e Env, source: &str, name: &str) -> Option<Workspace<'e>> {
+        Workspace::by(env, &["add", source], name)
+    }
+
+    /// Runs a command that makes a workspace in the folder `name`, likewise.
+    fn by(env: &'e Env, command: &[&str], name: &str) -> Option<Workspace<'e>> {
         let folder = env.path(name);
-        let output =
-            env.weir_command(&["workspace", "add", source, folder.to_str().unwrap()]).output().unwrap();
+        let all = [&["workspace"], command, &[folder.to_str().unwrap()]].concat();
+        let output = env.weir_command(&all).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         if output.status.success() {
             let workspace = Workspace { env, folder };

@@ -73,7 +73,23 @@ impl Http {
     }
 
     fn serve_to(env: &Env, more: &[&str], log: Stdio) -> Http {
-        let (git, http) = (free_port(), free_port());
+        Http::serve_at(env, free_port(), more, log)
+    }
+
+    /// Starts it again after it has ended.
+    pub fn again(self, env: &Env) -> Http {
+        let port = self.0.port;
+        drop(self);
+        Http::serve_on(env, port)
+    }
+
+    /// Starts `weir serve` with HTTP at the port `http`.
+    pub fn serve_on(env: &Env, http: u16) -> Http {
+        Http::serve_at(env, http, &[], Stdio::inherit())
+    }
+
+    fn serve_at(env: &Env, http: u16, more: &[&str], log: Stdio) -> Http {
+        let git = free_port();
         let (git_option, http_option) = (format!("127.0.0.1:{git}"), format!("127.0.0.1:{http}"));
         let mut all = vec!["serve", "--no-mirror", "--git", &git_option, "--http", &http_option];
         all.extend(more);

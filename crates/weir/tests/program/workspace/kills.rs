@@ -48,7 +48,7 @@ fn server(shown: &processes::Strays) -> Option<u32> {
 }
 
 /// Returns whether the kernel sends again what a server was killed with (Linux 6.9).
-fn sends_again() -> bool {
+pub(super) fn sends_again() -> bool {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split(['.', '-']).map(|number| number.trim().parse::<u32>().unwrap_or(0));
     (numbers.next(), numbers.next()) >= (Some(6), Some(9))

@@ -1,0 +1,33 @@
+//! How commands talk to the server of one repository.
+
+use std::path::PathBuf;
+
+use weir_transport::{Scheme, TransportOptions, Url};
+
+use crate::cli::Global;
+use crate::config::{self, Config};
+use crate::environment::git_command;
+use crate::error::Result;
+use crate::pool::{path_of, transport_options};
+use crate::pool_path::CONFIG_NAME;
+
+/// Returns how to talk to the server of `repository`: as the pool's configuration says, if there is one, and
+/// with git's certificates.
+pub(crate) fn client_transport(global: &Global, repository: &str) -> Result<TransportOptions> {
+    let mut config = match path_of(global) {
+        Ok(pool) => config::load(&pool.path.join(CONFIG_NAME))?,
+        _ => Config::default(),
+    };
+    let is_remote = Url::parse(repository).is_ok_and(|url| url.scheme != Scheme::Local);
+    if is_remote && config.transport.ca_file.is_none() {
+        let file = git_config(&["--get-urlmatch", "http.sslCAInfo", repository]);
+        config.transport.ca_file = file.map(|file| PathBuf::from(file.trim_end_matches('\n')));
+    }
+    Ok(transport_options(&config))
+}
+
+/// Returns what `git config` prints with these arguments, or `None` if it prints nothing.
+pub(crate) fn git_config(args: &[&str]) -> Option<String> {
+    let output = git_command().arg("config").args(args).output().ok()?;
+    String::from_utf8(output.stdout).ok().filter(|printed| !printed.is_empty())
+}

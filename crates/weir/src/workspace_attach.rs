@@ -1,0 +1,135 @@
+//! Workspaces of repositories that a weir serves on another machine.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+
+use weir_clone::{Attached, AttachedFiles, RemoteReading};
+use weir_ground::FileError;
+use weir_transport::Url;
+use weir_workspace::{MountOptions, RemoteFiles, Workspaces, mount_remote_files};
+
+use crate::cli::Global;
+use crate::client::client_transport;
+use crate::error::{Error, Result};
+use crate::named_source::{MOUNTED, NamedSource};
+use crate::output;
+use crate::workspace_mounts::{close_inherited, of_workspace, packs_of, start_remote};
+
+/// Threads that answer the kernel: each may wait for the network.
+const THREADS: usize = 16;
+/// In the folder of an attached clone: what its readers wait for, if they do.
+const WAITS: &str = "waits";
+/// There: that only what is read is fetched.
+const LAZY: &str = "lazy";
+
+/// Returns what readers of the attached clone in the folder `place` wait for.
+pub(crate) fn waits_for(place: &Path) -> Option<String> {
+    let said = fs::read_to_string(place.join(WAITS)).ok()?;
+    Some(said.trim().to_owned()).filter(|said| !said.is_empty())
+}
+
+/// Parts a URL from the revision behind it: `URL@REV`. An `@` before the path is the user's.
+fn parts_of(text: &str) -> (&str, Option<&str>) {
+    let path = text.find("://").and_then(|at| Some(at + 3 + text[at + 3..].find('/')?)).unwrap_or(text.len());
+    match text[path..].rfind('@') {
+        Some(at) => (&text[..path + at], Some(&text[path + at + 1..])),
+        None => (text, None),
+    }
+}
+
+/// Attaches the clone that `text`, a URL with or without a revision, names. Returns its source for a
+/// workspace, and the URL.
+pub(crate) fn attach(
+    global: &Global,
+    workspaces: &Workspaces,
+    text: &str,
+    is_lazy: bool,
+) -> Result<(NamedSource, Attached)> {
+    let (url, revision) = parts_of(text);
+    let parsed = Url::parse(url)?;
+    let options = client_transport(global, url)?;
+    let Some(attached) = Attached::find(&parsed, &options)? else {
+        return Err(Error::Message(format!(
+            "{parsed}: no weir serves it over HTTP as one pack; 'weir clone' or 'git clone' can have it"
+        )));
+    };
+    let place = workspaces.remote_place(&format!("{url}\0{}", attached.checksum()));
+    let alone = workspaces.lock().map_err(of_workspace)?;
+    if !Attached::is_at(&place) {
+        attached.write(&place)?;
+        if is_lazy {
+            let path = place.join(LAZY);
+            fs::write(&path, "").map_err(FileError::on("write", &path))?;
+        }
+    }
+    start_remote(&place).map_err(Error::Message)?;
+    drop(alone);
+    let source = NamedSource {
+        name: parsed.to_string(),
+        path: Attached::git_dir(&place),
+        revision: revision.map(str::to_owned),
+    };
+    Ok((source, attached))
+}
+
+/// Shows the pack and the index of the attached clone in the folder `place` until they are unmounted.
+pub(crate) fn serve_remote(global: &Global, place: &Path) -> Result<()> {
+    close_inherited();
+    let attached = Attached::read(place)?;
+    let path = place.join("lock");
+    let lock = File::create(&path).map_err(FileError::on("write", &path))?;
+    lock.lock().map_err(FileError::on("lock", &path))?;
+    let options = client_transport(global, attached.url()?.as_str())?;
+    let ready = || {
+        // It outlives the terminal, and ends when it is unmounted.
+        let _ = nix::unistd::setsid();
+        writeln!(output::stdout(), "{MOUNTED}")
+    };
+    let (waits, place) = (place.join(WAITS), place.to_owned());
+    let _ = fs::remove_file(&waits);
+    let open = || {
+        let tell = move |what: Option<&str>| {
+            if let Some(what) = what {
+                tracing::warn!("{what}");
+            }
+            let _ = match what {
+                Some(what) => fs::write(&waits, what),
+                None => fs::remove_file(&waits),
+            };
+        };
+        let reading = RemoteReading { options, fills: !place.join(LAZY).exists(), tell: Box::new(tell) };
+        let files = attached.open(&place, reading).map_err(io::Error::other)?;
+        Ok(Box::new(FilesOf(files)) as Box<dyn RemoteFiles>)
+    };
+    let mount = MountOptions { threads: THREADS, allow_other: false };
+    let names = attached.files().to_vec();
+    mount_remote_files(names, &packs_of(&place), &mount, ready, open).map_err(of_workspace)
+}
+
+/// The files of an attached clone, for the kernel.
+struct FilesOf(AttachedFiles);
+
+impl RemoteFiles for FilesOf {
+    fn read(&self, file: usize, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.0.read(file, offset, buffer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_revision_follows_the_path() {
+        for (text, url, revision) in [
+            ("http://host/a/b", "http://host/a/b", None),
+            ("http://user:p@ss@host/a@main", "http://user:p@ss@host/a", Some("main")),
+            ("https://user@host/a.git@feature/x", "https://user@host/a.git", Some("feature/x")),
+            ("https://user@host", "https://user@host", None),
+            ("/no/url@v1", "/no/url@v1", None),
+        ] {
+            assert_eq!(parts_of(text), (url, revision));
+        }
+    }
+}
