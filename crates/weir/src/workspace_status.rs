@@ -17,7 +17,7 @@ use crate::error::{Error, Result, SOME_FAILED};
 use crate::local;
 use crate::output;
 use crate::signals::stop_on_signal;
-use crate::workspace_mounts::of_workspace;
+use crate::workspace_mounts::{git, of_workspace};
 
 /// Prints the status of each workspace of `list`; with an interval again whenever it has changed.
 pub(crate) fn status(
@@ -83,21 +83,46 @@ pub(crate) fn status_of(workspaces: &Workspaces, workspace: &Workspace) -> Resul
     let mut status = workspaces.status(workspace, &repo).map_err(of_workspace)?;
     let new = status.changes.iter().filter(|(_, change)| **change == PathChange::New);
     let new: Vec<&[u8]> = new.map(|(path, _)| path.as_slice()).collect();
-    for path in ignored(folder, &new)? {
+    for path in unlisted(folder, &new)? {
         status.changes.remove(&path);
     }
     Ok(status)
 }
 
-/// Returns those of `paths` that git ignores in the workspace.
-fn ignored(folder: &Path, paths: &[&[u8]]) -> Result<Vec<Vec<u8>>> {
+/// Returns those of `paths` that git does not list in the workspace: it ignores them, or they are in a
+/// submodule that is staged.
+fn unlisted(folder: &Path, paths: &[&[u8]]) -> Result<Vec<Vec<u8>>> {
+    if let Some(ignored) = ignored(folder, paths)? {
+        return Ok(ignored);
+    }
+    let staged = git(folder, &["-c", "core.fsmonitor=false", "ls-files", "--stage", "-z"])?;
+    let submodules: Vec<&[u8]> = staged
+        .split('\0')
+        .filter(|line| line.starts_with("160000 "))
+        .filter_map(|line| Some(line.split_once('\t')?.1.as_bytes()))
+        .collect();
+    let is_in =
+        |path: &[u8], folder: &&[u8]| path.strip_prefix(*folder).is_some_and(|rest| rest.starts_with(b"/"));
+    let (inside, outside): (Vec<&[u8]>, Vec<&[u8]>) =
+        paths.iter().partition(|path| submodules.iter().any(|submodule| is_in(path, submodule)));
+    let ignored = ignored(folder, &outside)?;
+    let mut unlisted =
+        ignored.ok_or_else(|| Error::Message(format!("git check-ignore fails in '{}'", folder.display())))?;
+    unlisted.extend(inside.into_iter().map(<[u8]>::to_vec));
+    Ok(unlisted)
+}
+
+/// Returns those of `paths` that git ignores in the workspace; `None` if it refuses, as for one in a
+/// submodule.
+fn ignored(folder: &Path, paths: &[&[u8]]) -> Result<Option<Vec<Vec<u8>>>> {
     if paths.is_empty() {
-        return Ok(Vec::new());
+        return Ok(Some(Vec::new()));
     }
     let mut git = git_command();
     git.arg("-C").arg(folder).args(["-c", "core.fsmonitor=false", "check-ignore", "-z", "--stdin"]);
     let failed = |e: std::io::Error| Error::Message(format!("cannot start git: {e}"));
-    let mut child = git.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
+    git.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = git.spawn().map_err(failed)?;
     let (mut input, given) = (child.stdin.take().expect("it is a pipe"), paths.join(&b"\0"[..]));
     // It answers while it reads.
     let giving = spawn("check-ignore", move || input.write_all(&[&given[..], b"\0"].concat()));
@@ -107,9 +132,9 @@ fn ignored(folder: &Path, paths: &[&[u8]]) -> Result<Vec<Vec<u8>>> {
     match said.status.code() {
         Some(0 | 1) => {
             let all = said.stdout.split(|byte| *byte == 0).filter(|path| !path.is_empty());
-            Ok(all.map(<[u8]>::to_vec).collect())
+            Ok(Some(all.map(<[u8]>::to_vec).collect()))
         }
-        _ => Err(Error::Message(format!("git check-ignore fails in '{}'", folder.display()))),
+        _ => Ok(None),
     }
 }
 

@@ -234,6 +234,14 @@ fn status_does_not_look_into_repositories_in_a_workspace() {
     is_told(Some("inner/"));
     env.git(&inner, &["add", "-A"]);
     env.git(&inner, &["commit", "-q", "-m", "c"]);
+    // A submodule that is staged only, with a file.
+    let staged = "160000,1234567890123456789012345678901234567890,staged";
+    env.git(&it.folder, &["update-index", "--add", "--cacheinfo", staged]);
+    fs::create_dir(it.folder.join("staged")).unwrap();
+    fs::write(it.folder.join("staged/a"), b"").unwrap();
+    is_told(Some("inner/"));
+    env.git(&it.folder, &["rm", "-q", "-f", "--cached", "staged"]);
+    fs::remove_dir_all(it.folder.join("staged")).unwrap();
     // A submodule, staged and then committed.
     env.git(&it.folder, &["-c", "advice.addEmbeddedRepo=false", "add", "inner"]);
     is_told(Some("inner/"));
