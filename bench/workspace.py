@@ -7,6 +7,7 @@ with the kernel's caches dropped. Needs root, FUSE and overlayfs.
 
   WEIR=PROGRAM            the weir to ask (target/release/weir)
   WEIR_BENCH_FILES="N .." numbers of files (19384 200000; 2000 in a smoke run)
+  WEIR_BENCH_AWAY=MS      how far away the server is from which workspaces are attached, in milliseconds (1)
   WEIR_BENCH_SMOKE=1      few files: that everything runs, not how fast
 
 Exits with 1 if git's answers differ between the two.
@@ -21,8 +22,9 @@ import sys
 import tempfile
 import time
 
-HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-WEIR = os.path.abspath(os.environ.get("WEIR", os.path.join(HERE, "target/release/weir")))
+from delayed import WEIR, Delayed
+
+AWAY = float(os.environ.get("WEIR_BENCH_AWAY", "1"))
 SMOKE = bool(os.environ.get("WEIR_BENCH_SMOKE"))
 COUNTS = [int(n) for n in os.environ.get("WEIR_BENCH_FILES", "2000" if SMOKE else "19384 200000").split()]
 RUNS = 1 if SMOKE else 5
@@ -170,6 +172,37 @@ def measured(count):
     return answers[0] == answers[1]
 
 
+def attached(count):
+    """Makes workspaces of a repository that is served elsewhere, and clones of it."""
+    at = os.path.join(work, str(count), "away")
+    os.mkdir(at)
+    far, near, partial, shallow = (os.path.join(at, name) for name in ("far", "again", "partial", "shallow"))
+    with Delayed(at, os.path.join(work, str(count), "up.git"), AWAY) as server:
+        attach = [WEIR, "-q", "workspace", "attach", server.url]
+        clone = ["git", "clone", "-q", server.url]
+        # The server reads the trees once.
+        run(*attach, near)
+        run(WEIR, "-q", "workspace", "rm", "--force", near)
+        places = far, partial, shallow
+        made = [
+            seconds(*attach, far),
+            seconds(*clone, "--filter=blob:none", partial),
+            seconds(*clone, "--depth=1", shallow),
+        ]
+        rows = [("make it", made)]
+        rows.append(("first status", [seconds("git", "-C", place, "status") for place in places]))
+        rows.append(("another of the same commit", [seconds(*attach, near)]))
+        read = ["tar", "--exclude=.git", "-cf-", "-C"]
+        rows.append(("read all files", [seconds(*read, place, ".") for place in places]))
+        run("git", "-C", far, "fsck", "--connectivity-only")
+        run(WEIR, "-q", "workspace", "rm", "--force", far, near)
+    peers = "git clone --filter=blob:none | git clone --depth=1"
+    head = "| {:,} files, {:g} ms away | weir ws attach | " + peers + " |"
+    print("\n" + head.format(count, AWAY) + "\n|---|---|---|---|")
+    for what, times in rows:
+        print(f"| {what} | " + " | ".join(f"{s * 1000:.0f} ms" for s in times) + " |" * (4 - len(times)))
+
+
 def many(count=100):
     """The time and the disk of many workspaces of one commit."""
     up = os.path.join(work, str(COUNTS[0]), "up.git")
@@ -210,6 +243,8 @@ def ticks(process):
 
 try:
     results = [measured(count) for count in COUNTS]
+    for count in COUNTS:
+        attached(count)
     many(5 if SMOKE else 100)
     watched(5 if SMOKE else 500, 2 if SMOKE else 20)
     sys.exit(0 if all(results) else "git's answers differ")

@@ -12,10 +12,12 @@ kernel is killed again and again.
   WEIR_BENCH_DIR=DIR    where to build (the system's folder of temporary files)
   WEIR_BENCH_RUNS=N     builds of each (2)
   WEIR_BENCH_KILLS=N    kills in the last build (50)
+  WEIR_BENCH_AWAY=MS    attach the workspace from a server that is so far away, in milliseconds
 
 Needs root, FUSE and overlayfs. Exits with 1 if a build or a test fails in one place and not in the other.
 """
 
+import contextlib
 import os
 import shutil
 import signal
@@ -25,10 +27,11 @@ import tempfile
 import threading
 import time
 
-HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-WEIR = os.path.abspath(os.environ.get("WEIR", os.path.join(HERE, "target/release/weir")))
+from delayed import WEIR, Delayed
+
 RUNS = int(os.environ.get("WEIR_BENCH_RUNS", "2"))
 KILLS = int(os.environ.get("WEIR_BENCH_KILLS", "50"))
+AWAY = float(os.environ.get("WEIR_BENCH_AWAY", "0"))
 
 work = tempfile.mkdtemp(prefix="weir-bench-builds-", dir=os.environ.get("WEIR_BENCH_DIR"))
 state = os.path.join(work, "state")
@@ -71,8 +74,19 @@ def kill_often(seconds, stop, killed):
 def measured(name, build, test):
     source, revision = name.rsplit("@", 1)
     at = tempfile.mkdtemp(dir=work)
-    ours, theirs, fork = (os.path.join(at, place) for place in ("workspace", "worktree", "fork"))
-    run(WEIR, "-q", "workspace", "add", f"{source}@{revision}", ours)
+    ours = os.path.join(at, "workspace")
+    server = Delayed(at, source, AWAY) if AWAY else contextlib.nullcontext()
+    with server:
+        if AWAY:
+            run(WEIR, "-q", "workspace", "attach", f"{server.url}@{revision}", ours)
+        else:
+            run(WEIR, "-q", "workspace", "add", f"{source}@{revision}", ours)
+        return compared(name, at, ours, build, test)
+
+
+def compared(name, at, ours, build, test):
+    source, revision = name.rsplit("@", 1)
+    theirs, fork = (os.path.join(at, place) for place in ("worktree", "fork"))
     run("git", "-C", source, "worktree", "add", "-q", "--detach", theirs, revision)
     rows, same = [], True
     try:

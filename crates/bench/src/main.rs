@@ -8,6 +8,7 @@
 //! `weir-bench catalog FOLDER|URL ROWS VISITS`
 //! `weir-bench states ARCHIVE COUNT [--same]`
 //! `weir-bench hash BYTES`
+//! `weir-bench delay LISTEN HOST:PORT MILLISECONDS`
 //! `weir-bench mine DIR commits|changes|numstat THREADS`
 //!
 //! Starts CLIENTS threads which together make CLONES clones, and prints one JSON object: bytes, wall seconds,
@@ -17,7 +18,8 @@
 //! run. `--depth` limits the history, and `--filter` the objects. `http` does the same over smart HTTP, for
 //! small repositories. `idle` opens connections that send only the first request line. `slow` makes clones
 //! that read a little of their pack every second. Both last SECONDS. `hash` measures how fast objects of
-//! BYTES are hashed. `mine` mines a git directory and drops the rows.
+//! BYTES are hashed. `delay` passes connections on to a server that it makes look further away. `mine` mines
+//! a git directory and drops the rows.
 
 use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
@@ -28,6 +30,7 @@ use weir_git::pktline::{Pkt, PktReader, push, push_delim, push_flush};
 use weir_ground::thread::spawn_scoped;
 
 mod catalog;
+mod delay;
 mod hash;
 mod http;
 mod mine;
@@ -69,6 +72,11 @@ fn arguments() -> Result<Arguments, Error> {
         }
         "catalog" => {
             catalog::run(&next()?, next()?.parse()?, next()?.parse()?)?;
+            std::process::exit(0);
+        }
+        "delay" => {
+            let (listen, target) = (next()?, next()?);
+            delay::run(&listen, &target, Duration::from_secs_f64(next()?.parse::<f64>()? / 1000.0))?;
             std::process::exit(0);
         }
         "states" => {
