@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,12 +15,12 @@ use serde::{Deserialize, Serialize};
 use weir_git::Oid;
 use weir_ground::FileError;
 use weir_ground::thread::spawn;
-use weir_repo::{CommitTrees, TREES_BYTES_MAX, pack_header};
+use weir_repo::{CommitTrees, Region, TREES_BYTES_MAX, pack_header};
 use weir_transport::{HttpFiles, TransportOptions, Url};
 
 use crate::description::Description;
 use crate::error::{Error, Result};
-use crate::fetched_file::{FetchedFile, ReadRange};
+use crate::fetched_file::{FetchedFile, PART_BYTES, ReadRange};
 use crate::repository::{ChosenHead, Remote, Target, write_peeled_refs, write_repository};
 
 /// The file that describes an attached clone, beside its git directory.
@@ -39,12 +39,16 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// After how long it is told that a reader waits.
 const TOLD_AFTER: Duration = Duration::from_secs(1);
+/// Bytes that are read at a time of a list of trees.
+const BUFFER_BYTES: usize = 256 << 10;
+/// After how long reading in the background begins: who attaches is about to read.
+const FILL_AFTER: Duration = Duration::from_secs(1);
 /// How long reading in the background pauses when others read, and when the server is away.
 const FILL_PAUSE: Duration = Duration::from_millis(20);
 const FILL_RETRY: Duration = Duration::from_secs(10);
 
 /// A clone on a weir server that is attached to a folder here.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct Attached {
     /// As the user gave it, maybe with a password.
     url: String,
@@ -117,6 +121,18 @@ impl Attached {
         &self.description.checksum
     }
 
+    /// Returns the commit that `revision` names, or HEAD, if the server's description says so.
+    pub fn commit_of(&self, revision: Option<&str>) -> Option<Oid> {
+        let Description { head_oid, peeled, .. } = &self.description;
+        let Some(revision) = revision else { return self.description.parse(head_oid.as_deref()?) };
+        let of = |prefix: &str| {
+            let name = format!("{prefix}{revision}");
+            let peeled = peeled.iter().flatten().find(|(known, _)| *known == name).map(|(_, oid)| oid);
+            peeled.or_else(|| self.description.oid_of(&name))
+        };
+        self.description.parse(of("refs/tags/").or_else(|| of("refs/heads/"))?)
+    }
+
     /// Returns the names of the index and the pack, and their sizes in bytes.
     pub fn files(&self) -> [(String, u64); 2] {
         let sizes = [self.description.index_bytes, self.description.pack_bytes];
@@ -140,14 +156,22 @@ impl Attached {
             let why = format!("the server has no commit {oid}, or is too old to say what is in it");
             return Err(fail(weir_transport::Error::Protocol(why)));
         };
-        let mut list = Vec::new();
-        found.reader.take(TREES_BYTES_MAX as u64).read_to_end(&mut list).map_err(|e| fail(e.into()))?;
-        let untrusted = |e: weir_repo::Error| Error::Untrusted { oid: *oid, why: e.to_string() };
-        let trees = CommitTrees::parse(self.description.hash(), oid, list.clone()).map_err(untrusted)?;
         let path = trees_path(&Attached::git_dir(place), oid);
-        let (new, fail) = (path.with_extension("new"), FileError::on("write", &path));
-        fs::create_dir_all(path.parent().unwrap_or(&path)).map_err(fail)?;
-        fs::write(&new, list).and_then(|()| fs::rename(&new, &path)).map_err(fail)?;
+        let on = FileError::on("write", &path);
+        let folder = path.parent().unwrap_or(&path);
+        fs::create_dir_all(folder).map_err(on)?;
+        let mut new = tempfile::NamedTempFile::new_in(folder).map_err(on)?;
+        let mut reader = found.reader.take(TREES_BYTES_MAX as u64);
+        let mut buffer = vec![0; BUFFER_BYTES];
+        loop {
+            match reader.read(&mut buffer).map_err(|e| fail(e.into()))? {
+                0 => break,
+                len => new.write_all(&buffer[..len]).map_err(on)?,
+            }
+        }
+        let untrusted = |e: weir_repo::Error| Error::Untrusted { oid: *oid, why: e.to_string() };
+        let trees = parse_trees(oid, new.reopen().map_err(on)?).map_err(untrusted)?;
+        new.persist(&path).map_err(|e| on(e.error))?;
         Ok(trees)
     }
 
@@ -187,7 +211,7 @@ impl Attached {
         let shared = Arc::new(SharedFiles {
             files: [file(0)?, file(PACK)?],
             server,
-            waiting: Mutex::default(),
+            waiting: Mutex::new(self.first_parts()),
             has_more: Condvar::new(),
         });
         for n in 0..AHEAD_THREADS {
@@ -199,6 +223,13 @@ impl Attached {
             start("fill", move || shared.fill())?;
         }
         Ok(AttachedFiles(shared))
+    }
+
+    /// Returns what is read of each file when it is opened: its beginning and its end.
+    fn first_parts(&self) -> VecDeque<(usize, Range<usize>)> {
+        let ends = self.files().map(|(_, bytes)| bytes.div_ceil(PART_BYTES) as usize);
+        let of = |(file, end): (usize, usize)| [(file, 0..1), (file, end - 1..end)];
+        ends.into_iter().enumerate().flat_map(of).collect()
     }
 
     /// Returns what the header and the trailer of the pack are: those of a larger pack, which the server has
@@ -221,9 +252,17 @@ fn trees_path(git_dir: &Path, commit: &Oid) -> PathBuf {
 
 /// Returns the trees of `commit` that are kept in the git directory `git_dir` of an attached clone.
 pub fn trees_in(git_dir: &Path, commit: &Oid) -> Option<CommitTrees> {
-    let list = fs::read(trees_path(git_dir, commit)).ok()?;
+    let list = File::open(trees_path(git_dir, commit)).ok()?;
     // A damaged list is as good as none.
-    CommitTrees::parse(commit.kind(), commit, list).ok()
+    parse_trees(commit, list).ok()
+}
+
+fn parse_trees(commit: &Oid, list: File) -> weir_repo::Result<CommitTrees> {
+    let bytes = list.metadata()?.len();
+    // SAFETY: a list is written under another name, and nobody writes to it any more. A map that cannot be
+    // read is an error.
+    let list = unsafe { Region::map(Arc::new(list), bytes)? };
+    CommitTrees::parse(commit.kind(), commit, list)
 }
 
 /// A function that receives what readers wait for, and `None` when nobody waits any more.
@@ -291,6 +330,7 @@ impl SharedFiles {
 
     /// Reads all that nobody has read yet, while nobody else waits.
     fn fill(&self) {
+        sleep(FILL_AFTER);
         for file in &self.files {
             let mut from = 0;
             while let Some(parts) = file.absent(from) {

@@ -14,7 +14,7 @@ const DESCRIPTION_BYTES_MAX: u64 = 64 << 20;
 const VERSION: u32 = 1;
 
 /// A clone that a weir server offers.
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Description {
     version: u32,
     pub(crate) object_format: String,

@@ -1,13 +1,22 @@
 //! The trees of a commit, listed for another machine.
 
+use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 
 use weir_git::{HashKind, Oid, TreeIter};
-use weir_repo::{CommitTrees, Repo, open_directory, write_commit_trees};
+use weir_repo::{CommitTrees, Region, Repo, open_directory, write_commit_trees};
 use weir_testing::run_git;
 
 fn oid_of(at: &Path, revision: &str) -> Oid {
     Oid::from_hex_any(run_git(at, &["rev-parse", revision], b"").trim_ascii()).unwrap()
+}
+
+fn region(data: &[u8]) -> Region {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(data).unwrap();
+    // SAFETY: no other process can open a file without a name, and nothing writes to it any more.
+    unsafe { Region::map(Arc::new(file), data.len() as u64) }.unwrap()
 }
 
 /// Makes a repository: equal folders, a link, a submodule, an empty file and a large one.
@@ -38,7 +47,7 @@ fn a_list_has_all_trees_and_sizes() {
         let repo = sample(at, name);
         let commit = oid_of(at, "main");
         let list = write_commit_trees(&repo, &commit).unwrap();
-        let trees = CommitTrees::parse(hash, &commit, list).unwrap();
+        let trees = CommitTrees::parse(hash, &commit, region(&list)).unwrap();
         assert_eq!(trees.commit(), &commit);
         assert_eq!(trees.commit_data(), run_git(at, &["cat-file", "commit", "main"], b""));
         for folder in ["main:", "main:a", "main:b", "main:deep", "main:deep/er"] {
@@ -73,7 +82,7 @@ fn a_missing_file_has_no_size() {
     let commit = Oid::from_hex_any(commit.trim_ascii()).unwrap();
     let repo = open_directory(at).unwrap();
     let list = write_commit_trees(&repo, &commit).unwrap();
-    let trees = CommitTrees::parse(HashKind::Sha1, &commit, list).unwrap();
+    let trees = CommitTrees::parse(HashKind::Sha1, &commit, region(&list)).unwrap();
     let top = Oid::from_hex_any(tree.trim().as_bytes()).unwrap();
     assert_eq!(trees.tree(&top).unwrap().1.collect::<Vec<_>>(), [None]);
 }
@@ -85,18 +94,18 @@ fn a_changed_list_is_refused() {
     let repo = sample(folder.path(), "sha1");
     let commit = oid_of(folder.path(), "main");
     let list = write_commit_trees(&repo, &commit).unwrap();
-    let parse = |list: Vec<u8>| CommitTrees::parse(HashKind::Sha1, &commit, list);
+    let parse = |list: &[u8]| CommitTrees::parse(HashKind::Sha1, &commit, region(list));
     let sizes = 6;
     let size_bytes = 3 + sizes - 1;
     for at in 0..list.len() {
-        assert!(parse(list[..at].to_vec()).is_err(), "cut at {at}");
+        assert!(parse(&list[..at]).is_err(), "cut at {at}");
         for bit in 0..8 {
             let mut changed = list.clone();
             changed[at] ^= 1 << bit;
-            assert!(parse(changed).is_err() || at >= list.len() - size_bytes, "bit {bit} of byte {at}");
+            assert!(parse(&changed).is_err() || at >= list.len() - size_bytes, "bit {bit} of byte {at}");
         }
     }
-    assert!(parse([&list[..], b"\0"].concat()).is_err());
+    assert!(parse(&[&list[..], b"\0"].concat()).is_err());
     let other = Oid::from_hex_any(&[b'2'; 40]).unwrap();
-    assert!(CommitTrees::parse(HashKind::Sha1, &other, list).is_err());
+    assert!(CommitTrees::parse(HashKind::Sha1, &other, region(&list)).is_err());
 }

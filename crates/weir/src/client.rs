@@ -18,8 +18,8 @@ pub(crate) fn client_transport(global: &Global, repository: &str) -> Result<Tran
         Ok(pool) => config::load(&pool.path.join(CONFIG_NAME))?,
         _ => Config::default(),
     };
-    let is_remote = Url::parse(repository).is_ok_and(|url| url.scheme != Scheme::Local);
-    if is_remote && config.transport.ca_file.is_none() {
+    let has_certificate = Url::parse(repository).is_ok_and(|url| url.scheme == Scheme::Http { tls: true });
+    if has_certificate && config.transport.ca_file.is_none() {
         let file = git_config(&["--get-urlmatch", "http.sslCAInfo", repository]);
         config.transport.ca_file = file.map(|file| PathBuf::from(file.trim_end_matches('\n')));
     }

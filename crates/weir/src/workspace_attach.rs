@@ -2,11 +2,16 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::panic::resume_unwind;
 use std::path::Path;
+use std::thread::JoinHandle;
 
 use weir_clone::{Attached, AttachedFiles, RemoteReading};
+use weir_git::Oid;
 use weir_ground::FileError;
-use weir_transport::Url;
+use weir_ground::thread::spawn;
+use weir_repo::CommitTrees;
+use weir_transport::{TransportOptions, Url};
 use weir_workspace::{MountOptions, RemoteFiles, Workspaces, mount_remote_files};
 
 use crate::cli::Global;
@@ -38,14 +43,41 @@ fn parts_of(text: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Attaches the clone that `text`, a URL with or without a revision, names. Returns its source for a
-/// workspace, and the URL.
+/// A clone that was attached.
+pub(crate) struct AttachedSource {
+    /// Its git directory, as the source of a workspace.
+    pub(crate) source: NamedSource,
+    attached: Attached,
+    options: TransportOptions,
+    /// The trees of the commit that is wanted, if its id is known already.
+    trees: Option<JoinHandle<weir_clone::Result<CommitTrees>>>,
+}
+
+impl AttachedSource {
+    /// Returns the URL of the server's repository.
+    pub(crate) fn url(&self) -> Result<String> {
+        Ok(self.attached.url()?.as_str().to_owned())
+    }
+
+    /// Returns the trees of `commit`.
+    pub(crate) fn trees(&mut self, commit: &Oid) -> Result<CommitTrees> {
+        let fetched =
+            self.trees.take().map(|trees| trees.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        if let Some(trees) = fetched.transpose()?.filter(|trees| trees.commit() == commit) {
+            return Ok(trees);
+        }
+        let place = self.source.path.parent().unwrap_or(&self.source.path);
+        Ok(self.attached.trees(place, commit, &self.options)?)
+    }
+}
+
+/// Attaches the clone that `text`, a URL with or without a revision, names.
 pub(crate) fn attach(
     global: &Global,
     workspaces: &Workspaces,
     text: &str,
     is_lazy: bool,
-) -> Result<(NamedSource, Attached)> {
+) -> Result<AttachedSource> {
     let (url, revision) = parts_of(text);
     let parsed = Url::parse(url)?;
     let options = client_transport(global, url)?;
@@ -63,14 +95,20 @@ pub(crate) fn attach(
             fs::write(&path, "").map_err(FileError::on("write", &path))?;
         }
     }
-    start_remote(&place).map_err(Error::Message)?;
-    drop(alone);
     let source = NamedSource {
         name: parsed.to_string(),
         path: Attached::git_dir(&place),
         revision: revision.map(str::to_owned),
     };
-    Ok((source, attached))
+    // They come while a process starts.
+    let trees = attached.commit_of(revision).map(|commit| {
+        let (attached, place, options) = (attached.clone(), place.clone(), options.clone());
+        spawn("trees", move || attached.trees(&place, &commit, &options))
+    });
+    let started = start_remote(&place);
+    drop(alone);
+    started.map_err(Error::Message).inspect_err(|_| workspaces.release(&source.path))?;
+    Ok(AttachedSource { source, attached, options, trees: trees.transpose()? })
 }
 
 /// Shows the pack and the index of the attached clone in the folder `place` until they are unmounted.

@@ -71,6 +71,7 @@ pub(crate) fn index_of(
         index: IndexWriter::new(repo.hash()),
         converts: None,
     };
+    writer.index.reserve(listed.map_or(0, CommitTrees::file_count));
     let FolderParts { trees, untracked } = writer.tree(top, b"", &mut Vec::new(), 0)?;
     let untracked = untracked.extension(repo.hash(), wanted.folder, wanted.ignores);
     let data = writer.index.finish(&trees, Some(&untracked), wanted.token)?;
@@ -100,6 +101,7 @@ impl CommitIndexWriter<'_> {
             }
         };
         let (before, len) = (self.index.count, path.len());
+        let place = path_hash(PATH_HASH_START, path);
         let mut children: Vec<(Vec<u8>, FolderParts)> = Vec::new();
         let mut ignores = None;
         for entry in TreeIter::new(self.hash, tree) {
@@ -131,7 +133,8 @@ impl CommitIndexWriter<'_> {
                     Some(sizes) => sizes.next().flatten().ok_or(weir_repo::Error::Missing(id))?,
                     None => self.size(&id)?,
                 };
-                self.index.push(path, &CacheEntry::new(self.files.stat(path, mode, size), id), false)?;
+                let stat = self.files.stat_of(path_hash(place, entry.name), mode, size);
+                self.index.push(path, &CacheEntry::new(stat, id), false)?;
             }
             path.truncate(len);
         }
@@ -170,8 +173,13 @@ impl LowerFiles {
 
     /// Returns what an index says of the file at `path`.
     pub(crate) fn stat(self, path: &[u8], mode: u32, size: u64) -> EntryStat {
+        self.stat_of(path_hash(PATH_HASH_START, path), mode, size)
+    }
+
+    /// Returns the same of the file the path of which has the hash `path`.
+    fn stat_of(self, path: u32, mode: u32, size: u64) -> EntryStat {
         let (time, [user, group]) = (self.time, self.owner);
-        [time, 0, time, 0, 0, path_hash(PATH_HASH_START, path), mode, user, group, size as u32]
+        [time, 0, time, 0, 0, path, mode, user, group, size as u32]
     }
 
     /// Returns what an index says of the folder at `path`.

@@ -15,6 +15,10 @@ use crate::varint::{push_varint, varint};
 pub(crate) type EntryStat = [u32; 10];
 /// Where the mode is in them.
 pub(crate) const MODE: usize = 6;
+/// About the bytes of an entry.
+const ENTRY_BYTES: usize = 80;
+/// Where the number of entries is in the file.
+const COUNT_AT: usize = 8;
 /// The longest length that the flags of an entry tell.
 const NAME_LEN_MAX: usize = 0xfff;
 const IS_EXTENDED: u16 = 0x4000;
@@ -194,7 +198,8 @@ fn short(rest: &mut &[u8]) -> Option<u16> {
 /// An index that is being written.
 pub(crate) struct IndexWriter {
     hash: HashKind,
-    entries: Vec<u8>,
+    /// The file so far.
+    index: Vec<u8>,
     pub(crate) count: u32,
     /// The path of the entry before.
     pub(crate) last: Vec<u8>,
@@ -204,7 +209,14 @@ pub(crate) struct IndexWriter {
 
 impl IndexWriter {
     pub(crate) fn new(hash: HashKind) -> IndexWriter {
-        IndexWriter { hash, entries: Vec::new(), count: 0, last: Vec::new(), changed: Vec::new() }
+        // The number of entries follows.
+        let index = [&b"DIRC"[..], &4u32.to_be_bytes(), &[0; 4]].concat();
+        IndexWriter { hash, index, count: 0, last: Vec::new(), changed: Vec::new() }
+    }
+
+    /// Makes room for `count` entries.
+    pub(crate) fn reserve(&mut self, count: usize) {
+        self.index.reserve(count * ENTRY_BYTES);
     }
 
     /// Adds an entry, the path of which is behind all others. `may_differ` says whether git is to look at the
@@ -213,21 +225,19 @@ impl IndexWriter {
         if may_differ {
             self.changed.push(self.count);
         }
-        for field in entry.stat {
-            self.entries.extend_from_slice(&field.to_be_bytes());
-        }
-        self.entries.extend_from_slice(entry.oid.as_bytes());
+        self.index.extend_from_slice(entry.stat.map(u32::to_be_bytes).as_flattened());
+        self.index.extend_from_slice(entry.oid.as_bytes());
         let is_extended = entry.extended != 0;
         let kept = entry.flags & !(NAME_LEN_MAX as u16 | IS_EXTENDED);
         let flags = kept | path.len().min(NAME_LEN_MAX) as u16 | u16::from(is_extended) << 14;
-        self.entries.extend_from_slice(&flags.to_be_bytes());
+        self.index.extend_from_slice(&flags.to_be_bytes());
         if is_extended {
-            self.entries.extend_from_slice(&entry.extended.to_be_bytes());
+            self.index.extend_from_slice(&entry.extended.to_be_bytes());
         }
-        let shared = path.iter().zip(&self.last).take_while(|(a, b)| a == b).count();
-        push_varint(&mut self.entries, self.last.len() - shared);
-        self.entries.extend_from_slice(&path[shared..]);
-        self.entries.push(0);
+        let shared = shared_len(path, &self.last);
+        push_varint(&mut self.index, self.last.len() - shared);
+        self.index.extend_from_slice(&path[shared..]);
+        self.index.push(0);
         self.last.clear();
         self.last.extend_from_slice(path);
         self.count = self.count.checked_add(1).ok_or(Error::Full)?;
@@ -237,8 +247,8 @@ impl IndexWriter {
     /// Returns the file, with the extensions of cached trees and of what is not tracked. What may have
     /// changed may have done so since `token` (fsmonitor).
     pub(crate) fn finish(mut self, trees: &[u8], untracked: Option<&[u8]>, token: &str) -> Result<Vec<u8>> {
-        let mut index = [&b"DIRC"[..], &4u32.to_be_bytes(), &self.count.to_be_bytes()].concat();
-        index.append(&mut self.entries);
+        self.index[COUNT_AT..COUNT_AT + 4].copy_from_slice(&self.count.to_be_bytes());
+        let mut index = self.index;
         let mut extension = |name: &[u8; 4], data: &[u8]| -> Result<()> {
             index.extend_from_slice(name);
             index.extend_from_slice(&u32::try_from(data.len()).map_err(|_| Error::Full)?.to_be_bytes());
@@ -257,6 +267,13 @@ impl IndexWriter {
         index.extend_from_slice(sum.finish().as_bytes());
         Ok(index)
     }
+}
+
+/// Returns how many bytes both begin with alike.
+fn shared_len(a: &[u8], b: &[u8]) -> usize {
+    let blocks = a.as_chunks::<8>().0.iter().zip(b.as_chunks::<8>().0).take_while(|(a, b)| a == b).count();
+    let from = blocks * 8;
+    from + a[from..].iter().zip(&b[from..]).take_while(|(a, b)| a == b).count()
 }
 
 /// Returns the cached trees `data` of an index in which the files of `changed` have changed, which ascend:

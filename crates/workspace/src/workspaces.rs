@@ -15,10 +15,13 @@
 
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::thread::ScopedJoinHandle;
 
 use serde::{Deserialize, Serialize};
 use weir_git::{HashKind, Oid, plain_sha};
+use weir_ground::thread::spawn_scoped;
 use weir_repo::{CommitTrees, Repo};
 
 use crate::error::{Error, Result};
@@ -62,7 +65,7 @@ pub struct Workspace {
 }
 
 /// Starts the process that shows a commit on a folder.
-pub type StartView<'a> = &'a dyn Fn(&str, &Path) -> Result<()>;
+pub type StartView<'a> = &'a (dyn Fn(&str, &Path) -> Result<()> + Sync);
 
 /// The workspaces that are recorded in a folder.
 pub struct Workspaces {
@@ -275,12 +278,22 @@ impl Workspaces {
         let _alone = self.lock()?;
         let place = self.place(new.folder);
         let is_new = self.check_free(new.folder)?;
-        let made = self.make(new, &workspace).and_then(|converts| {
-            self.mount_alone(&workspace, start)?;
+        // The view starts while the index is written.
+        let (made, shown) = std::thread::scope(|scope| {
+            let show = || self.show(&workspace.source, &workspace.commit, start);
+            let showing = spawn_scoped("view", scope, show);
+            let made = self.make(new, &workspace);
+            // Without a thread, the mount shows it.
+            (made, showing.map_or(Ok(Ok(PathBuf::new())), ScopedJoinHandle::join))
+        });
+        let shown = shown.unwrap_or_else(|panic| resume_unwind(panic));
+        let made = made.and_then(|converts| {
+            shown.and_then(|_| self.mount_alone(&workspace, start))?;
             Ok(converts)
         });
         let converts = made.inspect_err(|_| {
             let _ = fs::remove_dir_all(&place);
+            self.release_views(&workspace);
             if is_new {
                 let _ = fs::remove_dir(new.folder);
             }
@@ -477,15 +490,24 @@ impl Workspaces {
         if !others.iter().any(|other| other.commit == workspace.commit) {
             self.remove_kept_index(&workspace.commit);
         }
+        self.release_views(workspace);
+        self.release_alone(&workspace.source);
+        Ok(())
+    }
+
+    /// Ends the views of `workspace`, which has no record, that no other workspace stands on.
+    fn release_views(&self, workspace: &Workspace) {
+        let Ok(others) = self.list() else { return };
+        if self.has_damaged_record() {
+            return;
+        }
         for view in self.views(workspace) {
             if !others.iter().any(|other| self.views(other).contains(&view)) {
-                let _ = overlay::unmount(&view).or_else(|_| overlay::detach(&view));
+                unmount_dead(&view);
                 let _ = fs::remove_dir(&view);
                 let _ = fs::remove_file(view.with_extension("log"));
             }
         }
-        self.release_alone(&workspace.source);
-        Ok(())
     }
 
     /// Returns whether a record is damaged, or they cannot be read: what it needs is not known.

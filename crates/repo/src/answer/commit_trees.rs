@@ -1,10 +1,10 @@
 //! The trees of a commit with the sizes of its files, for who reads the files later, from another machine
 //! (`docs/whole-clones.md`).
 
-use std::collections::HashMap;
 use std::ops::Range;
 
-use weir_git::{BatchHasher, HashKind, Kind, Oid, OidSet, TreeIter, commit_links};
+use weir_archive::Region;
+use weir_git::{BatchHasher, HashKind, Kind, Oid, OidMap, OidSet, TreeIter, commit_links};
 
 use crate::error::{Error, Result, corrupt};
 use crate::objects::reader::ObjectReader;
@@ -98,10 +98,10 @@ fn push_size(sizes: &mut Vec<u8>, mut size: u64) {
 /// The trees of a commit, and the sizes of the files in them.
 pub struct CommitTrees {
     hash: HashKind,
-    list: Vec<u8>,
+    list: Region,
     commit: Oid,
     commit_at: Range<usize>,
-    trees: HashMap<Oid, ListedTree>,
+    trees: OidMap<ListedTree>,
     sizes: Vec<u64>,
 }
 
@@ -129,7 +129,7 @@ impl CommitTrees {
     ///
     /// # Errors
     /// If the list is damaged, or of another commit.
-    pub fn parse(hash: HashKind, commit: &Oid, list: Vec<u8>) -> Result<CommitTrees> {
+    pub fn parse(hash: HashKind, commit: &Oid, list: Region) -> Result<CommitTrees> {
         let mut at = 0;
         if !list.starts_with(MAGIC) {
             return corrupt(NAME, "it does not begin as one");
@@ -143,7 +143,8 @@ impl CommitTrees {
             return corrupt(NAME, "it is cut");
         }
         let oids = hashed(hash, commit, &list, &commit_at, &pieces)?;
-        let mut trees = HashMap::with_capacity(count);
+        let mut trees = OidMap::default();
+        trees.reserve(oids.len());
         let mut sizes = Vec::new();
         for (at_tree, oid) in pieces.into_iter().zip(oids) {
             let first = sizes.len();
@@ -160,6 +161,7 @@ impl CommitTrees {
         }
         let trees = CommitTrees { hash, list, commit: *commit, commit_at, trees, sizes };
         trees.check_whole()?;
+        trees.list.check()?;
         Ok(trees)
     }
 
@@ -176,6 +178,11 @@ impl CommitTrees {
             waiting.extend(ids.filter(|id| seen.insert(*id)));
         }
         Ok(())
+    }
+
+    /// Returns how many files and links the trees have, each tree taken once.
+    pub fn file_count(&self) -> usize {
+        self.sizes.len()
     }
 
     /// Returns the commit's id.

@@ -8,21 +8,19 @@ use std::process::{Command, ExitCode};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
-use weir_clone::Attached;
 use weir_git::Oid;
-use weir_repo::{Head, Ref};
+use weir_repo::{CommitTrees, Head, Ref, Repo};
 use weir_workspace::{
     Added, Forked, MountWay, NewFork, NewWorkspace, Workspace, Workspaces, changed_since, diagnosis,
     is_mounted, may_mount,
 };
 
 use crate::cli::{Global, WorkspaceCommand};
-use crate::client::client_transport;
 use crate::error::{Error, Result, SOME_FAILED};
 use crate::local;
-use crate::named_source::NamedSource;
+use crate::named_source::{NamedCommit, NamedSource};
 use crate::output;
-use crate::workspace_attach::{attach, serve_remote, waits_for};
+use crate::workspace_attach::{AttachedSource, attach, serve_remote, waits_for};
 use crate::workspace_mounts::{
     attached_to, check_namespace, close_inherited, enter_namespace, git, has_namespace, hold,
     mounted_in_namespace, of_workspace, run_in_namespace, start_view, starting, try_namespace, whole,
@@ -40,12 +38,16 @@ pub(crate) fn workspace(global: &Global, command: &WorkspaceCommand) -> Result<E
     match command {
         WorkspaceCommand::Add { source, folder, fuse_overlayfs } => {
             let source = NamedSource::parse(global, source)?;
-            add(global, &workspaces, &source, None, folder, *fuse_overlayfs)?;
+            let repo = source.open()?;
+            let named = source.commit(&repo)?;
+            let read = OpenSource { source: &source, repo: &repo, named: &named, url: None, listed: None };
+            add(global, &workspaces, &read, folder, *fuse_overlayfs)?;
         }
         WorkspaceCommand::Attach { source, folder, fuse_overlayfs, no_background_fetch } => {
-            let (source, attached) = attach(global, &workspaces, source, *no_background_fetch)?;
-            let added = add(global, &workspaces, &source, Some(&attached), folder, *fuse_overlayfs);
-            added.inspect_err(|_| workspaces.release(&source.path))?;
+            let mut attached = attach(global, &workspaces, source, *no_background_fetch)?;
+            let path = attached.source.path.clone();
+            let added = add_attached(global, &workspaces, &mut attached, folder, *fuse_overlayfs);
+            added.inspect_err(|_| workspaces.release(&path))?;
         }
         WorkspaceCommand::Remote { place } => serve_remote(global, place)?,
         WorkspaceCommand::Status { folders, all, watch, interval } => {
@@ -162,31 +164,50 @@ fn state_folder() -> Result<PathBuf> {
     Ok(state.join("weir/workspaces"))
 }
 
-fn add(
+/// What a new workspace is made from.
+struct OpenSource<'a> {
+    source: &'a NamedSource,
+    repo: &'a Repo,
+    named: &'a NamedCommit,
+    /// The URL of the upstream, if the repository does not say.
+    url: Option<&'a str>,
+    /// The trees of the commit, if the objects are on another machine.
+    listed: Option<&'a CommitTrees>,
+}
+
+/// Makes a workspace of an attached clone.
+fn add_attached(
     global: &Global,
     workspaces: &Workspaces,
-    source: &NamedSource,
-    attached: Option<&Attached>,
+    attached: &mut AttachedSource,
     folder: &Path,
     uses_fuse_overlayfs: bool,
 ) -> Result<()> {
-    let repo = source.open()?;
-    let named = source.commit(&repo)?;
+    let repo = attached.source.open()?;
+    let named = attached.source.commit(&repo)?;
+    let (listed, url) = (attached.trees(&named.commit)?, attached.url()?);
+    let source = &attached.source;
+    let read = OpenSource { source, repo: &repo, named: &named, url: Some(&url), listed: Some(&listed) };
+    add(global, workspaces, &read, folder, uses_fuse_overlayfs)
+}
+
+fn add(
+    global: &Global,
+    workspaces: &Workspaces,
+    read: &OpenSource<'_>,
+    folder: &Path,
+    uses_fuse_overlayfs: bool,
+) -> Result<()> {
+    let OpenSource { source, repo, named, url, listed } = *read;
     let folder = whole(folder)?;
-    let (mut url, mut listed) = (None, None);
-    if let (Some(attached), Some(place)) = (attached, attached_to(&source.path)) {
-        let options = client_transport(global, attached.url()?.as_str())?;
-        listed = Some(attached.trees(place, &named.commit, &options)?);
-        url = Some(attached.url()?.as_str().to_owned());
-    }
     let new = NewWorkspace {
         folder: &folder,
         repository: &source.name,
         source: &source.path,
-        repo: &repo,
-        url: url.as_deref(),
+        repo,
+        url,
         commit: named.commit,
-        listed: listed.as_ref(),
+        listed,
         branch: named.branch.as_deref(),
         now: now(),
         uses_fuse_overlayfs,

@@ -300,7 +300,7 @@ fn told_differences(env: &Env, state: &Path, work: &Path) -> BTreeMap<String, St
     let output = weir.env("XDG_STATE_HOME", state.ancestors().nth(2).unwrap()).output().unwrap();
     let told: serde_json::Value =
         serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
-    let changes = told[0]["changes"].as_array().unwrap().iter();
+    let changes = told[0]["changes"].as_array().unwrap_or_else(|| panic!("{output:?}")).iter();
     let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
     changes.map(|change| (text(&change["path"]), text(&change["change"]))).collect()
 }
@@ -405,7 +405,7 @@ fn a_workspace_is_made_listed_and_removed() {
     let mut keys: Vec<&str> = list[0].as_object().unwrap().keys().map(String::as_str).collect();
     keys.sort_unstable();
     let of_source = ["branch", "commit", "folder", "made_at", "mounted", "repository", "source"];
-    assert_eq!(keys, [&of_source[..], &["uses_fuse_overlayfs"]].concat());
+    assert_eq!(keys, [&of_source[..], &["uses_fuse_overlayfs", "waits_for"]].concat());
     // Two workspaces of one commit do not see each other.
     fs::write(first.folder.join("same1"), b"mine").unwrap();
     assert_eq!(fs::read(fourth.folder.join("same1")).unwrap(), b"aaa\n");

@@ -167,8 +167,11 @@ fn a_file_that_is_not_what_its_id_says_is_not_read() {
     let server = Http::serve(&env, &[]);
     let Some(it) = Workspace::by(&env, &["attach", &server.url("it")], "work") else { return };
     let kept = place(&env).join("pack.kept");
-    let bytes = 6 * LARGE_BYTES as u64;
-    wait_until(|| "not all is fetched".to_owned(), || fs::metadata(&kept).unwrap().len() > bytes);
+    let is_all_fetched = || {
+        let sums = fs::read(place(&env).join("pack.sums")).unwrap();
+        sums.len() > 4 * 15 && sums.as_chunks::<4>().0.iter().all(|sum| *sum != [0; 4])
+    };
+    wait_until(|| "not all is fetched".to_owned(), is_all_fetched);
     let mut data = fs::read(&kept).unwrap();
     let end = data.len() - 1000;
     data[1000..end].iter_mut().step_by(5000).for_each(|byte| *byte ^= 1);

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use weir_testing::{command, skip};
 
 use super::{STATE, ask_monitor, upstream, work_alike};
-use crate::common::Env;
+use crate::common::{Env, Http};
 
 /// The folders of [`the_user_works_alike`]: the plain clone, the workspace, and the records of workspaces.
 const FOLDERS: &str = "WEIR_TEST_ALIKE";
@@ -124,6 +124,7 @@ fn a_plain_user_has_workspaces_by_fuse_overlayfs() {
     let env = Env::new();
     let up = upstream(&env);
     env.mirror_new("it", &up);
+    let server = Http::serve(&env, &[]);
     let Some(user) = PlainUser::new(&env) else { return };
     let doctor = user.weir_said(&["--json", "ws", "doctor"]);
     let doctor: serde_json::Value = serde_json::from_str(&doctor).unwrap();
@@ -136,13 +137,16 @@ fn a_plain_user_has_workspaces_by_fuse_overlayfs() {
 "$0" ws add --fuse-overlayfs it work
 echo mine > work/same1; rm work/same2; echo new > work/d0/new
 git -C work status --porcelain
-"$0" ws ls; ! "$0" ws rm work 2>&1; "$0" ws rm --force work"#;
+"$0" ws ls; ! "$0" ws rm work 2>&1; "$0" ws rm --force work
+"$0" ws attach --fuse-overlayfs "$1" away; cat away/same1; "$0" ws rm away"#;
     // A mount of root's would be seen by no other process.
     let mut shell = user.command(Path::new("sh"));
-    let done = shell.arg("-c").arg(words).arg(&user.program).output().unwrap();
+    let done = shell.arg("-c").arg(words).arg(&user.program).arg(server.url("it@v1")).output().unwrap();
     let said = String::from_utf8_lossy(&done.stdout);
     assert!(done.status.success(), "{done:?}");
-    for part in [" M same1\n D same2\n?? d0/new\n", "mounted  ", "it has changes (d0/new)", "removed "] {
+    for part in
+        [" M same1\n D same2\n?? d0/new\n", "mounted  ", "it has changes (d0/new)", "away\naaa\nremoved "]
+    {
         assert!(said.contains(part), "{part}: {said}");
     }
 }
@@ -152,6 +156,7 @@ fn a_plain_user_has_workspaces_in_a_namespace() {
     let env = Env::new();
     let up = upstream(&env);
     env.mirror_new("it", &up);
+    let server = Http::serve(&env, &[]);
     let Some(user) = PlainUser::new(&env) else { return };
     let doctor: serde_json::Value =
         serde_json::from_str(&user.weir_said(&["--json", "ws", "doctor"])).unwrap();
@@ -190,4 +195,10 @@ fn a_plain_user_has_workspaces_in_a_namespace() {
     assert!(!env.path(STATE).join("namespace.sock").exists());
     user.weir_said(&["ws", "add", "it", "third"]);
     assert!(user.weir_said(&["ws", "ls"]).contains("third"));
+    user.weir_said(&["ws", "attach", &server.url("it@v1"), "away"]);
+    let words =
+        "git describe --tags && git status --porcelain && git fsck --connectivity-only 2>&1 && cat same1";
+    let away = user.weir(&["ws", "shell", "away", "sh", "-c", words]);
+    assert_eq!(String::from_utf8_lossy(&away.stdout), "v1\naaa\n", "{away:?}");
+    user.weir_said(&["ws", "rm", "away"]);
 }
