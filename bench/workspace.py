@@ -23,6 +23,7 @@ import tempfile
 import time
 
 from delayed import WEIR, Delayed
+from many_files import repository
 
 AWAY = float(os.environ.get("WEIR_BENCH_AWAY", "1"))
 SMOKE = bool(os.environ.get("WEIR_BENCH_SMOKE"))
@@ -37,33 +38,6 @@ for name in ("author", "committer"):
 
 def run(*args, **more):
     return subprocess.run(args, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more).stdout
-
-
-def repository(path, count):
-    """Makes a repository of `count` files of some kilobytes, one folder for each fifteen."""
-    rng = random.Random(count)
-    folders = [""]
-    while len(folders) < count // 15:
-        above = rng.choice(folders)
-        if above.count("/") < 8:
-            folders.append(f"{above}d{len(folders)}/")
-    run("git", "init", "-q", "--bare", "-b", "main", path)
-    command = ["git", "-C", path, "fast-import", "--quiet"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE) as importer:
-        out = importer.stdin
-        out.write(b"commit refs/heads/main\ncommitter C <c@example.org> 1700000000 +0000\ndata 1\nx\n")
-        for n in range(count):
-            content = b"%d\n" % n * rng.randint(1, 300 if count < 100_000 else 3)
-            name = folders[n % len(folders)] + f"file{n}.c"
-            out.write(b"M 644 inline %s\ndata %d\n%s\n" % (name.encode(), len(content), content))
-        # One file of a hundred differs.
-        out.write(b"commit refs/heads/next\ncommitter C <c@example.org> 1700000001 +0000\ndata 1\nn\n")
-        out.write(b"from refs/heads/main\n")
-        for n in range(0, count, 100):
-            name = folders[n % len(folders)] + f"file{n}.c"
-            out.write(b"M 644 inline %s\ndata 5\nnext\n\n" % name.encode())
-    if importer.returncode:
-        raise SystemExit("git fast-import failed")
 
 
 def seconds(*args, **more):

@@ -6,8 +6,8 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -34,11 +34,19 @@ const PACK: usize = 1;
 /// Threads that read ahead, and what may wait for them.
 const AHEAD_THREADS: usize = 4;
 const AHEAD_WAITING_MAX: usize = 64;
-/// For how long a reader waits for a server that is away, and the longest pause between two requests.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// For how long readers get an error at once after one gave up.
+const GAVE_UP_FOR: Duration = Duration::from_secs(5);
+/// How long a server may be silent, and how slow.
+const SILENCE_MAX: Duration = Duration::from_secs(15);
+const BYTES_PER_SECOND_MIN: u64 = 1000;
+/// For how long a reader asks a server again that is away, also one that has never answered, and the longest
+/// pause between two requests.
+const PATIENCE: Duration = Duration::from_secs(45);
+const FIRST_PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
-/// After how long it is told that a reader waits.
+/// After how long it is told that a reader waits, and how often that is looked at.
 const TOLD_AFTER: Duration = Duration::from_secs(1);
+const TICK: Duration = Duration::from_millis(300);
 /// Bytes that are read at a time of a list of trees.
 const BUFFER_BYTES: usize = 256 << 10;
 /// After how long reading in the background begins: who attaches is about to read.
@@ -61,9 +69,14 @@ impl Attached {
     /// # Errors
     /// If the server cannot be reached, or does not answer as it should.
     pub fn find(url: &Url, options: &TransportOptions) -> Result<Option<Attached>> {
+        let options = &hasty(options);
         let fail = |source| Error::Upstream { url: url.to_string(), source };
         let Some(mut files) = HttpFiles::new(url, options).map_err(fail)? else { return Ok(None) };
         let description = Description::fetch(&mut files).map_err(fail)?;
+        if let Some(description) = &description {
+            let bad = |what| fail(weir_transport::Error::Protocol(what));
+            description.check_sizes().map_err(bad)?;
+        }
         Ok(description.map(|description| Attached { url: url.as_str().to_owned(), description }))
     }
 
@@ -149,7 +162,7 @@ impl Attached {
         }
         let url = self.url()?;
         let fail = |source| Error::Upstream { url: url.to_string(), source };
-        let files = HttpFiles::new(&url, options).map_err(fail)?;
+        let files = HttpFiles::new(&url, &hasty(options)).map_err(fail)?;
         let name = format!("weir/trees-{oid}");
         let found = files.map(|mut files| files.get(&name, 0)).transpose().map_err(fail)?.flatten();
         let Some(found) = found else {
@@ -183,7 +196,7 @@ impl Attached {
         let RemoteReading { options, fills, tell } = reading;
         let url = self.url()?;
         let failed = |source| Error::Upstream { url: url.to_string(), source };
-        let files = HttpFiles::new(&url, &options).map_err(failed)?;
+        let files = HttpFiles::new(&url, &hasty(&options)).map_err(failed)?;
         let files = files.ok_or_else(|| failed(weir_transport::Error::Protocol("no HTTP URL".to_owned())))?;
         let server = Arc::new(Server {
             url: url.to_string(),
@@ -193,8 +206,12 @@ impl Attached {
             first: self.description.checksum.clone(),
             parts: self.description.parts.clone(),
             waited_for: AtomicUsize::new(0),
+            has_answered: [const { AtomicBool::new(false) }; 2],
+            waiting: Mutex::default(),
             tell,
         });
+        let watched = Arc::clone(&server);
+        start("watch", move || watched.watch())?;
         let file = |number: usize| -> Result<FetchedFile> {
             let open = |suffix: &str| {
                 let path = place.join(format!("{}.{suffix}", SUFFIXES[number]));
@@ -248,6 +265,17 @@ fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
 
 fn trees_path(git_dir: &Path, commit: &Oid) -> PathBuf {
     git_dir.join(TREES).join(commit.to_string())
+}
+
+/// Returns how to talk to a server for which programs wait.
+fn hasty(options: &TransportOptions) -> TransportOptions {
+    TransportOptions {
+        connect_timeout: options.connect_timeout.min(SILENCE_MAX),
+        idle_timeout: options.idle_timeout.min(SILENCE_MAX),
+        first_byte_timeout: options.first_byte_timeout.min(SILENCE_MAX),
+        bytes_per_second_min: options.bytes_per_second_min.max(BYTES_PER_SECOND_MIN),
+        ..options.clone()
+    }
 }
 
 /// Returns the trees of `commit` that are kept in the git directory `git_dir` of an attached clone.
@@ -360,7 +388,25 @@ struct Server {
     parts: Vec<(String, u64)>,
     /// Readers that wait.
     waited_for: AtomicUsize,
+    /// Whether any part was ever read, of each file.
+    has_answered: [AtomicBool; 2],
+    waiting: Mutex<Waiting>,
     tell: TellWaiting,
+}
+
+/// How long readers have waited.
+#[derive(Default)]
+struct Waiting {
+    /// Since when some reader waits.
+    since: Option<Instant>,
+    /// Why the server does not answer, as far as it is known.
+    why: Option<String>,
+    /// What was told last, if that is still true.
+    told: Option<String>,
+    /// Whether something is gone for ever.
+    is_gone: bool,
+    /// When a reader gave up, if nothing was read since.
+    gave_up: Option<Instant>,
 }
 
 /// Why the server did not answer.
@@ -405,36 +451,112 @@ impl Server {
 
     fn read(&self, number: usize, range: &Range<u64>, patient: bool) -> io::Result<Box<dyn Read + Send>> {
         let (start, mut pause) = (Instant::now(), FILL_PAUSE);
-        let mut is_told = false;
-        let done = loop {
+        let has_answered = &self.has_answered[number];
+        let patience = if has_answered.load(Ordering::Relaxed) { PATIENCE } else { FIRST_PATIENCE };
+        // One reader asks for many pages, one after the other.
+        let waiting = self.waiting();
+        if waiting.gave_up.is_some_and(|at| at.elapsed() < GAVE_UP_FOR) {
+            return Err(io::Error::other(waiting.told.clone().unwrap_or_default()));
+        }
+        drop(waiting);
+        loop {
             match self.ask(number, range) {
-                Ok(reader) => break Ok(reader),
+                Ok(reader) => {
+                    has_answered.store(true, Ordering::Relaxed);
+                    self.waiting().gave_up = None;
+                    return Ok(reader);
+                }
                 Err(NoAnswer::Gone) => {
                     let why = format!(
                         "{}: the repository was rewritten there, and what nobody has read before is gone; \
                         attach it again",
                         self.url
                     );
-                    (self.tell)(Some(&why));
+                    let mut waiting = self.waiting();
+                    waiting.is_gone = true;
+                    self.tell(&mut waiting, Some(&why));
                     return Err(io::Error::other(why));
                 }
-                Err(NoAnswer::Away(e)) if !patient || start.elapsed() > PATIENCE => {
-                    break Err(io::Error::other(e));
-                }
                 Err(NoAnswer::Away(e)) => {
-                    if start.elapsed() > TOLD_AFTER {
-                        (self.tell)(Some(&format!("{}: {e}", self.url)));
-                        is_told = true;
+                    let why = format!("{}: {e}", self.url);
+                    if !patient {
+                        return Err(io::Error::other(why));
                     }
+                    let mut waiting = self.waiting();
+                    if start.elapsed() > patience {
+                        waiting.gave_up = Some(Instant::now());
+                        self.tell(&mut waiting, Some(&why));
+                        return Err(io::Error::other(why));
+                    }
+                    waiting.why = Some(why);
+                    drop(waiting);
                     sleep(pause);
                     pause = (pause * 2).min(PAUSE_MAX);
                 }
             }
-        };
-        if is_told {
-            (self.tell)(None);
         }
-        done
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells what readers wait for.
+    fn watch(&self) {
+        loop {
+            sleep(TICK);
+            let mut waiting = self.waiting();
+            match waiting.since {
+                _ if waiting.is_gone => {}
+                Some(since) if since.elapsed() > TOLD_AFTER => {
+                    let silent = || format!("{}: the server has not answered for a second", self.url);
+                    let why = waiting.why.clone().unwrap_or_else(silent);
+                    self.tell(&mut waiting, Some(&why));
+                }
+                None if waiting.gave_up.is_none() => self.tell(&mut waiting, None),
+                _ => {}
+            }
+        }
+    }
+
+    /// Tells what readers wait for, unless it was told before.
+    fn tell(&self, waiting: &mut Waiting, what: Option<&str>) {
+        if waiting.told.as_deref() != what {
+            (self.tell)(what);
+            waiting.told = what.map(str::to_owned);
+        }
+    }
+
+    /// Counts a reader that waits.
+    fn begin_waiting(self: &Arc<Self>) -> WaitingReader {
+        if self.waited_for.fetch_add(1, Ordering::Relaxed) == 0 {
+            let mut waiting = self.waiting();
+            (waiting.since, waiting.why) = (Some(Instant::now()), None);
+        }
+        WaitingReader(Arc::clone(self))
+    }
+}
+
+/// A reader that waits until this is dropped.
+struct WaitingReader(Arc<Server>);
+
+impl Drop for WaitingReader {
+    fn drop(&mut self) {
+        if self.0.waited_for.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.0.waiting().since = None;
+        }
+    }
+}
+
+/// What a server answers to a reader that waits.
+struct AwaitedAnswer {
+    answer: Box<dyn Read + Send>,
+    _waiting: WaitingReader,
+}
+
+impl Read for AwaitedAnswer {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.answer.read(buffer)
     }
 }
 
@@ -446,10 +568,11 @@ struct FileOfServer {
 
 impl ReadRange for FileOfServer {
     fn read_range(&self, range: Range<u64>, patient: bool) -> io::Result<Box<dyn Read + Send>> {
-        let waited_for = &self.server.waited_for;
-        waited_for.fetch_add(usize::from(patient), Ordering::Relaxed);
-        let reader = self.server.read(self.number, &range, patient);
-        waited_for.fetch_sub(usize::from(patient), Ordering::Relaxed);
-        reader
+        if !patient {
+            return self.server.read(self.number, &range, false);
+        }
+        let waiting = self.server.begin_waiting();
+        let answer = self.server.read(self.number, &range, true)?;
+        Ok(Box::new(AwaitedAnswer { answer, _waiting: waiting }))
     }
 }

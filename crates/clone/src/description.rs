@@ -10,6 +10,8 @@ use weir_transport::HttpFiles;
 
 /// The largest description that is read, in bytes.
 const DESCRIPTION_BYTES_MAX: u64 = 64 << 20;
+/// The most bytes of a pack that is read in parts.
+const PACK_BYTES_MAX: u64 = 1 << 42;
 /// The version of descriptions that this client knows.
 const VERSION: u32 = 1;
 
@@ -102,6 +104,28 @@ impl Description {
             return Err("the sizes".to_owned());
         }
         Ok(())
+    }
+
+    /// Checks that the sizes of pack and index are such as its objects and parts can have.
+    ///
+    /// # Errors
+    /// With what is wrong.
+    pub(crate) fn check_sizes(&self) -> std::result::Result<(), String> {
+        let id = self.hash().len() as u64;
+        let objects = u64::from(self.objects);
+        let fixed = 8 + 256 * 4 + objects * (id + 8) + 2 * id;
+        let parts = self.parts.iter().try_fold(12 + id, |sum, (_, bytes)| sum.checked_add(*bytes));
+        let may_have = |bytes: u64| bytes <= PACK_BYTES_MAX;
+        if parts == Some(self.pack_bytes)
+            && may_have(self.pack_bytes)
+            && (fixed..=fixed + 8 * objects).contains(&self.index_bytes)
+        {
+            return Ok(());
+        }
+        let Description { pack_bytes, index_bytes, .. } = self;
+        Err(format!(
+            "{pack_bytes} bytes of pack and {index_bytes} of index are not right for {objects} objects"
+        ))
     }
 
     /// Returns the hash kind of its ids.

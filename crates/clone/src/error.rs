@@ -11,7 +11,7 @@ pub enum Error {
     #[error("'{}' already exists and is not empty; choose another folder", .0.display())]
     NotEmpty(PathBuf),
     /// The server cannot be reached, or does not answer as it should.
-    #[error("cannot clone {url}: {source}")]
+    #[error("cannot fetch from {url}: {source}")]
     Upstream {
         /// The URL, without credentials.
         url: String,

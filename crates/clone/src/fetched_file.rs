@@ -13,7 +13,7 @@ const AHEAD_MAX: usize = 16;
 /// Bytes of a checksum in the file of checksums; 0 stands for a part that is not there.
 const SUM_BYTES: usize = 4;
 /// How often a reader asks again because a connection broke off.
-const TRIES_MAX: u32 = 5;
+const TRIES_MAX: u32 = 3;
 
 /// Reads bytes of a file on another machine.
 pub(crate) trait ReadRange: Send + Sync {

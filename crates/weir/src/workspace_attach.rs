@@ -3,15 +3,16 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::panic::resume_unwind;
-use std::path::Path;
-use std::thread::JoinHandle;
+use std::path::{Path, PathBuf};
+use std::thread::{JoinHandle, sleep};
+use std::time::Duration;
 
 use weir_clone::{Attached, AttachedFiles, RemoteReading};
 use weir_git::Oid;
 use weir_ground::FileError;
 use weir_ground::thread::spawn;
 use weir_repo::CommitTrees;
-use weir_transport::{TransportOptions, Url};
+use weir_transport::{Scheme, TransportOptions, Url};
 use weir_workspace::{MountOptions, RemoteFiles, Workspaces, mount_remote_files};
 
 use crate::cli::Global;
@@ -27,6 +28,11 @@ const THREADS: usize = 16;
 const WAITS: &str = "waits";
 /// There: that only what is read is fetched.
 const LAZY: &str = "lazy";
+/// There: why something could not be read.
+const FAILED: &str = "failed";
+/// How often the process that serves an attached clone looks whether a workspace stands on it. An attach that
+/// was interrupted leaves none.
+const OWNER_TICK: Duration = Duration::from_secs(60);
 
 /// Returns what readers of the attached clone in the folder `place` wait for.
 pub(crate) fn waits_for(place: &Path) -> Option<String> {
@@ -59,6 +65,15 @@ impl AttachedSource {
         Ok(self.attached.url()?.as_str().to_owned())
     }
 
+    /// Returns why the server's files could not be read, if that is why something failed with `e`, else that.
+    pub(crate) fn explain(&self, e: Error) -> Error {
+        let place = self.source.path.parent().unwrap_or(&self.source.path);
+        match fs::read_to_string(place.join(FAILED)) {
+            Ok(why) => Error::Message(why),
+            Err(_) => e,
+        }
+    }
+
     /// Returns the trees of `commit`.
     pub(crate) fn trees(&mut self, commit: &Oid) -> Result<CommitTrees> {
         let fetched =
@@ -80,13 +95,22 @@ pub(crate) fn attach(
 ) -> Result<AttachedSource> {
     let (url, revision) = parts_of(text);
     let parsed = Url::parse(url)?;
+    if !matches!(parsed.scheme, Scheme::Http { .. }) {
+        return Err(Error::Message(format!(
+            "'{parsed}' is no URL of http or https; 'weir workspace add' takes names of the pool, and paths"
+        )));
+    }
     let options = client_transport(global, url)?;
     let Some(attached) = Attached::find(&parsed, &options)? else {
         return Err(Error::Message(format!(
-            "{parsed}: no weir serves it over HTTP as one pack; 'weir clone' or 'git clone' can have it"
+            "{parsed}: no weir serves a repository of that name as one pack; if 'git ls-remote' knows it, \
+            'git clone' can have it"
         )));
     };
-    let place = workspaces.remote_place(&format!("{url}\0{}", attached.checksum()));
+    // A server finds a repository by each of these.
+    let key = url.trim_end_matches('/');
+    let key = key.strip_suffix(".git").unwrap_or(key);
+    let place = workspaces.remote_place(&format!("{key}\0{}", attached.checksum()));
     let alone = workspaces.lock().map_err(of_workspace)?;
     if !Attached::is_at(&place) {
         attached.write(&place)?;
@@ -126,6 +150,7 @@ pub(crate) fn serve_remote(global: &Global, place: &Path) -> Result<()> {
     };
     let (waits, place) = (place.join(WAITS), place.to_owned());
     let _ = fs::remove_file(&waits);
+    let _ = fs::remove_file(place.join(FAILED));
     let open = || {
         let tell = move |what: Option<&str>| {
             if let Some(what) = what {
@@ -138,19 +163,44 @@ pub(crate) fn serve_remote(global: &Global, place: &Path) -> Result<()> {
         };
         let reading = RemoteReading { options, fills: !place.join(LAZY).exists(), tell: Box::new(tell) };
         let files = attached.open(&place, reading).map_err(io::Error::other)?;
-        Ok(Box::new(FilesOf(files)) as Box<dyn RemoteFiles>)
+        spawn("owner", {
+            let place = place.clone();
+            move || end_without_owner(&place)
+        })?;
+        Ok(Box::new(FilesOf { files, failed: place.join(FAILED) }) as Box<dyn RemoteFiles>)
     };
     let mount = MountOptions { threads: THREADS, allow_other: false };
     let names = attached.files().to_vec();
     mount_remote_files(names, &packs_of(&place), &mount, ready, open).map_err(of_workspace)
 }
 
+/// Lets go of the attached clone in the folder `place` when no workspace stands on it.
+fn end_without_owner(place: &Path) {
+    let (source, root) = (Attached::git_dir(place), place.ancestors().nth(2).unwrap_or(place));
+    let workspaces = Workspaces::new(root.to_owned());
+    let is_owned = || workspaces.list().is_ok_and(|all| all.iter().any(|it| it.source == source));
+    loop {
+        // Twice: one may be about to be made.
+        sleep(OWNER_TICK);
+        if !is_owned() {
+            sleep(OWNER_TICK);
+            workspaces.release(&source);
+        }
+    }
+}
+
 /// The files of an attached clone, for the kernel.
-struct FilesOf(AttachedFiles);
+struct FilesOf {
+    files: AttachedFiles,
+    /// The file that says why something could not be read.
+    failed: PathBuf,
+}
 
 impl RemoteFiles for FilesOf {
     fn read(&self, file: usize, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        self.0.read(file, offset, buffer)
+        self.files.read(file, offset, buffer).inspect_err(|e| {
+            let _ = fs::write(&self.failed, e.to_string());
+        })
     }
 }
 

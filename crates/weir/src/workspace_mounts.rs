@@ -180,6 +180,7 @@ pub(crate) fn git(folder: &Path, args: &[&str]) -> Result<String> {
     let output = output.map_err(|e| Error::Message(format!("cannot start git: {e}")))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        let said = if said.is_empty() { format!("it ended with {}", output.status) } else { said };
         return Err(Error::Message(format!("git {} in '{}': {said}", args[0], folder.display())));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())

@@ -53,7 +53,8 @@ pub(crate) fn switch(
         bring_up(&folder, &moved)?;
         own = open()?;
     }
-    let to = SwitchTarget::find(&own, &source, revision)?;
+    let is_attached = attached_to(&workspace.source).is_some();
+    let to = SwitchTarget::find(&own, (!is_attached).then_some(&source), revision)?;
     if !own.contains(&to.commit) {
         workspaces.add_objects(&mut workspace, &to.commit, &start).map_err(of_workspace)?;
         own = open()?;
@@ -101,28 +102,30 @@ struct SwitchTarget {
 
 impl SwitchTarget {
     /// Returns what git would check out: a branch of the workspace, a remote branch of that name, of which a
-    /// branch is made, a tag or any commit.
-    fn find(own: &Repo, source: &Repo, revision: &str) -> Result<SwitchTarget> {
+    /// branch is made, a tag or any commit. Without a `source`, the workspace has all.
+    fn find(own: &Repo, source: Option<&Repo>, revision: &str) -> Result<SwitchTarget> {
         if revision.is_empty() {
             return Err(Error::Message("there is no revision without a name".to_owned()));
         }
         let branch = format!("refs/heads/{revision}");
-        for (repo, has_branch) in [(own, true), (source, false)] {
-            if let Some(found) = repo.refs().get(branch.as_bytes()) {
+        let remote = format!("refs/remotes/origin/{revision}");
+        let of_source = source.map_or((own, &remote), |source| (source, &branch));
+        for ((repo, name), has_branch) in [((own, &branch), true), (of_source, false)] {
+            if let Some(found) = repo.refs().get(name.as_bytes()) {
                 return Ok(SwitchTarget { commit: found.oid, branch: Some(revision.to_owned()), has_branch });
             }
         }
         // HEAD is the workspace's.
         let is_of_head = revision.starts_with("HEAD");
         let found = match resolve_revision(own, revision) {
-            Err(_) if !is_of_head => resolve_revision(source, revision),
+            Err(e) if !is_of_head => source.map_or(Err(e), |source| resolve_revision(source, revision)),
             found => found,
         };
         let found = found.map_err(|e| Error::Message(e.to_string()))?;
         let peeled = own.objects().peel(&found).ok().flatten();
-        let commit = peeled.or_else(|| source.objects().peel(&found).ok().flatten()).unwrap_or(found);
+        let commit = peeled.or_else(|| source?.objects().peel(&found).ok().flatten()).unwrap_or(found);
         let kind = |repo: &Repo| repo.reader().kind_and_size(&commit).ok().flatten().map(|(kind, _)| kind);
-        if kind(own).or_else(|| kind(source)) != Some(Kind::Commit) {
+        if kind(own).or_else(|| source.and_then(kind)) != Some(Kind::Commit) {
             return Err(Error::Message(format!("'{revision}' is no commit")));
         }
         Ok(SwitchTarget { commit, branch: None, has_branch: false })

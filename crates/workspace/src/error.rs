@@ -38,7 +38,7 @@ pub enum Error {
     #[error("{0}")]
     Odd(String),
     /// The folder is in use, or the user may not unmount it.
-    #[error("cannot unmount '{path}': {source}")]
+    #[error("cannot unmount '{path}': {source}{}", end_users(source))]
     Unmount {
         /// The folder.
         path: std::path::PathBuf,
@@ -70,6 +70,14 @@ pub enum Error {
         /// What can be done about it; begins with a separator, or is empty.
         remedy: String,
     },
+}
+
+/// Returns what can be done about a folder that cannot be unmounted.
+fn end_users(e: &std::io::Error) -> &'static str {
+    match e.kind() {
+        std::io::ErrorKind::ResourceBusy => "; end the programs that use it ('fuser -vm FOLDER' lists them)",
+        _ => "",
+    }
 }
 
 /// The result of a fallible function of this crate.

@@ -39,6 +39,10 @@ impl Workspaces {
         if self.has_damaged_record() || self.list().map_or(true, is_used) {
             return;
         }
+        // This may be the process that ends when it is unmounted.
+        for entry in fs::read_dir(place).into_iter().flatten().flatten() {
+            let _ = fs::remove_file(entry.path());
+        }
         unmount_dead(&packs_of(source));
         let _ = fs::remove_dir_all(place);
     }

@@ -9,11 +9,12 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use weir_git::{HashKind, Kind, ObjectHasher, Oid, TreeEntry, TreeIter, commit_links, commit_time};
-use weir_repo::{CommitTrees, Repo};
+use weir_git::{HashKind, Kind, Oid, TreeEntry, TreeIter, commit_links, commit_time};
+use weir_repo::Repo;
 
 use crate::error::{Error, Result};
 use crate::numbers::{FolderNumber, NumberLog};
+use crate::remote_commit::RemoteCommit;
 
 /// Trees in each other. git's own limit (core.maxTreeDepth) is 2048.
 pub(crate) const DEPTH_MAX: usize = 2048;
@@ -121,8 +122,8 @@ struct SizedPlace {
 /// The files of a commit.
 pub(crate) struct CommitTree {
     repo: Arc<Repo>,
-    /// The trees, if the objects of the repository are on another machine. Then files are checked, too.
-    listed: Option<Arc<CommitTrees>>,
+    /// Set if the objects of the repository are on another machine. Then files are checked, too.
+    remote: Option<Arc<RemoteCommit>>,
     top: Oid,
     /// The committer's time, in seconds since 1970.
     pub(crate) time: u64,
@@ -157,14 +158,14 @@ struct KeptFiles {
 }
 
 impl CommitTree {
-    /// Returns the files of `commit`, which may be a tag of one, or a tree. Its trees may be `listed`.
+    /// Returns the files of `commit`, which may be a tag of one, or a tree.
     pub(crate) fn open(
         repo: Arc<Repo>,
         commit: &Oid,
-        listed: Option<Arc<CommitTrees>>,
+        remote: Option<Arc<RemoteCommit>>,
     ) -> Result<CommitTree> {
-        let (top, time) = match &listed {
-            Some(listed) => top_of_commit(repo.hash(), commit, listed.commit_data())?,
+        let (top, time) = match &remote {
+            Some(remote) => top_of_commit(repo.hash(), commit, remote.trees.commit_data())?,
             None => CommitTree::top_of(&repo, commit)?,
         };
         let folders = ReadFolders {
@@ -174,7 +175,7 @@ impl CommitTree {
             next: TOP + 1,
         };
         let folders = RwLock::new(folders);
-        Ok(CommitTree { repo, listed, top, time, folders, kept: Mutex::default(), log: None })
+        Ok(CommitTree { repo, remote, top, time, folders, kept: Mutex::default(), log: None })
     }
 
     /// Begins to log the numbers of folders.
@@ -250,9 +251,9 @@ impl CommitTree {
 
     fn read_folder(&self, node: u32, above: u32, path: u32, tree: &Oid) -> Result<Arc<TreeFolder>> {
         let hash = self.repo.hash();
-        let (data, sizes) = match &self.listed {
-            Some(listed) => {
-                let (data, sizes) = listed.tree(tree).ok_or(weir_repo::Error::Missing(*tree))?;
+        let (data, sizes) = match &self.remote {
+            Some(remote) => {
+                let (data, sizes) = remote.trees.tree(tree).ok_or(weir_repo::Error::Missing(*tree))?;
                 (data.to_vec(), Some(sizes))
             }
             None => {
@@ -374,13 +375,6 @@ impl CommitTree {
         Ok(size)
     }
 
-    /// Checks a file that comes from another machine: that it is what its id says, and as long as was said.
-    fn check_file(&self, entry: &Entry<'_>, data: &[u8]) -> Result<()> {
-        let found = ObjectHasher::hash(self.repo.hash(), Kind::Blob, data);
-        let is_right = found.is_ok_and(|found| found == entry.oid) && self.size(entry)? == data.len() as u64;
-        if is_right { Ok(()) } else { Err(Error::Untrusted(entry.oid)) }
-    }
-
     /// Returns the content of a file, or the target of a link.
     pub(crate) fn content(&self, node: u32) -> Result<Arc<Vec<u8>>> {
         if let Some(kept) = self.kept.lock().unwrap_or_else(PoisonError::into_inner).get(node) {
@@ -391,14 +385,17 @@ impl CommitTree {
         if entry.kind.is_folder() {
             return Err(Error::NotAFile);
         }
-        let object = self.repo.reader().require(&entry.oid)?;
-        if object.kind != Kind::Blob {
-            return Err(Error::NotAFile);
-        }
-        if self.listed.is_some() {
-            self.check_file(&entry, &object.data)?;
-        }
-        let data = Arc::new(Rc::try_unwrap(object.data).unwrap_or_else(|shared| shared.as_ref().clone()));
+        let data = match &self.remote {
+            Some(remote) => remote.file(&self.repo, &entry.oid, self.size(&entry)?)?,
+            None => {
+                let object = self.repo.reader().require(&entry.oid)?;
+                if object.kind != Kind::Blob {
+                    return Err(Error::NotAFile);
+                }
+                object.data
+            }
+        };
+        let data = Arc::new(Rc::try_unwrap(data).unwrap_or_else(|shared| shared.as_ref().clone()));
         if data.len() > KEPT_BYTES_MIN {
             self.kept.lock().unwrap_or_else(PoisonError::into_inner).keep(node, &data);
         }

@@ -16,10 +16,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use weir_git::Oid;
-use weir_repo::{CommitTrees, Pack, Region, Repo};
+use weir_repo::{Pack, Region, Repo};
 
 use crate::error::Result;
 use crate::place::{ViewPlace, commit_named, own_children, refs_below};
+use crate::remote_commit::RemoteCommit;
 use crate::tree::{CommitTree, FileKind, TOP};
 
 /// The number of the top folder.
@@ -48,9 +49,8 @@ pub enum Shown {
     /// The files of a commit.
     Commit(Arc<Repo>, Oid),
     /// The lower layer of workspaces: the files of a commit in the folder `files`, and the objects of its
-    /// archive in `objects`, as a git directory has them. If these are on another machine, the trees are
-    /// listed.
-    Lower(Arc<Repo>, Oid, Option<Arc<CommitTrees>>),
+    /// archive in `objects`, as a git directory has them. They may be on another machine.
+    Lower(Arc<Repo>, Oid, Option<Arc<RemoteCommit>>),
 }
 
 /// A repository that stays as it is open.
@@ -135,8 +135,8 @@ pub(crate) struct Child {
 /// What is shown, with the numbers of all that was looked up.
 pub(crate) struct View {
     repositories: Option<Box<dyn Repositories>>,
-    /// The trees of the only commit, if its objects are on another machine.
-    listed: Option<Arc<CommitTrees>>,
+    /// The only commit, if its objects are on another machine.
+    remote: Option<Arc<RemoteCommit>>,
     places: Mutex<ViewPlaces>,
     trees: RwLock<ViewTrees>,
     /// When it was made, in seconds since 1970.
@@ -163,7 +163,7 @@ impl View {
     pub(crate) fn new(shown: Shown) -> Result<View> {
         let made = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
         let (mut places, mut trees) = (ViewPlaces::default(), ViewTrees::default());
-        let (mut numbering, mut listed) = (Numbering::Plain, None);
+        let (mut numbering, mut remote) = (Numbering::Plain, None);
         let mut top = |place| places.list.push(Arc::new(PlaceNode { above: ROOT, place }));
         let repositories = match shown {
             Shown::All(repositories) => {
@@ -180,15 +180,15 @@ impl View {
                 trees.list.push((Arc::new(tree), FIRST_TREE | u64::from(TOP)));
                 None
             }
-            Shown::Lower(repo, commit, trees) => {
-                listed = trees;
+            Shown::Lower(repo, commit, elsewhere) => {
+                remote = elsewhere;
                 numbering = Numbering::Lower;
                 top(ViewPlace::Lower(commit));
                 Some(Box::new(OpenRepository(repo)) as Box<dyn Repositories>)
             }
         };
         let (places, trees) = (Mutex::new(places), RwLock::new(trees));
-        Ok(View { repositories, listed, places, trees, made, numbering })
+        Ok(View { repositories, remote, places, trees, made, numbering })
     }
 
     /// Gives numbers to all nodes above the files of a lower layer, and begins to log those of the files.
@@ -358,7 +358,7 @@ impl View {
             Some(number) => number,
             None => {
                 let repo = self.repository(&key.0)?.ok_or(crate::Error::NoNode)?;
-                let tree = Arc::new(CommitTree::open(repo, &commit, self.listed.clone())?);
+                let tree = Arc::new(CommitTree::open(repo, &commit, self.remote.clone())?);
                 let mut trees = self.trees.write().unwrap_or_else(PoisonError::into_inner);
                 let next = u32::try_from(trees.list.len() + 1).map_err(|_| crate::Error::Full)?;
                 let number = *trees.numbers.entry(key).or_insert(next);

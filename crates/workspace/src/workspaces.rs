@@ -506,6 +506,11 @@ impl Workspaces {
                 unmount_dead(&view);
                 let _ = fs::remove_dir(&view);
                 let _ = fs::remove_file(view.with_extension("log"));
+                let lock = view.with_extension("lock");
+                // Whoever shows it elsewhere has the lock.
+                if fs::File::open(&lock).is_ok_and(|file| file.try_lock().is_ok()) {
+                    let _ = fs::remove_file(&lock);
+                }
             }
         }
     }

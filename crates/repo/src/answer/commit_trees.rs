@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use weir_archive::Region;
-use weir_git::{BatchHasher, HashKind, Kind, Oid, OidMap, OidSet, TreeIter, commit_links};
+use weir_git::{BatchHasher, HashKind, Kind, ObjectHasher, Oid, OidMap, OidSet, TreeIter, commit_links};
 
 use crate::error::{Error, Result, corrupt};
 use crate::objects::reader::ObjectReader;
@@ -143,6 +143,7 @@ impl CommitTrees {
             return corrupt(NAME, "it is cut");
         }
         let oids = hashed(hash, commit, &list, &commit_at, &pieces)?;
+        let empty = ObjectHasher::hash(hash, Kind::Blob, b"").expect("it is no attack");
         let mut trees = OidMap::default();
         trees.reserve(oids.len());
         let mut sizes = Vec::new();
@@ -151,7 +152,12 @@ impl CommitTrees {
             for entry in TreeIter::new(hash, &list[at_tree.clone()]) {
                 let entry = entry.map_err(|source| Error::Object { oid, source })?;
                 if !entry.is_tree() && !entry.is_gitlink() {
-                    sizes.push(size(&list, &mut at)?);
+                    let size = size(&list, &mut at)?;
+                    // Nobody reads an empty file, and so nobody would check it.
+                    if (size == 0) != (entry.id == empty.as_bytes()) {
+                        return corrupt(NAME, "a size is wrong");
+                    }
+                    sizes.push(size);
                 }
             }
             trees.insert(oid, ListedTree { at: at_tree, sizes: first..sizes.len() });
@@ -213,7 +219,7 @@ fn hashed(
     pieces: &[Range<usize>],
 ) -> Result<Vec<Oid>> {
     let attacked = |_| corrupt(NAME, "an object in it attacks SHA-1");
-    let found = weir_git::ObjectHasher::hash(hash, Kind::Commit, &list[commit_at.clone()]);
+    let found = ObjectHasher::hash(hash, Kind::Commit, &list[commit_at.clone()]);
     if !found.is_ok_and(|found| found == *commit) {
         return corrupt(NAME, format!("it is not of the commit {commit}"));
     }

@@ -105,6 +105,8 @@ fn resolve_name(repo: &Repo, name: &str) -> Result<Option<Oid>> {
     for pack in repo.objects().packs() {
         found.extend(pack.index().find_prefix(&prefix, 2).into_iter().map(|p| pack.index().oid(p)));
     }
+    let loose = repo.objects().loose_only()?.into_iter().map(|(oid, _)| oid);
+    found.extend(loose.filter(|oid| oid.to_string().starts_with(&prefix)));
     found.sort_unstable();
     found.dedup();
     match found.len() {

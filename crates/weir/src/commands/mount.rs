@@ -11,7 +11,9 @@ use weir_clone::trees_in;
 use weir_ground::{FileError, Stop};
 use weir_repo::Repo;
 use weir_serve::{Found, OpenError, Presentation, RepoCache};
-use weir_workspace::{MountOptions, Repositories, Shown, mount as mount_view, mount_guarded};
+use weir_workspace::{
+    MountOptions, RemoteCommit, Reopen, Repositories, Shown, mount as mount_view, mount_guarded,
+};
 
 use crate::cli::{Global, MountArgs};
 use crate::error::{Error, Result};
@@ -196,6 +198,8 @@ fn shown(global: &Global, args: &MountArgs) -> Result<Shown> {
     if !args.lower {
         return Ok(Shown::Commit(repo, commit));
     }
-    let listed = attached_to(&source.path).and_then(|_| trees_in(&source.path, &commit));
-    Ok(Shown::Lower(repo, commit, listed.map(Arc::new)))
+    let trees = attached_to(&source.path).and_then(|_| trees_in(&source.path, &commit));
+    let path = source.path;
+    let reopen: Reopen = Box::new(move || Ok(local::open(&path)?));
+    Ok(Shown::Lower(repo, commit, trees.map(|trees| Arc::new(RemoteCommit::new(trees, reopen)))))
 }

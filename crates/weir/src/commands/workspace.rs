@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
@@ -16,6 +16,7 @@ use weir_workspace::{
 };
 
 use crate::cli::{Global, WorkspaceCommand};
+use crate::environment::git_command;
 use crate::error::{Error, Result, SOME_FAILED};
 use crate::local;
 use crate::named_source::{NamedCommit, NamedSource};
@@ -37,16 +38,19 @@ pub(crate) fn workspace(global: &Global, command: &WorkspaceCommand) -> Result<E
     }
     match command {
         WorkspaceCommand::Add { source, folder, fuse_overlayfs } => {
+            let version = GitVersion::ask();
             let source = NamedSource::parse(global, source)?;
             let repo = source.open()?;
             let named = source.commit(&repo)?;
-            let read = OpenSource { source: &source, repo: &repo, named: &named, url: None, listed: None };
-            add(global, &workspaces, &read, folder, *fuse_overlayfs)?;
+            let (source, repo, named) = (&source, &repo, &named);
+            let read = OpenSource { source, repo, named, version, url: None, listed: None };
+            add(global, &workspaces, read, folder, *fuse_overlayfs)?;
         }
         WorkspaceCommand::Attach { source, folder, fuse_overlayfs, no_background_fetch } => {
             let mut attached = attach(global, &workspaces, source, *no_background_fetch)?;
             let path = attached.source.path.clone();
             let added = add_attached(global, &workspaces, &mut attached, folder, *fuse_overlayfs);
+            let added = added.map_err(|e| attached.explain(e));
             added.inspect_err(|_| workspaces.release(&path))?;
         }
         WorkspaceCommand::Remote { place } => serve_remote(global, place)?,
@@ -169,6 +173,7 @@ struct OpenSource<'a> {
     source: &'a NamedSource,
     repo: &'a Repo,
     named: &'a NamedCommit,
+    version: GitVersion,
     /// The URL of the upstream, if the repository does not say.
     url: Option<&'a str>,
     /// The trees of the commit, if the objects are on another machine.
@@ -183,22 +188,24 @@ fn add_attached(
     folder: &Path,
     uses_fuse_overlayfs: bool,
 ) -> Result<()> {
+    let version = GitVersion::ask();
     let repo = attached.source.open()?;
     let named = attached.source.commit(&repo)?;
     let (listed, url) = (attached.trees(&named.commit)?, attached.url()?);
     let source = &attached.source;
-    let read = OpenSource { source, repo: &repo, named: &named, url: Some(&url), listed: Some(&listed) };
-    add(global, workspaces, &read, folder, uses_fuse_overlayfs)
+    let (repo, named) = (&repo, &named);
+    let read = OpenSource { source, repo, named, version, url: Some(&url), listed: Some(&listed) };
+    add(global, workspaces, read, folder, uses_fuse_overlayfs)
 }
 
 fn add(
     global: &Global,
     workspaces: &Workspaces,
-    read: &OpenSource<'_>,
+    read: OpenSource<'_>,
     folder: &Path,
     uses_fuse_overlayfs: bool,
 ) -> Result<()> {
-    let OpenSource { source, repo, named, url, listed } = *read;
+    let OpenSource { source, repo, named, version, url, listed } = read;
     let folder = whole(folder)?;
     let new = NewWorkspace {
         folder: &folder,
@@ -212,7 +219,8 @@ fn add(
         now: now(),
         uses_fuse_overlayfs,
         monitor: &monitor()?,
-        asks_monitor: !uses_fuse_overlayfs && git_version().is_some_and(|version| version >= GIT_THAT_ASKS),
+        asks_monitor: !uses_fuse_overlayfs
+            && version.answer().is_some_and(|version| version >= GIT_THAT_ASKS),
         ignores: &ignored_names,
     };
     let start = |commit: &str, view: &Path| start_view(&source.path, commit, view);
@@ -266,11 +274,22 @@ fn fork(global: &Global, workspaces: &Workspaces, from: &Path, folder: &Path) ->
 /// The first git that takes no file for deleted that its fsmonitor vouches for (release notes of 2.43).
 const GIT_THAT_ASKS: (u32, u32) = (2, 43);
 
-/// Returns the version of git, without what follows the second number.
-fn git_version() -> Option<(u32, u32)> {
-    let said = git(Path::new("/"), &["version"]).ok()?;
-    let mut numbers = said.strip_prefix("git version ")?.split('.').map(|number| number.trim().parse().ok());
-    Some((numbers.next()??, numbers.next()??))
+/// A git that was asked for its version, and answers while something else is done.
+struct GitVersion(std::io::Result<Child>);
+
+impl GitVersion {
+    fn ask() -> GitVersion {
+        let mut git = git_command();
+        GitVersion(git.arg("version").stdin(Stdio::null()).stdout(Stdio::piped()).spawn())
+    }
+
+    /// Returns the version, without what follows the second number.
+    fn answer(self) -> Option<(u32, u32)> {
+        let said = self.0.and_then(Child::wait_with_output).ok()?.stdout;
+        let said = std::str::from_utf8(&said).ok()?.strip_prefix("git version ")?;
+        let mut numbers = said.split('.').map(|number| number.trim().parse().ok());
+        Some((numbers.next()??, numbers.next()??))
+    }
 }
 
 /// Returns the content of the user's file of ignored names (gitignore(5)). If git finds another, it only
@@ -382,8 +401,9 @@ fn unsaved(workspaces: &Workspaces, workspace: &Workspace) -> Result<Option<Stri
     let tips = tips.iter().map(String::as_str);
     let args: Vec<&str> = ["rev-list", "--max-count=1"].into_iter().chain(tips).collect();
     let not = [&args[..], &["--not", "--remotes", &workspace.commit]].concat();
-    let has_own = !git(folder, &not)?.trim().is_empty();
-    Ok(has_own.then(|| "it has commits that are nowhere else".to_owned()))
+    let own = git(folder, &not)?;
+    let own = own.trim();
+    Ok((!own.is_empty()).then(|| format!("it has commits that are nowhere else ({own})")))
 }
 
 fn remove(global: &Global, workspaces: &Workspaces, workspace: &Workspace, force: bool) -> Result<()> {
@@ -475,7 +495,7 @@ fn doctor(global: &Global, root: &Path) -> Result<ExitCode> {
         None => "This machine can mount no workspaces: see what is not there.",
     };
     writeln!(output::stdout(), "{said}")?;
-    if git_version().is_none_or(|version| version < GIT_THAT_ASKS) {
+    if GitVersion::ask().answer().is_none_or(|version| version < GIT_THAT_ASKS) {
         let (major, minor) = GIT_THAT_ASKS;
         writeln!(
             output::stdout(),

@@ -1,7 +1,10 @@
 //! Workspaces of repositories that a weir serves elsewhere.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 
 use weir_testing::{Signal, processes, send, wait_until};
@@ -76,6 +79,25 @@ fn an_attached_workspace_is_one_like_others() {
     assert_eq!(env.git(&it.folder, &["status", "--porcelain"]), "");
     let remote = processes::Strays(place(&env).to_str().unwrap().to_owned());
     assert!(!remote.ids().is_empty());
+    // Branches are where the server has them now; short ids are known of what was fetched.
+    let other = env.git(&up, &["rev-parse", "other"]);
+    let moved = env.commit_file(&up, "refs/heads/moved", "moved", b"moved");
+    let line =
+        format!("commit refs/heads/other\ncommitter C <c@x> 1700000900 +0000\ndata 1\nn\nfrom {other}\n");
+    let line = format!("{line}M 644 inline advanced\ndata 1\na\n\n");
+    env.git_with(&up, &["-c", "fastimport.unpackLimit=0", "fast-import", "--quiet"], line.as_bytes());
+    env.weir(&["mirror", "--all"]);
+    let work = it.folder.to_str().unwrap();
+    for (revision, branch, file) in
+        [("other", "other", "advanced"), ("moved", "moved", "moved"), (&moved[..9], "", "moved")]
+    {
+        env.weir(&["ws", "switch", work, revision]);
+        assert!(it.folder.join(file).exists(), "{revision}");
+        assert_eq!(env.git(&it.folder, &["status", "--porcelain"]), "", "{revision}");
+        assert_eq!(env.git(&it.folder, &["branch", "--show-current"]), branch);
+        let tip = env.git(&up, &["rev-parse", if branch == "other" { "other" } else { "moved" }]);
+        assert_eq!(env.git(&it.folder, &["rev-parse", "HEAD"]), tip);
+    }
     // Another of a newer state, at a tag.
     let Some(second) = Workspace::by(&env, &["attach", &format!("{url}@v1")], "second") else { return };
     assert_eq!(env.git(&second.folder, &["describe", "--tags"]), "v1");
@@ -97,7 +119,7 @@ fn what_cannot_be_attached_is_named() {
     let said = fails(&server.url("none"));
     assert!(said.contains("none"), "{said}");
     let said = fails(&server.git_url("it"));
-    assert!(said.contains("no weir serves it over HTTP"), "{said}");
+    assert!(said.contains("is no URL of http or https"), "{said}");
     let remotes = env.path(STATE).join("remotes");
     assert!(!remotes.exists() || fs::read_dir(remotes).unwrap().count() == 0);
     let port = server.0.port;
@@ -125,15 +147,15 @@ fn who_reads_waits_for_the_server() {
     send(server.0.pid(), Signal::SIGSTOP);
     drop(server);
     thread::scope(|scope| {
-        let reader = scope.spawn(|| read(2));
+        let reader = scope.spawn(|| read(5));
         wait_until(|| "nobody waits".to_owned(), || waits_for(&env).is_some());
         let said = env.weir(&["ws", "ls"]);
         assert!(said.contains("waits"), "{said}");
         // What was read is here.
         assert!(read(0) == large(0));
         let _server = Http::serve_on(&env, port);
-        assert!(reader.join().unwrap() == large(2));
-        assert_eq!(waits_for(&env), None);
+        assert!(reader.join().unwrap() == large(5));
+        wait_until(|| format!("{:?}", waits_for(&env)), || waits_for(&env).is_none());
     });
 }
 
@@ -157,6 +179,88 @@ fn what_is_gone_there_is_told() {
     assert_eq!(e.raw_os_error(), Some(nix::libc::EIO));
     let said = waits_for(&env).unwrap();
     assert!(said.contains("rewritten") && said.contains("attach"), "{said}");
+}
+
+/// Answers as `server` does, but with what `lie` makes of each answer's path and body; with an error where it
+/// makes nothing of it. Returns the URL of the repository `it`.
+fn liar<L>(server: &Http, lie: L) -> String
+where
+    L: Fn(&str, Vec<u8>) -> Option<Vec<u8>> + Send + Sync + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (port, at) = (listener.local_addr().unwrap().port(), server.0.port);
+    let lie = Arc::new(lie);
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let lie = Arc::clone(&lie);
+            thread::spawn(move || {
+                let mut near = BufReader::new(stream.unwrap());
+                let mut head = String::new();
+                while near.read_line(&mut head).is_ok_and(|len| len > 2) {}
+                let mut far = TcpStream::connect(("127.0.0.1", at)).unwrap();
+                let asked = format!("{}\r\nConnection: close\r\n\r\n", head.trim_end());
+                far.write_all(asked.as_bytes()).unwrap();
+                let mut answer = Vec::new();
+                far.read_to_end(&mut answer).unwrap();
+                let end = answer.windows(4).position(|part| part == b"\r\n\r\n").unwrap() + 4;
+                let said = String::from_utf8_lossy(&answer[..end]).into_owned();
+                let path = head.split(' ').nth(1).unwrap_or_default();
+                let answer = match lie(path, answer[end..].to_vec()) {
+                    Some(body) => {
+                        let lines = said.lines().filter(|line| !line.starts_with("content-length"));
+                        let lines: String =
+                            lines.take_while(|l| !l.is_empty()).map(|l| format!("{l}\r\n")).collect();
+                        let head = format!("{lines}content-length: {}\r\n\r\n", body.len());
+                        [head.as_bytes(), &body].concat()
+                    }
+                    None => b"HTTP/1.1 500 No\r\nconnection: close\r\ncontent-length: 0\r\n\r\n".to_vec(),
+                };
+                let _ = near.get_mut().write_all(&answer);
+            });
+        }
+    });
+    format!("http://127.0.0.1:{port}/it")
+}
+
+#[test]
+fn what_a_server_says_wrongly_is_refused() {
+    let env = Env::new();
+    let up = upstream(&env);
+    env.mirror_new("it", &up);
+    let server = Http::serve(&env, &[]);
+    let work = env.path("work");
+    let fails = |url: &str| env.weir_fails(&["ws", "attach", url, work.to_str().unwrap()]);
+    // The list ends with sizes: that of the last file becomes 0.
+    let said = fails(&liar(&server, |path, mut body| {
+        if path.contains("/weir/trees-") {
+            *body.last_mut().unwrap() = 0;
+        }
+        Some(body)
+    }));
+    if said.contains("cannot mount") {
+        return;
+    }
+    assert!(said.contains("do not trust this server"), "{said}");
+    for (key, value) in [("pack_bytes", 1_u64 << 47), ("index_bytes", 1 << 40), ("objects", 4_000_000_000)] {
+        let said = fails(&liar(&server, move |path, body| {
+            if !path.ends_with("/weir/clone") {
+                return Some(body);
+            }
+            let mut description: serde_json::Value = serde_json::from_slice(&body).unwrap();
+            description[key] = value.into();
+            Some(description.to_string().into_bytes())
+        }));
+        assert!(said.contains("are not right for"), "{key}: {said}");
+    }
+    for file in [".pack", ".idx"] {
+        let url = liar(&server, move |path, body| (!path.ends_with(file)).then_some(body));
+        let said = fails(&url);
+        assert!(said.contains("500") && said.contains(&url), "{file}: {said}");
+    }
+    let said = fails(&liar(&server, |path, _| path.ends_with("/weir/clone").then(|| b"{".to_vec())));
+    assert!(said.contains("malformed description"), "{said}");
+    assert_eq!(fs::read_dir(env.path(STATE).join("remotes")).unwrap().count(), 0);
+    assert!(!work.exists());
 }
 
 /// Bytes that are not what their id says are not shown.
