@@ -51,7 +51,7 @@ const TICK: Duration = Duration::from_millis(300);
 const BUFFER_BYTES: usize = 256 << 10;
 /// After how long reading in the background begins: who attaches is about to read.
 const FILL_AFTER: Duration = Duration::from_secs(1);
-/// How long reading in the background pauses when others read, and when the server is away.
+/// How long reading in the background pauses when others read, and when the server is away or the disk full.
 const FILL_PAUSE: Duration = Duration::from_millis(20);
 const FILL_RETRY: Duration = Duration::from_secs(10);
 
@@ -366,7 +366,9 @@ impl SharedFiles {
                     sleep(FILL_PAUSE);
                 }
                 from = parts.start;
-                if file.read_ahead(parts).is_err() {
+                let is_read = file.read_ahead(parts).is_ok();
+                // A full disk keeps nothing.
+                if !is_read || file.absent(from).is_some_and(|next| next.start == from) {
                     sleep(FILL_RETRY);
                 }
             }
@@ -463,7 +465,8 @@ impl Server {
             match self.ask(number, range) {
                 Ok(reader) => {
                     has_answered.store(true, Ordering::Relaxed);
-                    self.waiting().gave_up = None;
+                    let mut waiting = self.waiting();
+                    (waiting.gave_up, waiting.is_gone) = (None, false);
                     return Ok(reader);
                 }
                 Err(NoAnswer::Gone) => {
