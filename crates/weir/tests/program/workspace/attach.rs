@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
-use weir_testing::{Signal, processes, send, wait_until};
+use weir_testing::{Signal, processes, send, skip, wait_until};
 
 use super::{STATE, Workspace, upstream};
 use crate::common::{Env, Http, Rng};
@@ -43,6 +43,15 @@ fn place(env: &Env) -> PathBuf {
 /// Returns what `weir workspace ls` says that the only workspace waits for.
 fn waits_for(env: &Env) -> Option<String> {
     env.weir_json(&["ws", "ls"])[0]["waits_for"].as_str().map(str::to_owned)
+}
+
+/// Returns whether the system mounts nothing, as an error says.
+fn cannot_mount(said: &str) -> bool {
+    let cannot = said.contains("cannot mount on") || said.contains("workspace doctor");
+    if cannot {
+        skip("overlay", said.trim());
+    }
+    cannot
 }
 
 #[test]
@@ -115,7 +124,10 @@ fn what_cannot_be_attached_is_named() {
     let server = Http::serve(&env, &[]);
     let fails = |source: &str| env.weir_fails(&["ws", "attach", source, env.path("work").to_str().unwrap()]);
     let said = fails(&server.url("it@nowhere"));
-    assert!(said.contains("nowhere") || said.contains("mount"), "{said}");
+    if cannot_mount(&said) {
+        return;
+    }
+    assert!(said.contains("nowhere"), "{said}");
     let said = fails(&server.url("none"));
     assert!(said.contains("none"), "{said}");
     let said = fails(&server.git_url("it"));
@@ -237,7 +249,7 @@ fn what_a_server_says_wrongly_is_refused() {
         }
         Some(body)
     }));
-    if said.contains("cannot mount") {
+    if cannot_mount(&said) {
         return;
     }
     assert!(said.contains("do not trust this server"), "{said}");
