@@ -41,6 +41,8 @@ class Delayed:
                     break
                 except OSError:
                     time.sleep(0.05)
+            else:
+                raise SystemExit(f"{WEIR} or {BENCH} does not listen")
 
     def __enter__(self):
         return self

@@ -71,6 +71,11 @@ def switched(both, branch):
     return [f"{s * 1000:.0f} ms" for s in (ours, theirs)]
 
 
+def read_all(folder):
+    """The time to read all files of a working tree."""
+    return seconds("tar", "--exclude=.git", "-cf-", "-C", folder, ".")
+
+
 def calls(folder):
     """What git asks of the kernel in one status: calls of the stat and of the open families."""
     if not shutil.which("strace"):
@@ -123,6 +128,7 @@ def measured(count):
     rows.append(("status", *(status(f) for f in both)))
     rows.append(("status, cold", *(status(f, cold=True) for f in both)))
     rows.append(("calls of stat, open", *(", ".join(map(str, calls(f))) for f in both)))
+    rows.append(("read all files", *(f"{read_all(f) * 1000:.0f} ms" for f in both)))
     rows.append(("first switch, 1 % differs", *switched(both, "next")))
     rows.append(("switch back", *switched(both, "main")))
     rows.append(("status after that", *(status(f) for f in both)))
@@ -166,8 +172,7 @@ def attached(count):
         rows = [("make it", made)]
         rows.append(("first status", [seconds("git", "-C", place, "status") for place in places]))
         rows.append(("another of the same commit", [seconds(*attach, near)]))
-        read = ["tar", "--exclude=.git", "-cf-", "-C"]
-        rows.append(("read all files", [seconds(*read, place, ".") for place in places]))
+        rows.append(("read all files", [read_all(place) for place in places]))
         run("git", "-C", far, "fsck", "--connectivity-only")
         run(WEIR, "-q", "workspace", "rm", "--force", far, near)
     peers = "git clone --filter=blob:none | git clone --depth=1"

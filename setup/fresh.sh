@@ -124,8 +124,8 @@ for release in "$@"; do
   echo "== $release: make test, as root, in the environment of a hook, behind proxies, with a TMPDIR of 95 characters"
   inside offline root "$around sync; touch /stamp; $test $after $left"
 
-  inside offline root 'cp -r "$HOME/.cargo" /home/tester/; mkdir -p /cache/tester
-    chown -R tester: /home/tester /src/weir /cache/tester; touch /stamp'
+  inside offline root 'cp -r "$HOME/.cargo" ~tester/; mkdir -p /cache/tester
+    chown -R tester: ~tester /src/weir /cache/tester; touch /stamp'
   echo "== $release: make run, as an ordinary user"
   inside offline tester "$run $left"
   echo "== $release: make test, as an ordinary user"

@@ -328,11 +328,11 @@ impl AttachedFiles {
     }
 }
 
-/// What the threads share that read.
+/// The files, and the queue of parts to read ahead. All threads of the process share it.
 struct SharedFiles {
     files: [FetchedFile; 2],
     server: Arc<Server>,
-    /// What is to be read ahead.
+    /// Parts that a thread is to read ahead, each with the number of its file.
     waiting: Mutex<VecDeque<(usize, Range<usize>)>>,
     has_more: Condvar,
 }
@@ -403,7 +403,7 @@ struct Waiting {
     since: Option<Instant>,
     /// Why the server does not answer, as far as it is known.
     why: Option<String>,
-    /// What was told last, if that is still true.
+    /// The text that `tell` received last; `None` once nobody waits.
     told: Option<String>,
     /// Whether something is gone for ever.
     is_gone: bool,
@@ -551,7 +551,7 @@ impl Drop for WaitingReader {
     }
 }
 
-/// What a server answers to a reader that waits.
+/// The answer of a server, for a reader that counts as waiting until it drops this.
 struct AwaitedAnswer {
     answer: Box<dyn Read + Send>,
     _waiting: WaitingReader,

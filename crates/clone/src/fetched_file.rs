@@ -24,7 +24,7 @@ pub(crate) trait ReadRange: Send + Sync {
     fn read_range(&self, range: Range<u64>, patient: bool) -> io::Result<Box<dyn Read + Send>>;
 }
 
-/// What is known of a part.
+/// Whether a part is kept here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum PartState {
     Absent,

@@ -87,7 +87,7 @@ fn a_missing_file_has_no_size() {
     assert_eq!(trees.tree(&top).unwrap().1.collect::<Vec<_>>(), [None]);
 }
 
-/// Whatever is changed in a list: it is refused, or only sizes differ.
+/// Changes each bit of a list, and cuts it everywhere. The parser accepts a change of a size only.
 #[test]
 fn a_changed_list_is_refused() {
     let folder = weir_testing::folder();

@@ -129,6 +129,8 @@ pub(crate) fn attach(
         let (attached, place, options) = (attached.clone(), place.clone(), options.clone());
         spawn("trees", move || attached.trees(&place, &commit, &options))
     });
+    // It may tell of an earlier failure.
+    let _ = fs::remove_file(place.join(FAILED));
     let started = start_remote(&place);
     drop(alone);
     started.map_err(Error::Message).inspect_err(|_| workspaces.release(&source.path))?;

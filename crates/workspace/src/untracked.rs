@@ -18,7 +18,7 @@ pub(crate) type FolderStat = [u32; 9];
 /// Their bytes.
 const STAT_BYTES: usize = 36;
 
-/// What [`turn_off`] writes.
+/// The lines that [`turn_off`] appends to git's configuration.
 const OFF: &str = "[core]\n\tuntrackedCache = false\n";
 
 /// Lets git have no untracked cache in the workspace `folder` from its next command on. Returns whether git's

@@ -168,7 +168,7 @@ fn state_folder() -> Result<PathBuf> {
     Ok(state.join("weir/workspaces"))
 }
 
-/// What a new workspace is made from.
+/// An open repository and the commit that a new workspace shows.
 struct OpenSource<'a> {
     source: &'a NamedSource,
     repo: &'a Repo,
