@@ -7,6 +7,7 @@
 mod failure;
 mod file_error;
 mod hex;
+mod names;
 mod number;
 mod pattern;
 mod rate;
@@ -18,6 +19,7 @@ mod time;
 pub use failure::FailureClass;
 pub use file_error::FileError;
 pub use hex::hex;
+pub use names::{check_name, check_pattern};
 pub use number::{Epoch, Seq};
 pub use pattern::{glob_matches, name_matches};
 pub use rate::MinRate;

@@ -6,13 +6,12 @@ use std::path::{Path, PathBuf};
 
 use weir_catalog::clock::now;
 use weir_catalog::{Adopted, Catalog};
-use weir_ground::FileError;
+use weir_ground::{FileError, check_name};
 use weir_repo::{Origin, Repo, StateKind};
 
 use crate::error::Result;
 use crate::files::{is_archive, walk};
 use crate::find::get;
-use crate::names::check_name;
 use crate::store::Store;
 
 /// Archives registered at a time.

@@ -8,11 +8,10 @@ use weir_archive::{Archive, Replacement};
 use weir_catalog::clock::now;
 use weir_catalog::{Catalog, NewRepository, Repository, path_for};
 use weir_git::Oid;
-use weir_ground::{Epoch, printable};
+use weir_ground::{Epoch, check_name, printable};
 use weir_repo::{ArchiveRepo, NewState, Refs, Repo, Sharing, StateKind, Takes, UpdateReport, write_anew};
 
 use crate::error::{Error, InRepo, Result};
-use crate::names::check_name;
 use crate::store::{Store, end_of};
 
 /// A repository that was set back.
@@ -48,7 +47,7 @@ pub fn restore(
     let target = match name {
         None => source.clone(),
         Some(name) => {
-            check_name(name)?;
+            check_name(name).map_err(Error::Refused)?;
             let target = store.path.join(path_for(name));
             if target.exists() || catalog.get(name)?.is_some() {
                 return Err(Error::Refused(format!("a repository named '{name}' already exists")));

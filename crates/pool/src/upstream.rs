@@ -3,11 +3,11 @@
 use std::path::{Component, Path};
 
 use weir_catalog::NewRepository;
+use weir_ground::check_name;
 use weir_transport::{Scheme, Url};
 
 use crate::error::{Error, Result};
 use crate::files::SUFFIX;
-use crate::names::check_name;
 
 /// Forges where the path of a repository is always an owner and a name.
 const OWNER_AND_NAME: [&str; 3] = ["github.com", "codeberg.org", "bitbucket.org"];
@@ -86,9 +86,8 @@ pub fn entry(url: &str, name: Option<&str>) -> Result<NewRepository> {
     }
     let is_given = name.is_some();
     let name = name.map_or(default, |n| n.trim_matches('/').to_owned());
-    check_name(&name).map_err(|e| match e {
-        Error::Refused(why) if !is_given => Error::Refused(format!("{why}; choose a name with --name")),
-        e => e,
+    check_name(&name).map_err(|why| {
+        Error::Refused(if is_given { why } else { format!("{why}; choose a name with --name") })
     })?;
     let path = format!("{name}{SUFFIX}");
     Ok(NewRepository { name, url: kept, path })

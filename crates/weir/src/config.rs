@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize, Serializer};
 use weir_catalog::AccessNames;
 use weir_forge::CrawlSource;
-use weir_ground::FileError;
-use weir_pool::check_pattern;
+use weir_ground::{FileError, check_pattern};
 use weir_serve::{Access, AccessRule, ListenAddress, MapRule, Token, TrustedProxies, network as network_of};
 
 use crate::config_errors::{Wrong, line_of, toml_error, without_empty_tables};

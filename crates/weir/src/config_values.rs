@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 use weir_catalog::{Interval, Settings};
+use weir_ground::check_pattern;
 use weir_mirror::{RefsWanted, SettingsRule};
-use weir_pool::check_pattern;
 
 /// A number of bytes: `4096`, `"64 MiB"`, `"1GB"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

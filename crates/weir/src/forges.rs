@@ -8,8 +8,7 @@ use weir_forge::{
     Api, ApiOptions, Bitbucket, Connect, CrawlSource, Folder, Forge, Gerrit, GitHub, GitHubApp, GitLab,
     Gitea, Listed, ListingFilter, Manifest, MetadataKind, OtherError, Sourcehut, WebIndex, WebIndexKind,
 };
-use weir_ground::{FileError, Stop};
-use weir_pool::{check_name, check_pattern};
+use weir_ground::{FileError, Stop, check_name, check_pattern};
 use weir_transport::http_client;
 
 use crate::config_values::{RefsConfig, Size, Span, hidden};
@@ -353,7 +352,7 @@ impl CrawlSource for ForgeConfig {
         if name.split('/').any(|part| part == ".git") {
             return Err(format!("'{name}' is not a valid name"));
         }
-        check_name(&name).map_err(|e| e.to_string())?;
+        check_name(&name)?;
         self.check_clone_url(&listed.clone_url)?;
         Ok(Some(name))
     }

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use weir_catalog::Hold;
-use weir_pool::{SoundEntries, check_name};
+use weir_ground::check_name;
+use weir_pool::SoundEntries;
 use weir_transport::Url;
 
 use crate::cli::{AddArgs, Global};
@@ -182,7 +183,7 @@ pub(crate) fn pause(pool: &mut Pool, global: &Global, patterns: &[String], is_pa
 
 pub(crate) fn rename(pool: &mut Pool, global: &Global, name: &str, new: &str) -> Result<()> {
     let new = new.trim_matches('/');
-    check_name(new)?;
+    check_name(new).map_err(Error::Message)?;
     let repository = pool.get(name)?;
     pool.catalog.rename(&repository.name, new)?;
     if global.json {

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::{AccessFlags, access, geteuid};
 use weir_catalog::InventoryEntry;
-use weir_ground::FileError;
-use weir_pool::{SUFFIX, check_name, is_archive, is_kept_aside, walk};
+use weir_ground::{FileError, check_name};
+use weir_pool::{SUFFIX, is_archive, is_kept_aside, walk};
 
 use super::report::{Level, Many, Report};
 use crate::error::Result;

@@ -1,7 +1,5 @@
 //! Names of repositories, and patterns of them.
 
-use crate::error::{Error, Result};
-
 /// The longest name, in bytes.
 const NAME_BYTES_MAX: usize = 1000;
 /// The longest part of a name between slashes, in bytes: archives are files of that name.
@@ -13,22 +11,22 @@ const OWN_FILES: &str = ".weir-";
 /// Checks a repository's name: it becomes a path below the store and part of URLs.
 ///
 /// # Errors
-/// If it cannot be one.
-pub fn check_name(name: &str) -> Result<()> {
+/// If it cannot be one. The error says why.
+pub fn check_name(name: &str) -> Result<(), String> {
     if is_name(name) {
         return Ok(());
     }
-    Err(Error::Refused(format!(
+    Err(format!(
         "'{name}' is not a valid name: parts between slashes must not be empty, '.' or '..', begin or end \
         with a blank, end in .tar, or contain any of \\*?@:, and the first must not begin with a dot"
-    )))
+    ))
 }
 
 /// Checks that `pattern` can match a name. An access rule that never matches hides nothing, for one.
 ///
 /// # Errors
 /// If it cannot. The error says so.
-pub fn check_pattern(pattern: &str) -> std::result::Result<(), String> {
+pub fn check_pattern(pattern: &str) -> Result<(), String> {
     if is_name(&pattern.trim_matches('/').replace(['*', '?'], "x")) {
         return Ok(());
     }
