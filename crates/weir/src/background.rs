@@ -9,10 +9,10 @@ use weir_ground::Stop;
 use weir_ground::thread::spawn;
 use weir_metadata::{LookOutcome, Place, Schedule, TellLook};
 use weir_mirror::{Batches, Event, Mirror};
+use weir_settings::ForgeConfig;
 
 use crate::crawling::{list_forges, summary};
 use crate::error::Result;
-use crate::forges::ForgeConfig;
 use crate::metrics::Counters;
 use crate::mirror_guard::{LookGuard, MirrorGuard, mend_times};
 use crate::notify::Notifier;

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
+use weir_settings::Config;
 use weir_transport::{Scheme, TransportOptions, Url};
 
 use crate::cli::Global;
-use crate::config::{self, Config};
-use crate::environment::git_command;
+use crate::environment::{environment, git_command};
 use crate::error::Result;
 use crate::pool::{path_of, transport_options};
 use crate::pool_path::CONFIG_NAME;
@@ -15,8 +15,8 @@ use crate::pool_path::CONFIG_NAME;
 /// with git's certificates.
 pub(crate) fn client_transport(global: &Global, repository: &str) -> Result<TransportOptions> {
     let mut config = match path_of(global) {
-        Ok(pool) => config::load(&pool.path.join(CONFIG_NAME))?,
-        _ => Config::default(),
+        Ok(pool) => weir_settings::load(&pool.path.join(CONFIG_NAME), environment())?,
+        _ => Config::of(environment()),
     };
     let has_certificate = Url::parse(repository).is_ok_and(|url| url.scheme == Scheme::Http { tls: true });
     if has_certificate && config.transport.ca_file.is_none() {

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use weir_forge::{CrawlProgress, OtherError, RoundEvent, Rounds};
 use weir_ground::Stop;
+use weir_settings::ForgeConfig;
 
 use crate::error::Result;
-use crate::forges::ForgeConfig;
 use crate::pool::{Pool, now, open_unclaimed};
 
 /// Lists `forges`, once or until `stop` is requested. Returns whether one failed.

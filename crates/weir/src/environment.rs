@@ -1,25 +1,18 @@
-//! How to reach upstreams and forges according to the environment, which is read as curl and git read it.
+//! The environment that weir was started in, and git's configuration.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use weir_git::LOCAL_ENVIRONMENT;
 use weir_repo::{ConfigScope, GitConfig};
-use weir_transport::{ExtraHeader, ExtraValue, Proxies, RootCerts, SshCommand, roots_in, system_roots};
+use weir_settings::Environment;
+use weir_transport::{ExtraHeader, ExtraValue};
 
 use crate::presentation::presentation;
 
-/// Returns the proxies, as curl finds them. `HTTP_PROXY` in capitals does not count: a web server sets it for
-/// a CGI program from a header of the client.
-pub(crate) fn proxies() -> Proxies {
-    let named = |names: &[&str]| {
-        names.iter().find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
-    };
-    Proxies {
-        http: named(&["http_proxy", "all_proxy", "ALL_PROXY"]),
-        https: named(&["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"]),
-        none_for: named(&["no_proxy", "NO_PROXY"]),
-    }
+/// Returns the environment of this process, for settings.
+pub(crate) fn environment() -> Environment {
+    Environment { variable: |name| std::env::var_os(name), extra_headers }
 }
 
 /// Returns a command of git that works on the repository it is told, not on one that the environment names:
@@ -32,38 +25,9 @@ pub(crate) fn git_command() -> Command {
     git
 }
 
-/// Returns the trusted certificate authorities: those in `ca_file`, else those that git's environment names,
-/// else those of the system. If a named file cannot be read, none are trusted.
-pub(crate) fn roots(ca_file: Option<&Path>) -> RootCerts {
-    let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    match ca_file.map(Path::to_owned).or_else(|| named("GIT_SSL_CAINFO")) {
-        Some(file) => roots_in(&file).unwrap_or_else(|why| {
-            tracing::error!("no https server is believed: {why}");
-            RootCerts::new_with_certs(&[])
-        }),
-        None if named("SSL_CERT_FILE").or_else(|| named("SSL_CERT_DIR")).is_some() => {
-            RootCerts::PlatformVerifier
-        }
-        None => system_roots(),
-    }
-}
-
-/// Returns how to start ssh: as configured, or else as git would start it.
-pub(crate) fn ssh_command(configured: Option<&str>) -> SshCommand {
-    let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    let line = configured
-        .map(str::to_owned)
-        .or_else(|| named("GIT_SSH_COMMAND").map(|line| line.to_string_lossy().into_owned()));
-    match (line, named("GIT_SSH")) {
-        (Some(line), _) => SshCommand::line(&line),
-        (None, Some(program)) => SshCommand::program(program),
-        (None, None) => SshCommand::default(),
-    }
-}
-
 /// Returns the headers that git's configuration adds to requests: `http.extraHeader`, `http.cookieFile`. None
 /// if the configuration cannot be read.
-pub(crate) fn extra_headers() -> Vec<ExtraHeader> {
+fn extra_headers() -> Vec<ExtraHeader> {
     let read = || -> Result<Vec<ExtraHeader>, String> {
         let how = presentation()?;
         let mut config = GitConfig::default();

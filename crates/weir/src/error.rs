@@ -91,6 +91,16 @@ impl From<weir_pool::Error> for Error {
     }
 }
 
+impl From<weir_settings::Error> for Error {
+    fn from(e: weir_settings::Error) -> Error {
+        match e {
+            weir_settings::Error::File(e) => Error::File(e),
+            weir_settings::Error::Wrong(text) => Error::Config(text),
+            weir_settings::Error::Forge(text) => Error::Message(text),
+        }
+    }
+}
+
 /// Errors of this program's own functions come back from libraries that called them.
 impl From<OtherError> for Error {
     fn from(e: OtherError) -> Error {

@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 use weir_catalog::{Catalog, Update};
 use weir_ground::Stop;
 use weir_ground::thread::spawn;
+use weir_settings::HooksConfig;
 use weir_transport::Url;
 
-use crate::config::HooksConfig;
 use crate::error::Result;
 use crate::pool::Pool;
 

@@ -12,21 +12,14 @@ macro_rules! warn_line {
 }
 
 mod background;
-mod catalog_url;
 mod cli;
 mod client;
 mod colors;
 mod command_groups;
 mod commands;
-mod config;
-mod config_errors;
-mod config_files;
-mod config_values;
 mod crawling;
 mod environment;
 mod error;
-mod forge_credentials;
-mod forges;
 mod hooks;
 mod listing;
 mod local;

@@ -16,15 +16,12 @@ use weir_mirror::{Compacting, ForgeRefs, Mirror, MirrorOptions, Scratch, Space, 
 use weir_pool::{STORE_ID_NAME, Store, read_or_make};
 use weir_repo::Repo;
 use weir_repo::ingest::{IngestLimits, Quota};
+use weir_settings::{Config, ForgeCredentials, MirrorRule, is_for_everybody};
 use weir_transport::{GitCredentialHelper, Netrc, TransportOptions};
 
-use crate::catalog_url;
 use crate::cli::{Global, RepoSelection};
-use crate::config::{self, Config};
-use crate::config_files::is_for_everybody;
-use crate::environment::{extra_headers, proxies, roots, ssh_command};
+use crate::environment::environment;
 use crate::error::{Error, Result};
-use crate::forge_credentials::ForgeCredentials;
 use crate::local::LocalUpstreams;
 use crate::pool_path::{CONFIG_NAME, PoolPath, STORE_NAME, find_pool};
 
@@ -104,10 +101,10 @@ impl Pool {
             }
             // The file may hold tokens, and the catalog's password.
             let new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&config);
-            new.and_then(|mut new| new.write_all(catalog_url::template(catalog).as_bytes()))
+            new.and_then(|mut new| new.write_all(weir_settings::template(catalog).as_bytes()))
                 .map_err(FileError::on("write", &config))?;
         }
-        let config = config::load(&config)?;
+        let config = weir_settings::load(&config, environment())?;
         // Files that begin with a dot are weir's own.
         let is_own = |entry: std::fs::DirEntry| entry.file_name().as_encoded_bytes().starts_with(b".");
         let entries = std::fs::read_dir(&store).map_err(FileError::on("read", &store))?;
@@ -142,7 +139,7 @@ impl Pool {
     /// Opens the pool that `global` names.
     pub(crate) fn open(global: &Global) -> Result<Pool> {
         let place = path_of(global)?;
-        let config = config::load(&place.path.join(CONFIG_NAME))?;
+        let config = weir_settings::load(&place.path.join(CONFIG_NAME), environment())?;
         if config.catalog.url.is_none() && !place.path.join(CATALOG_NAME).is_file() {
             if place.path.join(CONFIG_NAME).is_file() {
                 let path = place.path.display();
@@ -269,7 +266,7 @@ impl Pool {
                 jobs_per_host: c.mirror.jobs_per_host.into(),
                 waits_out_pauses: true,
                 shares_forks: c.store.share_forks.then(|| c.access.names()),
-                rules: c.mirror.rules.iter().map(config::MirrorRule::rule).collect(),
+                rules: c.mirror.rules.iter().map(MirrorRule::rule).collect(),
                 // Refs that a forge itself makes and remakes are no change of a repository.
                 forge_refs: ForgeRefs {
                     named: c
@@ -322,22 +319,23 @@ fn scratch(config: &Config) -> Scratch {
 
 /// Returns how to talk to upstreams, as configured.
 pub(crate) fn transport_options(c: &Config) -> TransportOptions {
-    let home_netrc = std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".netrc"));
+    let environment = &c.environment;
+    let home_netrc = (environment.variable)("HOME").map(|h| PathBuf::from(h).join(".netrc"));
     TransportOptions {
         connect_timeout: c.transport.connect_timeout.0,
         idle_timeout: c.transport.idle_timeout.0,
         first_byte_timeout: c.transport.first_byte_timeout.0,
         pack_start_timeout: c.transport.pack_start_timeout.0,
         bytes_per_second_min: c.transport.bytes_per_second_min.0,
-        ssh_command: ssh_command(c.transport.ssh_command.as_deref()),
+        ssh_command: environment.ssh_command(c.transport.ssh_command.as_deref()),
         netrc: c.transport.netrc.clone().or(home_netrc).map(Netrc),
         credential_source: Some(Arc::new(ForgeCredentials::of(&c.forge))),
         credential_helper: c.transport.credential_helper.then(|| GitCredentialHelper { git: "git".into() }),
         local: Some(Arc::new(LocalUpstreams)),
         version_max: c.transport.protocol_version_max,
-        roots: roots(c.transport.ca_file.as_deref()),
-        proxies: proxies(),
-        extra_headers: extra_headers(),
+        roots: environment.roots(c.transport.ca_file.as_deref()),
+        proxies: environment.proxies(),
+        extra_headers: (environment.extra_headers)(),
         refs_bytes_max: c.limits.refs_bytes_max.0,
         ..Default::default()
     }

@@ -60,8 +60,8 @@ pub(crate) struct SetArgs {
     #[arg(long, value_name = "N", value_parser = setting::or_default(setting::priority_argument))]
     pub(crate) priority: Option<Setting<i64>>,
     /// Time between visits, such as 1h or 7d, or 'auto' to adapt it to how often the upstream changes
-    #[arg(long, value_name = "TIME", value_parser = setting::or_default(crate::config::interval_argument))]
-    pub(crate) interval: Option<Setting<crate::config::IntervalSetting>>,
+    #[arg(long, value_name = "TIME", value_parser = setting::or_default(weir_settings::interval_argument))]
+    pub(crate) interval: Option<Setting<weir_settings::IntervalSetting>>,
     /// Refs to mirror: all, heads-and-tags, or patterns separated by commas, such as
     /// 'refs/heads/*,^refs/heads/tmp/*'
     #[arg(long, value_name = "PATTERNS", value_parser = setting::or_default(setting::refs_argument))]
@@ -263,7 +263,7 @@ pub(crate) struct PurgeArgs {
     #[command(flatten)]
     pub(crate) selection: RepoSelection,
     /// Minimum time since the repository disappeared upstream, such as 90d or 1000h
-    #[arg(long, value_name = "TIME", value_parser = crate::config::span_argument)]
+    #[arg(long, value_name = "TIME", value_parser = weir_settings::span_argument)]
     pub(crate) gone_for: Duration,
     /// Delete nothing if that would be more than PERCENT per cent of the repositories of a forge
     #[arg(long, value_name = "PERCENT", default_value_t = 5,

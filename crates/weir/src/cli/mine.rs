@@ -102,7 +102,7 @@ pub(crate) struct MineArgs {
     #[arg(long, value_name = "N")]
     pub(crate) max_changes: Option<u64>,
     /// Give a repository up after this time, such as 30m or 2h
-    #[arg(long, value_name = "TIME", value_parser = crate::config::span_argument)]
+    #[arg(long, value_name = "TIME", value_parser = weir_settings::span_argument)]
     pub(crate) timeout: Option<Duration>,
     /// Number of threads [default: one a core]
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]

@@ -9,11 +9,11 @@ use clap::CommandFactory;
 use serde::Serialize;
 use weir_ground::FileError;
 use weir_serve::Client;
+use weir_settings::{Unusable, unusable};
 use weir_transport::{Scheme, Url};
 
 use crate::cli::{Cli, Global};
-use crate::config;
-use crate::config_files::{Unusable, unusable};
+use crate::environment::environment;
 use crate::error::{Error, Result};
 use crate::locators::catalog::CatalogLocator;
 use crate::output;
@@ -26,7 +26,7 @@ pub(crate) fn config_check(global: &Global, urls: &[String]) -> Result<ExitCode>
     if !path.exists() {
         return Err(Error::NoPool(place));
     }
-    let config = config::load(&path)?;
+    let config = weir_settings::load(&path, environment())?;
     let unusable = unusable(&config, &place.path.join(STORE_NAME));
     let ok = unusable.is_empty();
     if !global.json {

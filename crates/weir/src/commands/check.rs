@@ -9,9 +9,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use report::{Level, Report};
+use weir_settings::{is_for_everybody, secret_files, unusable};
 
 use crate::cli::Global;
-use crate::config_files::{is_for_everybody, secret_files, unusable};
 use crate::error::{Error, Result};
 use crate::pool::{CATALOG_NAME, Pool, path_of};
 use crate::pool_path::CONFIG_NAME;

@@ -8,12 +8,12 @@ use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use weir_clone::{CloneOptions, CloneOutcome, default_directory};
+use weir_settings::Config;
 use weir_transport::{Scheme, Url};
 
 use crate::cli::{CloneArgs, Global};
 use crate::client::{client_transport, git_config};
-use crate::config::Config;
-use crate::environment::git_command;
+use crate::environment::{environment, git_command};
 use crate::error::{Error, Result};
 use crate::output;
 use crate::pool::{Pool, transport_options};
@@ -49,7 +49,7 @@ pub(crate) fn clone(global: &Global, args: &CloneArgs) -> Result<()> {
     }
     let url = &source.url;
     let transport = match source.is_archive {
-        true => transport_options(&Config::default()),
+        true => transport_options(&Config::of(environment())),
         false => client_transport(global, &args.repository)?,
     };
     let bar = progress_bar(global);

@@ -16,10 +16,10 @@ use weir_ground::{FileError, Stop};
 use weir_serve::{
     Address, Client, Daemon, DaemonLimits, Door, Hook, Listener, Locator, MapRule, raise_descriptor_limit,
 };
+use weir_settings::MapConfig;
 use weir_upload::{DaemonRequest, UNREADABLE, UploadOptions, UploadPack, Version, parse_daemon_request};
 
 use crate::cli::{DaemonArgs, Global};
-use crate::config::MapConfig;
 use crate::error::{Error, Result};
 use crate::locators::paths::PathLocator;
 use crate::log_output::Log;

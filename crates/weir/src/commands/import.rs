@@ -13,10 +13,10 @@ use serde_json::json;
 use weir_forge::{CrawlSource, Dump, Import, ImportError, Imported};
 use weir_ground::{FileError, Stop};
 use weir_pool::{CloneImport, ImportedClone, find_clones};
+use weir_settings::ForgeConfig;
 
 use crate::cli::{DumpFormat, Global, ImportArgs};
 use crate::error::{Error, Result, SOME_FAILED};
-use crate::forges::ForgeConfig;
 use crate::local::LocalClones;
 use crate::mirror_guard::MirrorGuard;
 use crate::output;
@@ -30,7 +30,7 @@ pub(crate) fn import(mut pool: Pool, global: &Global, args: &ImportArgs) -> Resu
     if let DumpFormat::Clones = args.format {
         return import_clones(&mut pool, global, args);
     }
-    let forge = ForgeConfig::github_of(&pool.config.forge, args.forge.as_deref()).map_err(Error::Message)?;
+    let forge = pool.config.github(args.forge.as_deref()).map_err(Error::Message)?;
     let stop = Stop::default();
     stop_on_signal(&stop)?;
     let mut failed = false;

@@ -8,11 +8,11 @@ use weir_ground::Stop;
 use weir_ground::thread::spawn_scoped;
 use weir_metadata::LookOutcome;
 use weir_pool::InRepo;
+use weir_settings::ForgeConfig;
 
 use crate::background::{look_at_metadata, with_metadata};
 use crate::cli::{Global, MetadataCommand, MetadataUpdateArgs};
 use crate::error::{Error, Result, SOME_FAILED};
-use crate::forges::ForgeConfig;
 use crate::mirror_guard::LookGuard;
 use crate::output;
 use crate::pool::Pool;

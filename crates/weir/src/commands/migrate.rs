@@ -5,7 +5,6 @@ use std::io::Write;
 use weir_catalog::{Catalog, redacted};
 use weir_ground::FileError;
 
-use crate::catalog_url;
 use crate::cli::Global;
 use crate::error::{Error, Result};
 use crate::mirror_guard::machine_of;
@@ -38,7 +37,7 @@ pub(crate) fn migrate(pool: &Pool, global: &Global, destination: &str) -> Result
         None => to_sqlite(pool, &mut observe)?,
     }
     let file = pool.path.join(CONFIG_NAME);
-    let is_set = catalog_url::set(&file, url)?;
+    let is_set = weir_settings::set_catalog_url(&file, url)?;
     if global.json {
         let rows: serde_json::Map<_, _> =
             tables.into_iter().map(|(name, rows)| (name, rows.into())).collect();

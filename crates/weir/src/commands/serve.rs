@@ -10,11 +10,11 @@ use weir_serve::{
     Address, Daemon, DaemonLimits, Door, ListenAddress, Listener, MetricsText, Presentation, Tls,
     TrustedProxies, raise_descriptor_limit, serve_text,
 };
+use weir_settings::ServeConfig;
 use weir_upload::{UploadLimits, UploadOptions};
 
 use crate::background::start_mirror;
 use crate::cli::{Global, ServeArgs};
-use crate::config::ServeConfig;
 use crate::error::{Error, Result};
 use crate::locators::catalog::CatalogLocator;
 use crate::metrics::{Counters, Metrics};

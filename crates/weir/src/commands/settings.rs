@@ -8,10 +8,10 @@ use std::process::ExitCode;
 use serde_json::json;
 use weir_catalog::Interval;
 use weir_ground::Timestamp;
+use weir_settings::IntervalSetting;
 use weir_transport::{Scheme, Url};
 
 use crate::cli::{Global, SetArgs};
-use crate::config::IntervalSetting;
 use crate::error::{Error, Result};
 use crate::output;
 use crate::output::settings_json;

@@ -13,9 +13,9 @@ use weir_transport::{Scheme, Session, TransportOptions, Url};
 
 use super::report::{Level, Report};
 use crate::error::{Error, Result};
-use crate::forges::ForgeConfig;
 use crate::output;
 use crate::pool::{Pool, now, transport_options};
+use weir_settings::ForgeConfig;
 
 /// The longest wait for a host, whatever timeouts visits have.
 const TIMEOUT: Duration = Duration::from_secs(30);

@@ -16,10 +16,11 @@ struct OfForge {
 }
 
 /// The credentials of all configured forges. Each is sent to the host of its forge, and nowhere else.
-pub(crate) struct ForgeCredentials(Vec<OfForge>);
+pub struct ForgeCredentials(Vec<OfForge>);
 
 impl ForgeCredentials {
-    pub(crate) fn of(forges: &[ForgeConfig]) -> ForgeCredentials {
+    /// Returns the credentials of `forges`.
+    pub fn of(forges: &[ForgeConfig]) -> ForgeCredentials {
         let of_forge = |config: &ForgeConfig| {
             let app = app_of(config).unwrap_or_else(|e| {
                 tracing::warn!("{}: cloning without its GitHub App: {e}", config.name());

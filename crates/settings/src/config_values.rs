@@ -11,28 +11,37 @@ use weir_mirror::{RefsWanted, SettingsRule};
 
 /// A number of bytes: `4096`, `"64 MiB"`, `"1GB"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Size(pub(crate) u64);
+pub struct Size(
+    /// The number.
+    pub u64,
+);
 
 /// A time: `"30s"`, `"5m"`, `"1h"`, `"2d"`, or a number of seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Span(pub(crate) Duration);
+pub struct Span(
+    /// The time.
+    pub Duration,
+);
 
 impl Span {
-    pub(crate) const fn seconds(n: u64) -> Span {
+    /// Returns a time of `n` seconds.
+    pub const fn seconds(n: u64) -> Span {
         Span(Duration::from_secs(n))
     }
 }
 
 /// The time between visits: one for all repositories, or chosen by how often an upstream changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum IntervalSetting {
+pub enum IntervalSetting {
+    /// Chosen by how often an upstream changes.
     Auto,
+    /// One for all.
     Every(Span),
 }
 
 impl IntervalSetting {
     /// Returns the interval in seconds, if it is one for all.
-    pub(crate) fn fixed_s(self) -> Option<u64> {
+    pub fn fixed_s(self) -> Option<u64> {
         match self {
             IntervalSetting::Auto => None,
             IntervalSetting::Every(span) => Some(span.0.as_secs()),
@@ -40,13 +49,13 @@ impl IntervalSetting {
     }
 
     /// Returns the interval as the settings of a repository hold it.
-    pub(crate) fn own(self) -> Interval {
+    pub fn own(self) -> Interval {
         self.fixed_s().map_or(Interval::Auto, |seconds| Interval::Seconds(seconds.max(1)))
     }
 }
 
 /// Parses an interval on a command line.
-pub(crate) fn interval_argument(text: &str) -> Result<IntervalSetting, String> {
+pub fn interval_argument(text: &str) -> Result<IntervalSetting, String> {
     match parse_span(text) {
         _ if text == "auto" => Ok(IntervalSetting::Auto),
         Some(1..=INTERVAL_MAX_S) => span_argument(text).map(|time| IntervalSetting::Every(Span(time))),
@@ -115,7 +124,7 @@ fn parse_span(text: &str) -> Option<u64> {
 }
 
 /// Parses a time on a command line, written as in the file.
-pub(crate) fn span_argument(text: &str) -> std::result::Result<Duration, String> {
+pub fn span_argument(text: &str) -> std::result::Result<Duration, String> {
     parse_span(text).map(Duration::from_secs).ok_or_else(|| "not a time such as 30s, 5m, 1h or 2d".to_owned())
 }
 
@@ -170,19 +179,21 @@ impl Serialize for Span {
 /// Patterns of refs: one, or a list.
 #[derive(Clone, Debug, Serialize, PartialEq, Eq)]
 #[serde(transparent)]
-pub(crate) struct RefsConfig(Vec<String>);
+pub struct RefsConfig(Vec<String>);
 
 impl RefsConfig {
-    pub(crate) fn is_default(&self) -> bool {
+    /// Returns whether these are the patterns that hold if none are set.
+    pub fn is_default(&self) -> bool {
         *self == RefsConfig::default()
     }
 
-    pub(crate) fn wanted(&self) -> RefsWanted {
+    /// Returns the refs that the patterns match.
+    pub fn wanted(&self) -> RefsWanted {
         RefsWanted::parse(&self.0).expect("looked at when it was read")
     }
 
     /// Returns the patterns as the settings of a repository hold them.
-    pub(crate) fn patterns(&self) -> Vec<String> {
+    pub fn patterns(&self) -> Vec<String> {
         self.0.clone()
     }
 }
@@ -211,26 +222,27 @@ impl<'de> Deserialize<'de> for RefsConfig {
 }
 
 /// Writes `***` in place of each secret.
-pub(crate) fn hidden<S: Serializer>(
-    secrets: &[String],
-    serializer: S,
-) -> std::result::Result<S::Ok, S::Error> {
+pub fn hidden<S: Serializer>(secrets: &[String], serializer: S) -> std::result::Result<S::Ok, S::Error> {
     serializer.collect_seq(secrets.iter().map(|_| "***"))
 }
 
 /// Settings for some repositories.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct MirrorRule {
-    pub(crate) repositories: Vec<String>,
-    pub(crate) interval: Option<IntervalSetting>,
-    pub(crate) refs: Option<RefsConfig>,
-    pub(crate) lfs: Option<bool>,
+pub struct MirrorRule {
+    /// Patterns of their names.
+    pub repositories: Vec<String>,
+    /// The time between visits.
+    pub interval: Option<IntervalSetting>,
+    /// The refs that are mirrored.
+    pub refs: Option<RefsConfig>,
+    /// Whether files of Git LFS are mirrored.
+    pub lfs: Option<bool>,
 }
 
 impl MirrorRule {
     /// Checks that the rule names repositories and sets something. An error says what is wrong.
-    pub(crate) fn check(&self) -> std::result::Result<(), String> {
+    pub fn check(&self) -> std::result::Result<(), String> {
         if self.repositories.is_empty() {
             return Err("it needs at least one pattern of names in 'repositories'".to_owned());
         }
@@ -242,7 +254,8 @@ impl MirrorRule {
         Ok(())
     }
 
-    pub(crate) fn rule(&self) -> SettingsRule {
+    /// Returns the rule as the mirror loop takes it.
+    pub fn rule(&self) -> SettingsRule {
         let settings = Settings {
             interval: self.interval.map(IntervalSetting::own),
             refs: self.refs.as_ref().map(RefsConfig::patterns),

@@ -12,33 +12,45 @@ use weir_ground::{FileError, Stop, check_name, check_pattern};
 use weir_transport::http_client;
 
 use crate::config_values::{RefsConfig, Size, Span, hidden};
-use crate::environment::{proxies, roots};
+use crate::environment::Environment;
 use crate::error::{Error, Result};
 
+/// The software of a forge, or what lists repositories in its place.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum ForgeKind {
+pub enum ForgeKind {
+    /// GitHub, or GitHub Enterprise Server.
     Github,
+    /// GitLab.
     Gitlab,
+    /// Gitea, Forgejo or Gogs.
     #[serde(alias = "forgejo", alias = "gogs")]
     Gitea,
+    /// Bitbucket Cloud.
     Bitbucket,
+    /// sourcehut.
     Sourcehut,
+    /// Gerrit.
     Gerrit,
+    /// The pages of cgit.
     Cgit,
+    /// The pages of gitweb.
     Gitweb,
+    /// A manifest of grokmirror.
     Manifest,
+    /// A folder of repositories on this machine.
     Folder,
 }
 
 /// Which repositories a forge lists, and which of them are mirrored.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ForgeConfig {
+pub struct ForgeConfig {
     #[serde(rename = "type")]
-    pub(crate) kind: ForgeKind,
+    /// What it is.
+    pub kind: ForgeKind,
     /// The URL of the web site or of the manifest; for a folder, its path.
-    pub(crate) url: String,
+    pub url: String,
     name: Option<String>,
     /// The base of the paths in a manifest, if it is not the host of the manifest's URL.
     site: Option<String>,
@@ -53,15 +65,19 @@ pub(crate) struct ForgeConfig {
     #[serde(default)]
     wikis: bool,
     #[serde(default)]
-    pub(crate) accounts: bool,
+    /// Whether people, organisations and memberships are listed.
+    pub accounts: bool,
     /// Which kinds of metadata are mirrored.
     #[serde(default)]
     metadata: Vec<MetadataKind>,
     /// Which refs of its repositories are mirrored.
-    pub(crate) refs: Option<RefsConfig>,
+    pub refs: Option<RefsConfig>,
     /// The value of `transport.ca_file`.
     #[serde(skip)]
     pub(crate) ca_file: Option<PathBuf>,
+    /// The value of [`crate::Config::environment`].
+    #[serde(skip)]
+    pub(crate) environment: Environment,
     /// Replaced by `***` where the configuration is shown.
     #[serde(default, serialize_with = "hidden")]
     tokens: Vec<String>,
@@ -93,9 +109,11 @@ pub(crate) struct ForgeConfig {
     #[serde(default)]
     exclude: Vec<String>,
     #[serde(default)]
-    pub(crate) limit: u64,
+    /// The most repositories to add; 0 for all.
+    pub limit: u64,
     #[serde(default = "a_day")]
-    pub(crate) interval: Span,
+    /// The time between listings.
+    pub interval: Span,
     #[serde(default = "four")]
     tries: u32,
     #[serde(default = "two_seconds")]
@@ -119,34 +137,20 @@ fn a_day() -> Span {
 }
 
 impl ForgeConfig {
-    /// Returns the configuration of GitHub in `all`, under the name `name` if it is given. If none is
-    /// configured, returns the default one. Other forges of that type have other repositories.
-    pub(crate) fn github_of(
-        all: &[ForgeConfig],
-        name: Option<&str>,
-    ) -> std::result::Result<ForgeConfig, String> {
-        let mut found = all.iter().filter(|f| {
-            f.kind == ForgeKind::Github
-                && host_of(&f.url) == "github.com"
-                && name.is_none_or(|name| f.name() == name)
-        });
-        match (found.next(), found.next(), name) {
-            (Some(one), None, _) => Ok(one.clone()),
-            (Some(_), Some(_), _) => {
-                Err("weir.toml has several forges for GitHub; choose one with --forge".to_owned())
-            }
-            (None, _, None) => {
-                let text = "type = 'github'\nurl = 'https://github.com'";
-                toml::from_str(text).map_err(|e| e.to_string())
-            }
-            (None, _, Some(name)) => {
-                Err(format!("no [[forge]] for https://github.com is called '{name}' in weir.toml"))
-            }
-        }
+    /// Returns whether it is https://github.com.
+    pub(crate) fn is_github_com(&self) -> bool {
+        self.kind == ForgeKind::Github && host_of(&self.url) == "github.com"
+    }
+
+    /// Returns https://github.com as an empty configuration has it.
+    pub(crate) fn github_com(environment: Environment) -> std::result::Result<ForgeConfig, String> {
+        let text = "type = 'github'\nurl = 'https://github.com'";
+        let default: ForgeConfig = toml::from_str(text).map_err(|e| e.to_string())?;
+        Ok(ForgeConfig { environment, ..default })
     }
 
     /// Returns whether a repository belongs to one of the configured owners, or no owners are configured.
-    pub(crate) fn is_of_owners(&self, listed: &Listed) -> bool {
+    pub fn is_of_owners(&self, listed: &Listed) -> bool {
         let owner = listed.full_name.split('/').next().unwrap_or_default();
         self.owners.is_empty() || self.owners.iter().any(|o| o.eq_ignore_ascii_case(owner))
     }
@@ -194,19 +198,19 @@ impl ForgeConfig {
     }
 
     /// Returns whether the forge has issues, pull requests and releases that weir can read.
-    pub(crate) fn has_metadata(&self) -> bool {
+    pub fn has_metadata(&self) -> bool {
         matches!(self.kind, ForgeKind::Github | ForgeKind::Gitea | ForgeKind::Gitlab)
     }
 
     /// Returns whether metadata is mirrored of all repositories without a setting of their own, and which
     /// kinds.
-    pub(crate) fn metadata(&self) -> (bool, Vec<MetadataKind>) {
+    pub fn metadata(&self) -> (bool, Vec<MetadataKind>) {
         let all = vec![MetadataKind::Issues, MetadataKind::Pulls, MetadataKind::Releases];
         if self.metadata.is_empty() { (false, all) } else { (true, self.metadata.clone()) }
     }
 
     /// Returns the user name that a clone sends with a token; `None` if clones send no token.
-    pub(crate) fn clone_user(&self) -> Option<&'static str> {
+    pub fn clone_user(&self) -> Option<&'static str> {
         self.clone_with_tokens.then_some(())?;
         match self.kind {
             ForgeKind::Github => Some("x-access-token"),
@@ -238,7 +242,10 @@ impl ForgeConfig {
     }
 
     /// Returns its tokens, including those in files.
-    pub(crate) fn tokens(&self) -> Result<Vec<String>> {
+    ///
+    /// # Errors
+    /// If a file cannot be read.
+    pub fn tokens(&self) -> Result<Vec<String>> {
         let mut tokens = self.tokens.clone();
         for file in &self.token_files {
             let text = std::fs::read_to_string(file).map_err(FileError::on("read", file))?;
@@ -254,27 +261,34 @@ impl ForgeConfig {
 
     /// Returns how to connect to its API: with the proxies and certificates used for upstreams.
     pub(crate) fn connect(&self) -> Result<Connect> {
-        let proxy = proxies().of_http(self.url.starts_with("https://")).map_err(Error::Message)?;
-        let roots = roots(self.ca_file.as_deref());
+        let proxy =
+            self.environment.proxies().of_http(self.url.starts_with("https://")).map_err(Error::Forge)?;
+        let roots = self.environment.roots(self.ca_file.as_deref());
         Ok(Box::new(move |config| http_client(config, proxy.clone(), roots.clone())))
     }
 
     /// Returns its App, with the URL of its API.
-    pub(crate) fn app(&self) -> Result<Option<(GitHubApp, String)>> {
+    ///
+    /// # Errors
+    /// If its key cannot be read.
+    pub fn app(&self) -> Result<Option<(GitHubApp, String)>> {
         let (Some(app), Some(file)) = (&self.app, &self.app_key_file) else { return Ok(None) };
         let pem = std::fs::read(file).map_err(FileError::on("read", file))?;
         let app = GitHubApp::new(app, &pem, self.app_installations.clone());
-        let app = app.map_err(|e| Error::Message(format!("{}: {e}", file.display())))?;
+        let app = app.map_err(|e| Error::Forge(format!("{}: {e}", file.display())))?;
         Ok(Some((app, GitHub::rest(&self.url))))
     }
 
     /// Returns the files that hold its tokens and keys.
-    pub(crate) fn secret_files(&self) -> impl Iterator<Item = &PathBuf> {
+    pub fn secret_files(&self) -> impl Iterator<Item = &PathBuf> {
         self.token_files.iter().chain(&self.app_key_file)
     }
 
     /// Opens the forge with one try for each request, and without waiting for rate limits.
-    pub(crate) fn open_once(&self) -> Result<Box<dyn Forge>> {
+    ///
+    /// # Errors
+    /// If a file with tokens or keys cannot be read, or a proxy is wrong.
+    pub fn open_once(&self) -> Result<Box<dyn Forge>> {
         self.open_with(1, Box::new(|time: Duration| time.is_zero()))
     }
 

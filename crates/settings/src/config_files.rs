@@ -1,5 +1,6 @@
 //! Tries the programs and files that the configuration names, in the way they would be used.
 
+use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -10,13 +11,15 @@ use weir_serve::Tls;
 use crate::config::Config;
 
 /// A key of the configuration that names something unusable, and why it cannot be used.
-pub(crate) struct Unusable {
-    pub(crate) key: String,
-    pub(crate) why: String,
+pub struct Unusable {
+    /// The key.
+    pub key: String,
+    /// The reason.
+    pub why: String,
 }
 
 /// Returns everything that cannot be used. Hooks run in `store`.
-pub(crate) fn unusable(config: &Config, store: &Path) -> Vec<Unusable> {
+pub fn unusable(config: &Config, store: &Path) -> Vec<Unusable> {
     let mut found = Vec::new();
     let mut try_out = |key: &str, outcome: Result<(), String>| {
         if let Err(why) = outcome {
@@ -24,18 +27,19 @@ pub(crate) fn unusable(config: &Config, store: &Path) -> Vec<Unusable> {
         }
     };
     let here = Path::new("");
+    let path = &(config.environment.variable)("PATH").unwrap_or_default();
     for (key, words) in
         [("hooks.post_update", &config.hooks.post_update), ("hooks.notify", &config.hooks.notify)]
     {
         if let Some(program) = words.first() {
-            try_out(key, find_program(program, store));
+            try_out(key, find_program(program, store, path));
         }
     }
     if let Some(hook) = &config.access.hook {
-        try_out("access.hook", find_program(&hook.to_string_lossy(), here));
+        try_out("access.hook", find_program(&hook.to_string_lossy(), here, path));
     }
     if let Some(program) = config.transport.ssh_command.as_deref().and_then(program_of_line) {
-        try_out("transport.ssh_command", find_program(program, here));
+        try_out("transport.ssh_command", find_program(program, here, path));
     }
     if let Some(netrc) = &config.transport.netrc {
         try_out("transport.netrc", read(netrc));
@@ -55,19 +59,19 @@ pub(crate) fn unusable(config: &Config, store: &Path) -> Vec<Unusable> {
 }
 
 /// Returns the files with secrets that the configuration names.
-pub(crate) fn secret_files(config: &Config) -> Vec<PathBuf> {
+pub fn secret_files(config: &Config) -> Vec<PathBuf> {
     let named = config.serve.tls_key.iter().chain(&config.transport.netrc);
     let of_forges = config.forge.iter().flat_map(|forge| forge.secret_files());
     named.cloned().chain(of_forges.cloned()).collect()
 }
 
 /// Returns whether every user of this machine may read the file at `path`, by its own mode.
-pub(crate) fn is_for_everybody(path: &Path) -> bool {
+pub fn is_for_everybody(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|m| m.permissions().mode() & 0o004 != 0)
 }
 
-/// Looks for `program` as execvp(3) does, from `folder`.
-fn find_program(program: &str, folder: &Path) -> Result<(), String> {
+/// Looks for `program` as execvp(3) does, from `folder` and in the folders of `places`.
+fn find_program(program: &str, folder: &Path, places: &OsStr) -> Result<(), String> {
     let may_run = |path: &Path| path.is_file() && access(path, AccessFlags::X_OK).is_ok();
     if program.contains('/') {
         let path = folder.join(program);
@@ -77,8 +81,7 @@ fn find_program(program: &str, folder: &Path) -> Result<(), String> {
             false => Err(format!("there is no program '{}'", path.display())),
         };
     }
-    let places = std::env::var_os("PATH").unwrap_or_default();
-    match std::env::split_paths(&places).any(|place| may_run(&place.join(program))) {
+    match std::env::split_paths(places).any(|place| may_run(&place.join(program))) {
         true => Ok(()),
         false => Err(format!("no program '{program}' in PATH")),
     }
@@ -100,18 +103,22 @@ mod tests {
 
     #[test]
     fn programs_are_looked_for_as_the_system_does() {
-        assert!(find_program("sh", Path::new("")).is_ok() && find_program("/bin/sh", Path::new("")).is_ok());
+        let places = OsStr::new("/usr/bin:/bin");
         assert!(
-            find_program("no-such-program", Path::new(""))
+            find_program("sh", Path::new(""), places).is_ok()
+                && find_program("/bin/sh", Path::new(""), places).is_ok()
+        );
+        assert!(
+            find_program("no-such-program", Path::new(""), places)
                 .unwrap_err()
                 .contains("no program 'no-such-program' in PATH")
         );
         assert!(
-            find_program("./no-such-program", Path::new("/"))
+            find_program("./no-such-program", Path::new("/"), places)
                 .unwrap_err()
                 .contains("there is no program '/./no-such-program'")
         );
-        assert!(find_program("/etc/passwd", Path::new("")).unwrap_err().contains("may not be run"));
+        assert!(find_program("/etc/passwd", Path::new(""), places).unwrap_err().contains("may not be run"));
         for (line, program) in [
             ("ssh -v", Some("ssh")),
             ("A=1 /x/ssh -i 'a b'", Some("/x/ssh")),

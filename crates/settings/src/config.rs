@@ -9,9 +9,8 @@ use weir_ground::{FileError, check_pattern};
 use weir_serve::{Access, AccessRule, ListenAddress, MapRule, Token, TrustedProxies, network as network_of};
 
 use crate::config_errors::{Wrong, line_of, toml_error, without_empty_tables};
-pub(crate) use crate::config_values::{
-    IntervalSetting, MirrorRule, RefsConfig, Size, Span, interval_argument, span_argument,
-};
+use crate::config_values::{IntervalSetting, MirrorRule, RefsConfig, Size, Span};
+use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::forges::ForgeConfig;
 
@@ -19,30 +18,35 @@ use crate::forges::ForgeConfig;
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// The text of the file in a new pool.
-pub(crate) const TEMPLATE: &str = include_str!("../../../docs/weir.toml");
+pub const TEMPLATE: &str = include_str!("../../../docs/weir.toml");
 
+/// The settings of a pool.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Config {
-    pub(crate) catalog: CatalogConfig,
-    pub(crate) mirror: MirrorConfig,
-    pub(crate) transport: TransportConfig,
-    pub(crate) limits: LimitsConfig,
-    pub(crate) scratch: ScratchConfig,
-    pub(crate) archive: ArchiveConfig,
-    pub(crate) store: StoreConfig,
-    pub(crate) hooks: HooksConfig,
-    pub(crate) serve: ServeConfig,
-    pub(crate) access: AccessConfig,
-    pub(crate) forge: Vec<ForgeConfig>,
+pub struct Config {
+    pub catalog: CatalogConfig,
+    pub mirror: MirrorConfig,
+    pub transport: TransportConfig,
+    pub limits: LimitsConfig,
+    pub scratch: ScratchConfig,
+    pub archive: ArchiveConfig,
+    pub store: StoreConfig,
+    pub hooks: HooksConfig,
+    pub serve: ServeConfig,
+    pub access: AccessConfig,
+    pub forge: Vec<ForgeConfig>,
+    /// What the settings leave to the environment.
+    #[serde(skip)]
+    pub environment: Environment,
 }
 
+/// The table `[catalog]`: where the database is.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct CatalogConfig {
+pub struct CatalogConfig {
     /// The URL of the catalog. It is shown without its password.
     #[serde(serialize_with = "without_password")]
-    pub(crate) url: Option<String>,
+    pub url: Option<String>,
 }
 
 fn without_password<S: Serializer>(
@@ -52,28 +56,29 @@ fn without_password<S: Serializer>(
     url.as_deref().map(weir_catalog::redacted).serialize(serializer)
 }
 
+/// The table `[mirror]`: how and when upstreams are visited.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct MirrorConfig {
-    pub(crate) jobs: u16,
-    pub(crate) jobs_per_host: u16,
-    pub(crate) interval: IntervalSetting,
-    pub(crate) interval_daily: Span,
-    pub(crate) interval_min: Span,
-    pub(crate) interval_max: Span,
-    pub(crate) retry: Span,
-    pub(crate) retry_max: Span,
-    pub(crate) gone: Span,
-    pub(crate) forbidden: Span,
-    pub(crate) throttle_window: u32,
-    pub(crate) throttle_leak: Span,
-    pub(crate) throttle_pause: Span,
-    pub(crate) refs: RefsConfig,
-    pub(crate) rules: Vec<MirrorRule>,
-    pub(crate) lfs: bool,
-    pub(crate) lease: Span,
-    pub(crate) metadata_interval: Span,
-    pub(crate) threads: u16,
+pub struct MirrorConfig {
+    pub jobs: u16,
+    pub jobs_per_host: u16,
+    pub interval: IntervalSetting,
+    pub interval_daily: Span,
+    pub interval_min: Span,
+    pub interval_max: Span,
+    pub retry: Span,
+    pub retry_max: Span,
+    pub gone: Span,
+    pub forbidden: Span,
+    pub throttle_window: u32,
+    pub throttle_leak: Span,
+    pub throttle_pause: Span,
+    pub refs: RefsConfig,
+    pub rules: Vec<MirrorRule>,
+    pub lfs: bool,
+    pub lease: Span,
+    pub metadata_interval: Span,
+    pub threads: u16,
 }
 
 impl Default for MirrorConfig {
@@ -103,12 +108,13 @@ impl Default for MirrorConfig {
     }
 }
 
+/// The table `[store]`: how much room archives may take.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct StoreConfig {
-    pub(crate) free_bytes_min: Size,
-    pub(crate) bytes_max: Option<Size>,
-    pub(crate) share_forks: bool,
+pub struct StoreConfig {
+    pub free_bytes_min: Size,
+    pub bytes_max: Option<Size>,
+    pub share_forks: bool,
 }
 
 impl Default for StoreConfig {
@@ -117,13 +123,14 @@ impl Default for StoreConfig {
     }
 }
 
+/// The table `[hooks]`: programs that are told of updates and failures.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct HooksConfig {
-    pub(crate) post_update: Vec<String>,
-    pub(crate) notify: Vec<String>,
-    pub(crate) workers: u16,
-    pub(crate) timeout: Span,
+pub struct HooksConfig {
+    pub post_update: Vec<String>,
+    pub notify: Vec<String>,
+    pub workers: u16,
+    pub timeout: Span,
 }
 
 impl Default for HooksConfig {
@@ -132,19 +139,20 @@ impl Default for HooksConfig {
     }
 }
 
+/// The table `[transport]`: how to reach upstreams.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct TransportConfig {
-    pub(crate) connect_timeout: Span,
-    pub(crate) idle_timeout: Span,
-    pub(crate) first_byte_timeout: Span,
-    pub(crate) pack_start_timeout: Span,
-    pub(crate) bytes_per_second_min: Size,
-    pub(crate) protocol_version_max: u8,
-    pub(crate) ca_file: Option<PathBuf>,
-    pub(crate) ssh_command: Option<String>,
-    pub(crate) netrc: Option<PathBuf>,
-    pub(crate) credential_helper: bool,
+pub struct TransportConfig {
+    pub connect_timeout: Span,
+    pub idle_timeout: Span,
+    pub first_byte_timeout: Span,
+    pub pack_start_timeout: Span,
+    pub bytes_per_second_min: Size,
+    pub protocol_version_max: u8,
+    pub ca_file: Option<PathBuf>,
+    pub ssh_command: Option<String>,
+    pub netrc: Option<PathBuf>,
+    pub credential_helper: bool,
 }
 
 impl Default for TransportConfig {
@@ -164,15 +172,16 @@ impl Default for TransportConfig {
     }
 }
 
+/// The table `[limits]`: how much an upstream may send.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct LimitsConfig {
-    pub(crate) pack_bytes_max: Size,
-    pub(crate) objects_max: u32,
-    pub(crate) object_bytes_max: Size,
-    pub(crate) held_bytes_max: Size,
-    pub(crate) inflated_bytes_max: Size,
-    pub(crate) refs_bytes_max: Size,
+pub struct LimitsConfig {
+    pub pack_bytes_max: Size,
+    pub objects_max: u32,
+    pub object_bytes_max: Size,
+    pub held_bytes_max: Size,
+    pub inflated_bytes_max: Size,
+    pub refs_bytes_max: Size,
 }
 
 impl Default for LimitsConfig {
@@ -189,13 +198,14 @@ impl Default for LimitsConfig {
     }
 }
 
+/// The table `[scratch]`: where packs lie while they are verified.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct ScratchConfig {
-    pub(crate) folder: Option<PathBuf>,
-    pub(crate) pack_bytes_max: Size,
-    pub(crate) bytes_max: Size,
-    pub(crate) delta_bytes_max: Size,
+pub struct ScratchConfig {
+    pub folder: Option<PathBuf>,
+    pub pack_bytes_max: Size,
+    pub bytes_max: Size,
+    pub delta_bytes_max: Size,
 }
 
 impl Default for ScratchConfig {
@@ -209,11 +219,12 @@ impl Default for ScratchConfig {
     }
 }
 
+/// The table `[archive]`: when archives are compacted.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct ArchiveConfig {
-    pub(crate) packs_max: u32,
-    pub(crate) unused_percent_max: u32,
+pub struct ArchiveConfig {
+    pub packs_max: u32,
+    pub unused_percent_max: u32,
 }
 
 impl Default for ArchiveConfig {
@@ -222,59 +233,66 @@ impl Default for ArchiveConfig {
     }
 }
 
+/// The table `[serve]`: where and how repositories are served.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct ServeConfig {
-    pub(crate) metrics: Vec<String>,
-    pub(crate) git: Vec<String>,
-    pub(crate) http: Vec<String>,
-    pub(crate) https: Vec<String>,
-    pub(crate) tls_certificate: Option<PathBuf>,
-    pub(crate) tls_key: Option<PathBuf>,
-    pub(crate) files: bool,
-    pub(crate) init_timeout: Span,
-    pub(crate) idle_timeout: Span,
-    pub(crate) bytes_per_second_min: Size,
-    pub(crate) connections_max: usize,
-    pub(crate) connections_per_address_max: usize,
-    pub(crate) computed_max: usize,
-    pub(crate) computed_per_address_max: usize,
-    pub(crate) computed_per_repository_max: usize,
-    pub(crate) queue_max: usize,
-    pub(crate) queue_timeout: Span,
-    pub(crate) kept_bytes_max: Size,
-    pub(crate) steps_max: u64,
-    pub(crate) drain_timeout: Span,
-    pub(crate) push_hint: bool,
-    pub(crate) trusted_proxies: Vec<String>,
-    pub(crate) proxy_protocol: bool,
+pub struct ServeConfig {
+    pub metrics: Vec<String>,
+    pub git: Vec<String>,
+    pub http: Vec<String>,
+    pub https: Vec<String>,
+    pub tls_certificate: Option<PathBuf>,
+    pub tls_key: Option<PathBuf>,
+    pub files: bool,
+    pub init_timeout: Span,
+    pub idle_timeout: Span,
+    pub bytes_per_second_min: Size,
+    pub connections_max: usize,
+    pub connections_per_address_max: usize,
+    pub computed_max: usize,
+    pub computed_per_address_max: usize,
+    pub computed_per_repository_max: usize,
+    pub queue_max: usize,
+    pub queue_timeout: Span,
+    pub kept_bytes_max: Size,
+    pub steps_max: u64,
+    pub drain_timeout: Span,
+    pub push_hint: bool,
+    pub trusted_proxies: Vec<String>,
+    pub proxy_protocol: bool,
     /// Rules that map URLs to names of repositories. Without rules, the path of a URL is the name.
-    pub(crate) map: Vec<MapConfig>,
+    pub map: Vec<MapConfig>,
 }
 
+/// A rule that maps a URL to the name of a repository.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct MapConfig {
+pub struct MapConfig {
     #[serde(default)]
-    pub(crate) host: String,
-    pub(crate) path: String,
-    pub(crate) to: String,
+    pub host: String,
+    pub path: String,
+    pub to: String,
 }
 
 impl MapConfig {
-    pub(crate) fn rule(&self) -> std::result::Result<MapRule, String> {
+    /// Returns the rule.
+    ///
+    /// # Errors
+    /// If its patterns are wrong.
+    pub fn rule(&self) -> std::result::Result<MapRule, String> {
         MapRule::new(&self.host, &self.path, &self.to)
     }
 }
 
+/// The table `[access]`: who may read which repositories.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct AccessConfig {
-    pub(crate) public: bool,
-    pub(crate) hook: Option<PathBuf>,
-    pub(crate) hook_timeout: Span,
-    pub(crate) rules: Vec<RuleConfig>,
-    pub(crate) tokens: Vec<TokenConfig>,
+pub struct AccessConfig {
+    pub public: bool,
+    pub hook: Option<PathBuf>,
+    pub hook_timeout: Span,
+    pub rules: Vec<RuleConfig>,
+    pub tokens: Vec<TokenConfig>,
 }
 
 impl Default for AccessConfig {
@@ -289,33 +307,38 @@ impl Default for AccessConfig {
     }
 }
 
+/// A rule about who may read some repositories.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct RuleConfig {
-    pub(crate) repositories: Vec<String>,
+pub struct RuleConfig {
+    pub repositories: Vec<String>,
     #[serde(default)]
-    pub(crate) public: bool,
+    pub public: bool,
     #[serde(default)]
-    pub(crate) tokens: Vec<String>,
+    pub tokens: Vec<String>,
     #[serde(default)]
-    pub(crate) addresses: Vec<String>,
+    pub addresses: Vec<String>,
 }
 
+/// A token of a client, known by its hash.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct TokenConfig {
-    pub(crate) name: String,
-    pub(crate) sha256: String,
+pub struct TokenConfig {
+    pub name: String,
+    pub sha256: String,
 }
 
 impl AccessConfig {
     /// Returns which names rules are about, but for those that let everybody read.
-    pub(crate) fn names(&self) -> AccessNames {
+    pub fn names(&self) -> AccessNames {
         AccessNames(self.rules.iter().filter(|rule| !rule.public).map(|r| r.repositories.clone()).collect())
     }
 
     /// Returns the access rules in force.
-    pub(crate) fn rules(&self) -> std::result::Result<Access, String> {
+    ///
+    /// # Errors
+    /// If a rule or a token is wrong.
+    pub fn rules(&self) -> std::result::Result<Access, String> {
         let token = |t: &TokenConfig| {
             let nibble = |c: u8| (c as char).to_digit(16).map(|d| d as u8);
             let bytes: Option<Vec<u8>> = t
@@ -392,17 +415,22 @@ impl Default for ServeConfig {
 }
 
 /// Reads and checks the file at `path`. A missing file stands for an empty one.
-pub(crate) fn load(path: &Path) -> Result<Config> {
+///
+/// # Errors
+/// If the file cannot be read, or has a mistake: the error names the line.
+pub fn load(path: &Path, environment: Environment) -> Result<Config> {
     let failed = FileError::on("read", path);
     let Some(text) = weir_repo::read_if_there(path, FILE_BYTES_MAX).map_err(failed)? else {
-        return Ok(Config::default());
+        return Ok(Config::of(environment));
     };
     let text = String::from_utf8(text)
         .map_err(|e| failed(std::io::Error::new(std::io::ErrorKind::InvalidData, e.utf8_error())))?;
-    let config = parse(&text, &path.display().to_string())?;
+    let mut config = parse(&text, &path.display().to_string())?;
+    config.environment = environment;
+    config.forge.iter_mut().for_each(|forge| forge.environment = environment);
     if let Some(file) = &config.transport.ca_file {
         weir_transport::roots_in(file)
-            .map_err(|why| Error::Config(format!("{}: transport.ca_file: {why}", path.display())))?;
+            .map_err(|why| Error::Wrong(format!("{}: transport.ca_file: {why}", path.display())))?;
     }
     Ok(config)
 }
@@ -413,10 +441,10 @@ pub(crate) fn parse(text: &str, file: &str) -> Result<Config> {
     let changed = is_wrong.then(|| without_empty_tables(text)).flatten();
     let text = changed.as_deref().unwrap_or(text);
     let mut config: Config =
-        toml::from_str(text).map_err(|e| Error::Config(format!("{file}{}", toml_error(text, &e))))?;
+        toml::from_str(text).map_err(|e| Error::Wrong(format!("{file}{}", toml_error(text, &e))))?;
     config.check().map_err(|Wrong { key, table, why }| {
         let line = line_of(text, key, table).map_or(String::new(), |n| format!(":{n}"));
-        Error::Config(format!("{file}{line}: {key} {why}"))
+        Error::Wrong(format!("{file}{line}: {key} {why}"))
     })?;
     for forge in &mut config.forge {
         forge.ca_file.clone_from(&config.transport.ca_file);
@@ -425,6 +453,31 @@ pub(crate) fn parse(text: &str, file: &str) -> Result<Config> {
 }
 
 impl Config {
+    /// Returns the settings of an empty file.
+    pub fn of(environment: Environment) -> Config {
+        Config { environment, ..Config::default() }
+    }
+
+    /// Returns the forge for https://github.com, called `name` if that is given. If none is configured,
+    /// returns the default one. Other forges of that type have other repositories.
+    ///
+    /// # Errors
+    /// If there are several, or none of that name.
+    pub fn github(&self, name: Option<&str>) -> std::result::Result<ForgeConfig, String> {
+        let is_meant = |f: &&ForgeConfig| f.is_github_com() && name.is_none_or(|name| f.name() == name);
+        let mut found = self.forge.iter().filter(is_meant);
+        match (found.next(), found.next(), name) {
+            (Some(one), None, _) => Ok(one.clone()),
+            (Some(_), Some(_), _) => {
+                Err("weir.toml has several forges for GitHub; choose one with --forge".to_owned())
+            }
+            (None, _, None) => ForgeConfig::github_com(self.environment),
+            (None, _, Some(name)) => {
+                Err(format!("no [[forge]] for https://github.com is called '{name}' in weir.toml"))
+            }
+        }
+    }
+
     fn check(&self) -> std::result::Result<(), Wrong> {
         let at_least_one = [
             ("mirror.jobs", u64::from(self.mirror.jobs)),
@@ -558,7 +611,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("weir.toml");
         assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
-        let error = load(&path).unwrap_err().to_string();
+        let error = load(&path, Environment::default()).unwrap_err().to_string();
         assert!(error.contains("is no file"), "{error}");
     }
 

@@ -8,13 +8,16 @@ use weir_ground::FileError;
 use crate::config::{self, TEMPLATE};
 use crate::error::Result;
 
-/// Returns the text of a new pool's file.
-pub(crate) fn template(url: Option<&str>) -> String {
+/// Returns the text of a new pool's file, with the URL of its catalog if there is one.
+pub fn template(url: Option<&str>) -> String {
     url.and_then(|url| with_url(TEMPLATE, Some(url))).unwrap_or_else(|| TEMPLATE.to_owned())
 }
 
 /// Sets or unsets `catalog.url` in `file`. Returns whether that could be done.
-pub(crate) fn set(file: &Path, url: Option<&str>) -> Result<bool> {
+///
+/// # Errors
+/// If the file cannot be read or written.
+pub fn set_catalog_url(file: &Path, url: Option<&str>) -> Result<bool> {
     let failed = |action| FileError::on(action, file);
     let text = match std::fs::read_to_string(file) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
@@ -78,7 +81,7 @@ fn with_url(text: &str, url: Option<&str>) -> Option<String> {
 }
 
 /// Returns whether a URL contains a password.
-pub(crate) fn has_password(url: &str) -> bool {
+pub fn has_password(url: &str) -> bool {
     weir_catalog::redacted(url) != url
 }
 

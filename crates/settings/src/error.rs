@@ -1,0 +1,20 @@
+//! Why settings cannot be used.
+
+use weir_ground::FileError;
+
+/// Why settings cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file has a mistake. The text names the file, the line and the key.
+    #[error("{0}")]
+    Wrong(String),
+    /// A file cannot be read or written.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A forge cannot be opened with its settings. The text gives the reason.
+    #[error("{0}")]
+    Forge(String),
+}
+
+/// The result of a function of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
