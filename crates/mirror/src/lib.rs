@@ -1,8 +1,8 @@
 //! Keeps archives up to date with their upstreams.
 //!
-//! [`visit`] brings one archive up to date; [`Mirror`] does so for many in parallel and records the results
-//! in batches. A visit never removes a committed state, whatever the upstream sends: it adds a commit group
-//! or changes nothing.
+//! [`visit`] brings one archive up to date. [`Mirror`] does so for many in parallel and records the results
+//! in batches; [`MirrorLoop`] does it for what is due, once or until told to stop. A visit never removes a
+//! committed state, whatever the upstream sends: it adds a commit group or changes nothing.
 
 mod batch;
 mod compacting;
@@ -12,6 +12,7 @@ mod incoming;
 mod lease;
 mod lfs;
 mod mirror;
+mod mirror_loop;
 mod options;
 mod queue;
 mod refs_wanted;
@@ -32,6 +33,7 @@ pub use failure::Failure;
 pub use lease::{Batches, Now};
 pub use lfs::LfsReport;
 pub use mirror::{Event, Leased, Mirror, MirrorOptions, More, Summary};
+pub use mirror_loop::{MirrorLoop, Select, mend_times};
 pub use options::{Compacting, VisitOptions};
 pub use refs_wanted::RefsWanted;
 pub use replace::{places_aside, relink_or_replace};

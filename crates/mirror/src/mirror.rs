@@ -63,6 +63,8 @@ pub struct MirrorOptions {
 
 /// Something that happens during a run.
 pub enum Event<'a> {
+    /// A pass begins, with this many repositories.
+    PassStarted(usize),
     /// A visit begins; its progress can be read until it has ended.
     Started(&'a Repository, Arc<Progress>),
     /// A visit has ended.
@@ -75,6 +77,8 @@ pub enum Event<'a> {
     Left(Cause, usize),
     /// This many more repositories were leased.
     Leased(usize),
+    /// A pass has ended.
+    PassEnded(&'a Summary),
 }
 
 /// Repositories to visit, and the end of their leases.
@@ -105,6 +109,20 @@ pub struct Summary {
     pub left: usize,
     /// Bytes appended to archives.
     pub bytes_appended: u64,
+}
+
+impl Summary {
+    /// Returns the sums of both.
+    pub(crate) fn and(&self, other: &Summary) -> Summary {
+        Summary {
+            unchanged: self.unchanged + other.unchanged,
+            updated: self.updated + other.updated,
+            failed: self.failed + other.failed,
+            put_off: self.put_off + other.put_off,
+            left: self.left + other.left,
+            bytes_appended: self.bytes_appended + other.bytes_appended,
+        }
+    }
 }
 
 /// Visits upstreams and records the results in the catalog.

@@ -25,6 +25,9 @@ pub enum RunError {
     /// The system cannot start a thread.
     #[error("cannot start a thread for visits: {0}; raise the limit of processes")]
     Thread(std::io::Error),
+    /// The repositories to visit cannot be told.
+    #[error(transparent)]
+    Select(Box<dyn std::error::Error + Send + Sync>),
 }
 
 /// The name of all hosts in the catalog of pauses.

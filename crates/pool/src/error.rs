@@ -1,4 +1,4 @@
-//! Why something cannot be done with a repository of a pool.
+//! Why something cannot be done with a pool, or a repository of it.
 
 use std::path::PathBuf;
 
@@ -13,6 +13,16 @@ pub enum Error {
     /// A failure with one file.
     #[error(transparent)]
     File(#[from] FileError),
+    /// There is no pool at the path.
+    #[error("there is no pool at '{}'; make one with 'weir init'", .0.display())]
+    NoPool(PathBuf),
+    /// The pool at the path has lost its catalog.
+    #[error("the pool at '{path}' has no catalog.db: restore it from a backup, or run 'weir init {path}', \
+        then 'weir adopt' to register its archives again", path = .0.display())]
+    NoCatalog(PathBuf),
+    /// The settings cannot be used.
+    #[error(transparent)]
+    Settings(#[from] weir_settings::Error),
     /// The store is missing.
     #[error("the store of this pool is missing: '{}' does not exist; mount the store, or, if its archives \
         are gone for good, write '{id}' into that file to clone all again", .id_file.display())]

@@ -1,38 +1,28 @@
-//! Operations on the archives of a pool, besides visits to their upstreams.
+//! A pool: settings, a catalog and a store of archives in one folder.
 //!
-//! A pool is a [`Store`], the folder of archives, and a [`weir_catalog::Catalog`] that knows what they are.
-//! Each function here keeps the two in step: it updates the catalog before anything depends on the change,
-//! and deletes an archive only once the catalog has forgotten it. Functions take the catalog and the store,
-//! return what they did, and print nothing. `weir`'s commands and its API use the same functions.
+//! - [`Pool::open`] opens one with the [`weir_settings::Config`] of its `weir.toml`, and [`Pool::mirror`]
+//!   returns what makes its visits. A process that does so has a [`MirrorGuard`], and may have [`Hooks`], a
+//!   [`Notifier`] and [`Metrics`].
+//! - The functions that take a [`weir_catalog::Catalog`] and a [`Store`] work on archives, besides visits to
+//!   their upstreams. Each keeps the two in step: it updates the catalog before anything depends on the
+//!   change, and deletes an archive only once the catalog has forgotten it.
+//!
+//! Functions return what they did, and print nothing.
 
-mod adopt;
-mod clones;
+mod archives;
 mod error;
-mod files;
-mod find;
-mod fsck;
-mod locks;
-mod register;
-mod remove;
-mod restore;
-mod rewrite;
-mod share;
-mod store;
-mod store_id;
-mod upstream;
+mod running;
 
-pub use adopt::{FoundArchives, LeftOut, adopt, find_archives};
-pub use clones::{CloneImport, ImportedClone, find_clones};
+pub use archives::{
+    Checked, CloneImport, FoundArchives, ImportedClone, LeftOut, PurgeOutcome, Repair, Restored, Rewritten,
+    STORE_ID_NAME, SUFFIX, ShareOutcome, Sharer, SoundEntries, Store, adopt, bases_for, check, check_locks,
+    check_purge, check_removal, check_url, claim, compact, dissociate, end_of, entry, find_archives,
+    find_clones, forget, get, gone_since, is_archive, is_kept_aside, matching, matching_any, note, purge_one,
+    read_or_make, repair, restore, walk,
+};
 pub use error::{Error, InRepo, Result};
-pub use files::{SUFFIX, is_archive, is_kept_aside, walk};
-pub use find::{get, matching, matching_any};
-pub use fsck::{Checked, Repair, check, note, repair};
-pub use locks::check_locks;
-pub use register::SoundEntries;
-pub use remove::{PurgeOutcome, check_purge, check_removal, forget, gone_since, purge_one};
-pub use restore::{Restored, restore};
-pub use rewrite::{Rewritten, compact};
-pub use share::{ShareOutcome, Sharer, bases_for, dissociate};
-pub use store::{Store, end_of};
-pub use store_id::{STORE_ID_NAME, claim, read_or_make};
-pub use upstream::{check_url, entry};
+pub use running::{
+    CATALOG_NAME, CLOCK_SKEW_TOLD_S, CONFIG_NAME, Counters, Hooks, InitOutcome, LocalClones, LocalUpstreams,
+    LookGuard, MIRROR_LOCK_NAME, Metrics, MirrorGuard, Notifier, Pool, STORE_NAME, bytes_of, is_pool_folder,
+    lost_json, machine_of, open_catalog_again, open_local, pauses, shortage, space, transport_options,
+};

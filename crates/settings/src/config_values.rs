@@ -55,6 +55,9 @@ impl IntervalSetting {
 }
 
 /// Parses an interval on a command line.
+///
+/// # Errors
+/// If it is none. The error says what is.
 pub fn interval_argument(text: &str) -> Result<IntervalSetting, String> {
     match parse_span(text) {
         _ if text == "auto" => Ok(IntervalSetting::Auto),
@@ -124,6 +127,9 @@ fn parse_span(text: &str) -> Option<u64> {
 }
 
 /// Parses a time on a command line, written as in the file.
+///
+/// # Errors
+/// If it is none. The error says what is.
 pub fn span_argument(text: &str) -> std::result::Result<Duration, String> {
     parse_span(text).map(Duration::from_secs).ok_or_else(|| "not a time such as 30s, 5m, 1h or 2d".to_owned())
 }
@@ -222,7 +228,7 @@ impl<'de> Deserialize<'de> for RefsConfig {
 }
 
 /// Writes `***` in place of each secret.
-pub fn hidden<S: Serializer>(secrets: &[String], serializer: S) -> std::result::Result<S::Ok, S::Error> {
+pub(crate) fn hidden<S: Serializer>(secrets: &[String], serializer: S) -> std::result::Result<S::Ok, S::Error> {
     serializer.collect_seq(secrets.iter().map(|_| "***"))
 }
 
@@ -242,7 +248,7 @@ pub struct MirrorRule {
 
 impl MirrorRule {
     /// Checks that the rule names repositories and sets something. An error says what is wrong.
-    pub fn check(&self) -> std::result::Result<(), String> {
+    pub(crate) fn check(&self) -> std::result::Result<(), String> {
         if self.repositories.is_empty() {
             return Err("it needs at least one pattern of names in 'repositories'".to_owned());
         }

@@ -1,8 +1,8 @@
 //! The settings of a pool: one TOML file, read and checked.
 //!
-//! [`Config`] is the file, with a default for each key, which `docs/weir.toml` documents. Proxies, certificates
-//! and ssh that the file does not name are those of an [`Environment`], which the caller passes in: this crate
-//! reads no variable itself.
+//! [`Config`] is the file, with a default for each key, which `docs/weir.toml` documents. Proxies,
+//! certificates and ssh that the file does not name are those of an [`Environment`], which the caller passes
+//! in: this crate reads no variable itself.
 
 mod catalog_url;
 #[expect(missing_docs, reason = "docs/weir.toml documents each key")]

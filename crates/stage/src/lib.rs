@@ -14,7 +14,7 @@ use weir_ground::{Clock, Stop, Timestamp};
 use weir_mirror::schedule::Policy;
 use weir_mirror::throttle::{Throttle, ThrottlePolicy};
 use weir_mirror::{
-    Batches, Compacting, Event, ForgeRefs, Mirror, MirrorOptions, RefsWanted, Scratch, Space, Summary,
+    Compacting, Event, ForgeRefs, Mirror, MirrorLoop, MirrorOptions, RefsWanted, Scratch, Space, Summary,
     VisitOptions,
 };
 use weir_repo::ingest::{IngestLimits, Quota};
@@ -55,6 +55,11 @@ impl LocalServer for Upstreams {
         spawn("upstream", serve).map_err(|e| e.to_string())?;
         Ok((Box::new(reader), Box::new(ours)))
     }
+}
+
+/// Returns a mirror loop that makes one pass.
+pub fn one_pass(mirror: &Mirror) -> MirrorLoop<'_> {
+    MirrorLoop { mirror, owner: "us", watch: false, all_first: false, retry: Duration::ZERO }
 }
 
 /// A pool, and the upstreams of its repositories.
@@ -160,9 +165,6 @@ impl Stage {
     /// pause of all visits, which a run waits for, is over at once.
     pub fn run(&mut self) -> (Summary, BTreeMap<String, String>) {
         let clock = self.clock.clone();
-        let now = || clock.now();
-        let mut batches = Batches::due(&self.catalog, "us", LEASE_S, &now).once();
-        let first = batches.first(&mut self.catalog).unwrap();
         let mut told = BTreeMap::new();
         let mut observe = |event: Event<'_>| match event {
             Event::Ended(repository, result, _) => {
@@ -178,10 +180,9 @@ impl Stage {
             Event::Left(cause, _) => drop(told.insert("left".to_owned(), cause.name().to_owned())),
             _ => {}
         };
-        let more = &mut |catalog: &mut Catalog, ahead_only: bool| batches.more(catalog, ahead_only);
-        let summary =
-            self.mirror.run(&mut self.catalog, first, more, &Stop::default(), &mut observe).unwrap();
-        self.catalog.release("us").unwrap();
+        let summary = one_pass(&self.mirror)
+            .run(&mut self.catalog, &mut |_| Ok(None), &Stop::default(), &mut observe)
+            .unwrap();
         (summary, told)
     }
 

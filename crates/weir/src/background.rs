@@ -1,31 +1,23 @@
 //! The work beside serving: visits, crawls, and looks at metadata.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weir_catalog::Catalog;
 use weir_forge::CrawlSource;
 use weir_ground::Stop;
 use weir_ground::thread::spawn;
 use weir_metadata::{LookOutcome, Place, Schedule, TellLook};
-use weir_mirror::{Batches, Event, Mirror};
+use weir_mirror::{Event, Mirror, MirrorLoop};
+use weir_pool::{Counters, LookGuard, MirrorGuard, Notifier, Pool};
 use weir_settings::ForgeConfig;
 
 use crate::crawling::{list_forges, summary};
 use crate::error::Result;
-use crate::metrics::Counters;
-use crate::mirror_guard::{LookGuard, MirrorGuard, mend_times};
-use crate::notify::Notifier;
-use crate::pool::{Pool, now};
 use crate::visit_lines::{GOES_ON, left_line, log_line, pause_line};
 
 /// How long a mirror loop waits for a catalog that failed.
 pub(crate) const CATALOG_RETRY: Duration = Duration::from_secs(30);
-/// Time between checks for times that a wrong clock has written.
-pub(crate) const MEND_TIMES_EVERY: Duration = Duration::from_secs(3600);
-/// The longest sleep between checks of the catalog while watching.
-const WATCH_SLEEP_MAX: Duration = Duration::from_secs(5);
-
 /// Starts the work beside serving: visits, and crawls and looks if there are forges. The first thread is the
 /// mirror loop.
 pub(crate) fn start_mirror(
@@ -88,41 +80,20 @@ fn mirror_for_ever(
     notifier: Option<&Notifier>,
     stop: &Stop,
 ) -> Result<()> {
-    let mut looked = Instant::now();
-    while !stop.is_stopped() {
-        if looked.elapsed() >= MEND_TIMES_EVERY {
-            looked = Instant::now();
-            catalog.follow_clock()?;
-            mend_times(catalog)?;
+    let mirror_loop = MirrorLoop { mirror, owner, watch: true, all_first: false, retry: CATALOG_RETRY };
+    mirror_loop.run(catalog, &mut |_| Ok(None), stop, &mut |event| {
+        counters.count(&event);
+        if let Some(notifier) = notifier {
+            notifier.tell(&event);
         }
-        let mut batches = Batches::due(catalog, owner, mirror.options.lease_s, &now);
-        let tasks = batches.first(catalog)?;
-        if !tasks.repositories.is_empty() {
-            let more = &mut |catalog: &mut Catalog, ahead_only| batches.more(catalog, ahead_only);
-            mirror.run(catalog, tasks, more, stop, &mut |event| {
-                counters.count(&event);
-                if let Some(notifier) = notifier {
-                    notifier.tell(&event);
-                }
-                match event {
-                    Event::Started(..) | Event::Leased(_) => {}
-                    Event::Left(cause, left) => tracing::warn!("{}", left_line(cause, left)),
-                    Event::Ended(repository, result, took) => log_line(repository, result, took),
-                    Event::Paused(pause) => tracing::warn!("{}", pause_line(pause)),
-                    Event::GoesOn => tracing::info!("{GOES_ON}"),
-                }
-            })?;
+        match event {
+            Event::PassStarted(_) | Event::Started(..) | Event::Leased(_) | Event::PassEnded(_) => {}
+            Event::Left(cause, left) => tracing::warn!("{}", left_line(cause, left)),
+            Event::Ended(repository, result, took) => log_line(repository, result, took),
+            Event::Paused(pause) => tracing::warn!("{}", pause_line(pause)),
+            Event::GoesOn => tracing::info!("{GOES_ON}"),
         }
-        sleep_until_due(catalog, stop)?;
-    }
-    catalog.release(owner)?;
-    Ok(())
-}
-
-pub(crate) fn sleep_until_due(catalog: &Catalog, stop: &Stop) -> Result<()> {
-    let wait =
-        catalog.next_due()?.map_or(WATCH_SLEEP_MAX, |due| Duration::from_secs((due - now()).max(1) as u64));
-    stop.sleep(wait.min(WATCH_SLEEP_MAX));
+    })?;
     Ok(())
 }
 

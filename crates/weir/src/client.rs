@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
+use weir_pool::{CONFIG_NAME, transport_options};
 use weir_settings::Config;
 use weir_transport::{Scheme, TransportOptions, Url};
 
 use crate::cli::Global;
 use crate::environment::{environment, git_command};
 use crate::error::Result;
-use crate::pool::{path_of, transport_options};
-use crate::pool_path::CONFIG_NAME;
+use crate::pool::path_of;
 
 /// Returns how to talk to the server of `repository`: as the pool's configuration says, if there is one, and
 /// with git's certificates.

@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use weir_catalog::clock::now;
 use weir_forge::{CrawlProgress, OtherError, RoundEvent, Rounds};
 use weir_ground::Stop;
+use weir_pool::{Pool, open_catalog_again};
 use weir_settings::ForgeConfig;
 
 use crate::error::Result;
-use crate::pool::{Pool, now, open_unclaimed};
 
 /// Lists `forges`, once or until `stop` is requested. Returns whether one failed.
 pub(crate) fn list_forges(
@@ -25,7 +26,7 @@ pub(crate) fn list_forges(
     let mut bars = HashMap::new();
     let shown = MultiProgress::new();
     let (path, config) = (&pool.path, &pool.config);
-    let open = || open_unclaimed(path, config);
+    let open = || open_catalog_again(path, config);
     rounds.run(&open, &mut |name, event| {
         if shows_bar {
             let new = || ListingBar { bar: ProgressBar::hidden(), began: Instant::now() };

@@ -54,6 +54,7 @@ impl From<weir_mirror::RunError> for Error {
         match e {
             // Wherever the catalog failed, who watches tries again.
             weir_mirror::RunError::Catalog(e) => Error::Catalog(e),
+            weir_mirror::RunError::Select(e) => e.into(),
             e => Error::Mirror(e),
         }
     }
@@ -86,6 +87,7 @@ impl From<weir_pool::Error> for Error {
             weir_pool::Error::File(e) => Error::File(e),
             weir_pool::Error::Catalog(e) => Error::Catalog(e),
             weir_pool::Error::Url(e) => Error::Url(e),
+            weir_pool::Error::Settings(e) => e.into(),
             e => Error::Pool(e),
         }
     }

@@ -20,17 +20,11 @@ mod commands;
 mod crawling;
 mod environment;
 mod error;
-mod hooks;
 mod listing;
-mod local;
 mod locators;
 mod log_output;
-mod metrics;
-mod mirror_guard;
 mod named_source;
-mod notify;
 mod output;
-mod pauses;
 mod pool;
 mod pool_path;
 mod presentation;
@@ -92,8 +86,8 @@ fn main() -> ExitCode {
     let level = match (cli.global.quiet, cli.global.verbose) {
         (true, _) => "error".to_owned(),
         // Clients decide how many requests there are. Like git daemon, weir logs them only if asked to.
-        (_, 0) => format!("warn,weir=info,weir_serve=info,{REQUEST_LOG}=warn"),
-        (_, 1) => "info,weir=debug,weir_serve=debug,weir_mirror=debug".to_owned(),
+        (_, 0) => format!("warn,weir=info,weir_pool=info,weir_serve=info,{REQUEST_LOG}=warn"),
+        (_, 1) => "info,weir=debug,weir_pool=debug,weir_serve=debug,weir_mirror=debug".to_owned(),
         _ => "debug".to_owned(),
     };
     let filter = tracing_subscriber::EnvFilter::try_from_env("WEIR_LOG").unwrap_or_else(|_| level.into());

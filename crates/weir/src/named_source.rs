@@ -4,12 +4,12 @@
 use std::path::{Path, PathBuf};
 
 use weir_git::Oid;
+use weir_pool::open_local;
 use weir_repo::{Head, Repo, resolve_revision};
 
 use crate::cli::Global;
 use crate::error::{Error, Result};
-use crate::local;
-use crate::pool::Pool;
+use crate::pool::open_pool;
 
 /// The line by which `weir mount --lower` tells the process that started it that the view is mounted.
 pub(crate) const MOUNTED: &str = "mounted";
@@ -40,7 +40,7 @@ impl NamedSource {
             let path = std::fs::canonicalize(name)?;
             return Ok(NamedSource { name: name.to_owned(), path, revision });
         }
-        let pool = Pool::open(global)?;
+        let pool = open_pool(global)?;
         let known = pool.get(name)?;
         // It says what is wrong if there is no archive.
         drop(pool.open_repo(&known)?);
@@ -50,7 +50,7 @@ impl NamedSource {
 
     /// Opens the repository.
     pub(crate) fn open(&self) -> Result<Repo> {
-        local::open(&self.path).map_err(|e| Error::Message(format!("{}: {e}", self.name)))
+        open_local(&self.path).map_err(|e| Error::Message(format!("{}: {e}", self.name)))
     }
 
     /// Returns the commit that the revision names, or HEAD.

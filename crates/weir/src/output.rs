@@ -270,13 +270,6 @@ impl<W: Write> Write for Screen<W> {
     }
 }
 
-/// Returns lost commits as JSON.
-pub(crate) fn lost_json(lost: &LostCommits) -> serde_json::Value {
-    let LostCommits { commits, refs } = lost;
-    serde_json::json!({ "first": commits.first, "last": commits.last, "certain": commits.is_certain,
-        "kept": commits.kept, "refs": refs })
-}
-
 /// The number of lost refs that a line names.
 const LOST_REFS_SHOWN: usize = 5;
 

@@ -6,11 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use nix::unistd::{Uid, User, geteuid};
-
-/// The name of the configuration file in a pool.
-pub(crate) const CONFIG_NAME: &str = "weir.toml";
-/// The name of the folder of archives in a pool.
-pub(crate) const STORE_NAME: &str = "store";
+use weir_pool::{CONFIG_NAME, is_pool_folder};
 
 /// The path of a pool, which may not be there.
 #[derive(Clone, Debug)]
@@ -67,11 +63,6 @@ impl PoolSearch {
         }
         PoolSearch { from: from.to_owned(), last: last.to_owned(), is_found, is_at_boundary }
     }
-}
-
-/// Returns whether `folder` has the files of a pool that weir finds by itself.
-pub(crate) fn is_pool_folder(folder: &Path) -> bool {
-    folder.join(CONFIG_NAME).is_file() && folder.join(STORE_NAME).is_dir()
 }
 
 /// Returns the path of the pool: `named`, or where a search from the current folder finds one, or the default

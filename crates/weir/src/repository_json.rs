@@ -2,11 +2,11 @@
 
 use serde_json::json;
 use weir_catalog::Repository;
+use weir_pool::Pool;
 use weir_transport::Url;
 
 use crate::listing::RepositoryState;
 use crate::output;
-use crate::pool::Pool;
 
 /// Returns the URL of the upstream, without a password.
 pub(crate) fn shown_url(r: &Repository) -> String {

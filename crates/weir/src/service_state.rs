@@ -4,9 +4,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use weir_pool::Counters;
 use weir_serve::Daemon;
 
-use crate::metrics::Counters;
 use crate::systemd;
 
 /// Time between looks at the state.

@@ -4,12 +4,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use weir_catalog::Repository;
+use weir_catalog::clock::now;
 use weir_mirror::throttle::{Cause, Pause};
 use weir_mirror::{Failure, LfsReport, Visited};
 use weir_transport::TimeLimit;
 
 use crate::output;
-use crate::pool::now;
 
 pub(crate) const GOES_ON: &str = "resumed    the cause of the pause is gone";
 

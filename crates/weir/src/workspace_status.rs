@@ -9,12 +9,12 @@ use std::time::Duration;
 use serde_json::json;
 use weir_ground::Stop;
 use weir_ground::thread::spawn;
+use weir_pool::open_local;
 use weir_workspace::{PathChange, Workspace, WorkspaceStatus, Workspaces, is_mounted};
 
 use crate::cli::Global;
 use crate::environment::git_command;
 use crate::error::{Error, Result, SOME_FAILED};
-use crate::local;
 use crate::output;
 use crate::signals::stop_on_signal;
 use crate::workspace_mounts::{git, of_workspace};
@@ -79,7 +79,7 @@ pub(crate) fn status_of(workspaces: &Workspaces, workspace: &Workspace) -> Resul
     if !is_mounted(folder) {
         return Err(Error::Message("it is not mounted; 'weir workspace mount' mounts it".to_owned()));
     }
-    let repo = local::open(&folder.join(".git")).map_err(|e| Error::Message(e.to_string()))?;
+    let repo = open_local(&folder.join(".git")).map_err(|e| Error::Message(e.to_string()))?;
     let mut status = workspaces.status(workspace, &repo).map_err(of_workspace)?;
     let new = status.changes.iter().filter(|(_, change)| **change == PathChange::New);
     let new: Vec<&[u8]> = new.map(|(path, _)| path.as_slice()).collect();

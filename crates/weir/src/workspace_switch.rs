@@ -6,13 +6,13 @@ use std::process::Stdio;
 
 use serde_json::json;
 use weir_git::{Kind, Oid};
+use weir_pool::open_local;
 use weir_repo::{Head, Repo, resolve_revision};
 use weir_workspace::{Workspace, Workspaces, is_mounted};
 
 use crate::cli::Global;
 use crate::environment::git_command;
 use crate::error::{Error, Result};
-use crate::local;
 use crate::named_source::NamedSource;
 use crate::output;
 use crate::workspace_mounts::{attached_to, git, of_workspace, start_view, starting};
@@ -31,7 +31,7 @@ pub(crate) fn switch(
     let source =
         NamedSource { name: workspace.repository.clone(), path: workspace.source.clone(), revision: None };
     let (source, git_dir) = (source.open()?, folder.join(".git"));
-    let open = || local::open(&git_dir).map_err(|e| Error::Message(format!("{}: {e}", git_dir.display())));
+    let open = || open_local(&git_dir).map_err(|e| Error::Message(format!("{}: {e}", git_dir.display())));
     let path = workspace.source.clone();
     let start = |commit: &str, view: &Path| start_view(&path, commit, view);
     let mut own = open()?;

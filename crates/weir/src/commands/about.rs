@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use clap::CommandFactory;
 use serde::Serialize;
 use weir_ground::FileError;
+use weir_pool::{CONFIG_NAME, Pool, STORE_NAME};
 use weir_serve::Client;
 use weir_settings::{Unusable, unusable};
 use weir_transport::{Scheme, Url};
@@ -17,8 +18,7 @@ use crate::environment::environment;
 use crate::error::{Error, Result};
 use crate::locators::catalog::CatalogLocator;
 use crate::output;
-use crate::pool::{Pool, path_of};
-use crate::pool_path::{CONFIG_NAME, STORE_NAME};
+use crate::pool::{open_pool, path_of};
 
 pub(crate) fn config_check(global: &Global, urls: &[String]) -> Result<ExitCode> {
     let place = path_of(global)?;
@@ -39,7 +39,7 @@ pub(crate) fn config_check(global: &Global, urls: &[String]) -> Result<ExitCode>
     }
     let mut meanings = Vec::new();
     if ok && !urls.is_empty() {
-        let pool = Pool::open(global)?;
+        let pool = open_pool(global)?;
         let locator = CatalogLocator::new(&pool)?;
         for url in urls {
             meanings.push(Meaning::of(url, &locator)?);

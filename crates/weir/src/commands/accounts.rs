@@ -1,9 +1,10 @@
 //! `accounts`: shows who owns what and belongs to which organisation, as forges list it.
 
+use weir_pool::Pool;
+
 use crate::cli::Global;
 use crate::error::{Error, Result};
 use crate::output;
-use crate::pool::Pool;
 
 pub(crate) fn accounts(pool: &Pool, global: &Global, login: Option<&str>, max: usize) -> Result<()> {
     let list = pool.catalog.accounts(login, max)?;

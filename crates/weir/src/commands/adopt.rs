@@ -4,12 +4,11 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use serde_json::json;
-use weir_pool::FoundArchives;
+use weir_pool::{FoundArchives, Pool};
 
 use crate::cli::Global;
 use crate::error::{Result, SOME_FAILED};
 use crate::output;
-use crate::pool::Pool;
 
 pub(crate) fn adopt(pool: &mut Pool, global: &Global, dry_run: bool) -> Result<ExitCode> {
     let FoundArchives { found, left_out, unread } = weir_pool::find_archives(&pool.catalog, &pool.store)?;

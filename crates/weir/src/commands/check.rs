@@ -9,18 +9,18 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use report::{Level, Report};
+use weir_pool::{CATALOG_NAME, CONFIG_NAME, Pool};
 use weir_settings::{is_for_everybody, secret_files, unusable};
 
 use crate::cli::Global;
 use crate::error::{Error, Result};
-use crate::pool::{CATALOG_NAME, Pool, path_of};
-use crate::pool_path::CONFIG_NAME;
+use crate::pool::{open_pool, path_of};
 
 pub(crate) fn check(global: &Global, offline: bool, max_count: usize) -> Result<ExitCode> {
     let mut report = Report::new(global, max_count);
     let path = path_of(global)?.path;
     machine::owner(&path, &mut report)?;
-    let pool = match Pool::open(global) {
+    let pool = match open_pool(global) {
         Ok(pool) => pool,
         // There is nothing to check.
         Err(e @ Error::NoPool(_)) => return Err(e),

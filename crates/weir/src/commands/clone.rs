@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use weir_clone::{CloneOptions, CloneOutcome, default_directory};
+use weir_pool::transport_options;
 use weir_settings::Config;
 use weir_transport::{Scheme, Url};
 
@@ -16,7 +17,7 @@ use crate::client::{client_transport, git_config};
 use crate::environment::{environment, git_command};
 use crate::error::{Error, Result};
 use crate::output;
-use crate::pool::{Pool, transport_options};
+use crate::pool::open_pool;
 
 /// The name of the remote, as git has it.
 const ORIGIN: &str = "origin";
@@ -113,12 +114,12 @@ impl CloneSource {
             let is_archive = url.scheme == Scheme::Local && url.local_path().is_file();
             return Ok(CloneSource { url, is_archive, directory });
         }
-        let pool = match Pool::open(global) {
+        let pool = match open_pool(global) {
             Err(Error::NoPool(_)) => return Err(nothing_at(&args.repository, "there is no pool, either")),
             pool => pool?,
         };
         let found = match pool.get(&args.repository) {
-            Err(Error::Pool(weir_pool::Error::NoMatch(_))) => {
+            Err(weir_pool::Error::NoMatch(_)) => {
                 let why = format!("the pool at '{}' has no repository of that name", pool.path.display());
                 return Err(nothing_at(&args.repository, &why));
             }

@@ -6,13 +6,13 @@ use std::process::ExitCode;
 use serde_json::json;
 use weir_forge::{CrawlProgress, CrawlSource, Listed, preview};
 use weir_ground::Stop;
+use weir_pool::Pool;
 use weir_settings::ForgeConfig;
 
 use crate::cli::{CrawlArgs, Global};
 use crate::crawling::{list_forges, summary};
 use crate::error::{Error, Result, SOME_FAILED};
 use crate::output;
-use crate::pool::Pool;
 use crate::signals::stop_on_signal;
 
 pub(crate) fn crawl(pool: Pool, global: &Global, args: &CrawlArgs) -> Result<ExitCode> {

@@ -7,13 +7,12 @@ use std::path::Path;
 use serde_json::json;
 use weir_ground::FileError;
 use weir_mirror::WorkFolder;
-use weir_pool::InRepo;
+use weir_pool::{InRepo, Pool};
 use weir_repo::{ExportReport, Repo, Sharing, Takes, export_bundle, export_directory, write_anew};
 
 use crate::cli::{ExportFormat, Global};
 use crate::error::{Error, Result};
 use crate::output;
-use crate::pool::Pool;
 
 pub(crate) fn export(
     pool: &Pool,

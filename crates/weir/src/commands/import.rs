@@ -10,17 +10,15 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
+use weir_catalog::clock::now;
 use weir_forge::{CrawlSource, Dump, Import, ImportError, Imported};
 use weir_ground::{FileError, Stop};
-use weir_pool::{CloneImport, ImportedClone, find_clones};
+use weir_pool::{CloneImport, ImportedClone, LocalClones, MirrorGuard, Pool, find_clones};
 use weir_settings::ForgeConfig;
 
 use crate::cli::{DumpFormat, Global, ImportArgs};
 use crate::error::{Error, Result, SOME_FAILED};
-use crate::local::LocalClones;
-use crate::mirror_guard::MirrorGuard;
 use crate::output;
-use crate::pool::{Pool, now};
 use crate::signals::stop_on_signal;
 
 /// The number of bad rows that are reported one by one.

@@ -8,7 +8,7 @@ use serde_json::json;
 use weir_catalog::{ForgeWish, PastVisit, Repository};
 use weir_git::{HashKind, Kind, Oid};
 use weir_ground::Timestamp;
-use weir_pool::InRepo;
+use weir_pool::{InRepo, Pool};
 use weir_repo::{FollowedRefs, StateChange, TreeListing, resolve_path, resolve_revision};
 
 use crate::cli::{Global, LsArgs, RepoSelection};
@@ -16,11 +16,10 @@ use crate::colors;
 use crate::error::Result;
 use crate::listing::{RepositoryState, SortKey};
 use crate::output;
-use crate::pool::Pool;
 use crate::repository_json::repository_json;
 
 pub(crate) fn ls(pool: &Pool, global: &Global, args: &LsArgs) -> Result<()> {
-    let mut list = pool.selected(&args.selection)?;
+    let mut list = pool.selected(&args.selection.repos)?;
     if list.is_empty() && !global.json {
         if !global.quiet {
             warn_line!("no repositories yet; add some with 'weir add URL'");
@@ -228,7 +227,7 @@ impl LogEntry {
 }
 
 pub(crate) fn du(pool: &Pool, global: &Global, selection: &RepoSelection) -> Result<()> {
-    let list = pool.selected(selection)?;
+    let list = pool.selected(&selection.repos)?;
     let mut sizes: Vec<(u64, &str)> = list
         .iter()
         .map(|r| (std::fs::metadata(pool.archive_path(r)).map_or(0, |m| m.len()), r.name.as_str()))

@@ -6,12 +6,11 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use weir_catalog::Repository;
-use weir_pool::{Checked, Repair};
+use weir_pool::{Checked, Pool, Repair};
 
 use crate::cli::{Global, RepoSelection};
 use crate::error::{Error, Result, SOME_FAILED};
 use crate::output;
-use crate::pool::Pool;
 
 pub(crate) fn fsck(
     pool: &mut Pool,
@@ -22,7 +21,7 @@ pub(crate) fn fsck(
     let mut damaged = 0;
     let mirror = repair.then(|| pool.mirror(None));
     let mut results = Vec::new();
-    let mut repositories = pool.selected(selection)?;
+    let mut repositories = pool.selected(&selection.repos)?;
     // Forks come after their bases: a damaged base may be all that is wrong with them.
     let forks = pool.catalog.bases(&repositories.iter().map(|r| r.id).collect::<Vec<_>>())?;
     let forks: HashSet<i64> = forks.iter().map(|fork| fork.id).collect();
@@ -56,7 +55,7 @@ fn checked_json(r: &Repository, checked: &Checked, repair: Option<&Repair>) -> s
         Some(Repair::Failed(why)) => (None, Some(why)),
         None => (None, None),
     };
-    let lost = visited.and_then(|visited| visited.lost.as_ref()).map(output::lost_json);
+    let lost = visited.and_then(|visited| visited.lost.as_ref()).map(weir_pool::lost_json);
     let kept = visited.and_then(|visited| visited.damaged.as_ref());
     json!({ "name": r.name, "objects": checked.objects, "problems": checked.problems,
         "unfinished": checked.unfinished, "damaged": kept, "lost": lost, "error": error })
@@ -89,7 +88,7 @@ fn print_checked(r: &Repository, checked: &Checked, repair: Option<&Repair>, qui
 
 pub(crate) fn compact(pool: &mut Pool, global: &Global, selection: &RepoSelection) -> Result<ExitCode> {
     let mut failed = 0;
-    for r in pool.selected(selection)? {
+    for r in pool.selected(&selection.repos)? {
         match weir_pool::compact(&mut pool.catalog, &pool.store, &r) {
             Ok(None) => {}
             Ok(Some(done)) if global.json => output::json_line(&output::lengths_json(&r.name, &done))?,

@@ -9,6 +9,7 @@ use sirocco::Format;
 use sirocco::deflate::Level;
 use weir_git::{HashKind, plain_sha};
 use weir_ground::FileError;
+use weir_pool::Pool;
 use weir_repo::{Head, Repo};
 use weir_serve::Client;
 
@@ -16,7 +17,6 @@ use crate::cli::{Global, RepoSelection};
 use crate::error::{Error, Result};
 use crate::locators::catalog::asked;
 use crate::output;
-use crate::pool::Pool;
 
 pub(crate) fn manifest(
     pool: &Pool,
@@ -33,7 +33,7 @@ pub(crate) fn manifest(
         return Err(Error::Message(format!("there is no token called '{name}' in access.tokens")));
     }
     let reader = Client { known_as, ..Client::default() };
-    let repositories = pool.selected(selection)?;
+    let repositories = pool.selected(&selection.repos)?;
     let ids: Vec<i64> = repositories.iter().map(|r| r.id).collect();
     let bases: HashMap<i64, String> =
         pool.catalog.bases(&ids)?.into_iter().map(|base| (base.id, base.name)).collect();

@@ -4,13 +4,11 @@ use std::io::Write;
 
 use weir_catalog::{Catalog, redacted};
 use weir_ground::FileError;
+use weir_pool::{CATALOG_NAME, CONFIG_NAME, MIRROR_LOCK_NAME, Pool, machine_of};
 
 use crate::cli::Global;
 use crate::error::{Error, Result};
-use crate::mirror_guard::machine_of;
 use crate::output;
-use crate::pool::{CATALOG_NAME, MIRROR_LOCK_NAME, Pool};
-use crate::pool_path::CONFIG_NAME;
 
 pub(crate) fn migrate(pool: &Pool, global: &Global, destination: &str) -> Result<()> {
     // No process records visits meanwhile.

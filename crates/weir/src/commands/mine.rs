@@ -11,16 +11,16 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use weir_ground::{Stop, name_matches};
 use weir_mine::{Detect, MergeMode, MineOptions, MineProgress, RenameOptions};
+use weir_pool::{Pool, bytes_of, open_local};
 use weir_tables::{
     DatabaseStore, Dataset, FileFormat, JsonStream, MineEvent, MineOutput, MineRun, MineSource, MineTotals,
     mine_all,
 };
 
-use crate::cli::{DiffMerges, Global, MineArgs, MineFormat, MineWhat, RepoSelection};
+use crate::cli::{DiffMerges, Global, MineArgs, MineFormat, MineWhat};
 use crate::error::{Error, Result, SOME_FAILED};
-use crate::local;
 use crate::output;
-use crate::pool::Pool;
+use crate::pool::open_pool;
 use crate::signals::stop_on_signal;
 
 /// The buffer of rows that are printed.
@@ -30,7 +30,7 @@ const TICK: Duration = Duration::from_millis(200);
 
 /// Removes the rows of what `args` name.
 fn forget(global: &Global, args: &MineArgs) -> Result<ExitCode> {
-    let pool = if args.output.is_none() { Some(Pool::open(global)?) } else { None };
+    let pool = if args.output.is_none() { Some(open_pool(global)?) } else { None };
     let whole = |text: &String| Path::new(text).canonicalize().ok();
     let paths: Vec<String> = args
         .repos
@@ -62,7 +62,7 @@ pub(crate) fn mine(global: &Global, args: &MineArgs) -> Result<ExitCode> {
     let is_path = |text: &&String| Path::new(text.as_str()).exists();
     let (paths, patterns): (Vec<&String>, Vec<&String>) = args.repos.iter().partition(is_path);
     let pool = match args.repos.is_empty() || !patterns.is_empty() {
-        true => Some(Pool::open(global)?),
+        true => Some(open_pool(global)?),
         false => None,
     };
     let options = options(args);
@@ -210,7 +210,7 @@ fn sources<'p>(
     let mut sources = Vec::new();
     if let Some(pool) = pool {
         let patterns: Vec<String> = patterns.iter().map(|pattern| (*pattern).clone()).collect();
-        let repositories = pool.selected(&RepoSelection { repos: patterns })?;
+        let repositories = pool.selected(&patterns)?;
         let store = &pool.store;
         let mut former_names = pool.catalog.former_names()?;
         for r in repositories.into_iter().filter(|r| r.seq.is_some()) {
@@ -233,9 +233,9 @@ fn sources<'p>(
             former: Vec::new(),
             origin: output::printable(whole.as_os_str().as_encoded_bytes()),
             url: None,
-            bytes: local::bytes_of(&whole),
+            bytes: bytes_of(&whole),
             seq: None,
-            open: Box::new(move || local::open(&whole).map_err(|e| e.to_string())),
+            open: Box::new(move || open_local(&whole).map_err(|e| e.to_string())),
         });
     }
     Ok(sources)

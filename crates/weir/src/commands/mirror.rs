@@ -2,19 +2,18 @@
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use weir_catalog::clock::now;
 use weir_catalog::{Catalog, Hold, Repository};
 use weir_ground::Stop;
-use weir_mirror::{Batches, Event, Failure, Mirror, Summary, Visited};
+use weir_mirror::{Event, Failure, MirrorLoop, RunError, Summary, Visited};
+use weir_pool::{MirrorGuard, Notifier, Pool};
 
-use crate::background::{CATALOG_RETRY, MEND_TIMES_EVERY, sleep_until_due};
+use crate::background::CATALOG_RETRY;
 use crate::cli::{Global, MirrorArgs};
 use crate::error::{Error, Result, SOME_FAILED};
-use crate::mirror_guard::{MirrorGuard, mend_times};
-use crate::notify::Notifier;
 use crate::output;
-use crate::pool::{Pool, now};
 use crate::signals::stop_on_signal;
 use crate::visit_bars::VisitBars;
 use crate::visit_lines::{GOES_ON, damaged_line, failed_line, left_line, lfs_line, pause_line, updated_line};
@@ -32,97 +31,62 @@ pub(crate) fn mirror(mut pool: Pool, global: &Global, args: &MirrorArgs) -> Resu
     if hooks.is_some() {
         pool.catalog.keep_updates_for(&guard.machine);
     }
-    let mut undone = 0;
-    let mut first = true;
-    let mut looked = Instant::now();
-    loop {
-        if looked.elapsed() >= MEND_TIMES_EVERY {
-            looked = Instant::now();
-            let mended =
-                pool.catalog.follow_clock().map_err(Error::from).and_then(|_| mend_times(&mut pool.catalog));
-            mended.unwrap_or_else(|e| tracing::warn!("cannot check the times in the catalog: {e}"));
+    let mirror_loop = MirrorLoop {
+        mirror: &mirror,
+        owner: &guard.owner,
+        watch: args.watch,
+        // The repositories that a pattern names, or all of them with `--all`, are visited first, due or not.
+        // Then those that are due.
+        all_first: args.all || !args.repos.is_empty(),
+        retry: CATALOG_RETRY.min(pool.config.mirror.throttle_pause.0),
+    };
+    let mut reporter = Reporter::new(global);
+    let mut select = |catalog: &mut Catalog| {
+        selected(catalog, args).map_err(|e| match e {
+            Error::Catalog(e) => RunError::Catalog(e),
+            e => RunError::Select(Box::new(e)),
+        })
+    };
+    let summary = mirror_loop.run(&mut pool.catalog, &mut select, &stop, &mut |event| {
+        if let Some(notifier) = &notifier {
+            notifier.tell(&event);
         }
-        match pass(&mut pool, &mirror, &guard.owner, global, args, first, &stop, notifier.as_ref()) {
-            Ok(summary) => undone += summary.failed + summary.left,
-            // A catalog on another machine may be unavailable for a while, and one on this machine's disk may
-            // find it full.
-            Err(Error::Catalog(e)) if args.watch => {
-                let wait = CATALOG_RETRY.min(pool.config.mirror.throttle_pause.0);
-                tracing::error!("the mirror loop: {e}; trying again in {} s", wait.as_secs());
-                stop.sleep(wait);
-            }
-            Err(e) => return Err(e),
+        reporter.event(event);
+        if reporter.failed.is_some() {
+            stop.stop();
         }
-        first = false;
-        if !args.watch || stop.is_stopped() {
-            break;
-        }
+    })?;
+    let is_idle = reporter.tasks == 0 && args.repos.is_empty() && !args.watch && !args.all;
+    if let Some(e) = reporter.failed {
+        return Err(e);
     }
-    pool.catalog.release(&guard.owner)?;
+    if is_idle && summary == Summary::default() && !global.quiet && !global.json {
+        tell_what_is_next(&pool.catalog)?;
+    }
     if let Some(hooks) = hooks {
         hooks.finish(&pool.catalog, || stop.is_stopped())?;
     }
+    let undone = summary.failed + summary.left;
     Ok(if undone > 0 && !args.watch { ExitCode::from(SOME_FAILED) } else { ExitCode::SUCCESS })
 }
 
-/// Visits what is due. While watching, then sleeps until something will be due.
-#[allow(clippy::too_many_arguments)]
-fn pass(
-    pool: &mut Pool,
-    mirror: &Mirror,
-    owner: &str,
-    global: &Global,
-    args: &MirrorArgs,
-    first: bool,
-    stop: &Stop,
-    notifier: Option<&Notifier>,
-) -> Result<Summary> {
-    let mut ids = None;
-    if !args.repos.is_empty() {
-        for exact in args.repos.iter().filter_map(|name| pool.get(name).ok()).collect::<Vec<_>>() {
-            for (hold, is_held, was) in
-                [(Hold::Paused, exact.is_paused, "paused"), (Hold::Pinned, exact.is_pinned, "set back")]
-            {
-                if is_held {
-                    pool.catalog.set_hold(&exact.name, hold, false)?;
-                    warn_line!("{} was {was}; it is mirrored again", exact.name);
-                }
+/// Returns the ids of the repositories that `args` name; `None` for all. One that is named by its whole name
+/// is no longer held.
+fn selected(catalog: &mut Catalog, args: &MirrorArgs) -> Result<Option<Vec<i64>>> {
+    if args.repos.is_empty() {
+        return Ok(None);
+    }
+    for exact in args.repos.iter().filter_map(|name| weir_pool::get(catalog, name).ok()).collect::<Vec<_>>() {
+        for (hold, is_held, was) in
+            [(Hold::Paused, exact.is_paused, "paused"), (Hold::Pinned, exact.is_pinned, "set back")]
+        {
+            if is_held {
+                catalog.set_hold(&exact.name, hold, false)?;
+                warn_line!("{} was {was}; it is mirrored again", exact.name);
             }
         }
-        // Lease nothing else, not even for a moment: another process may be about to visit it.
-        ids = Some(pool.matching_any(&args.repos)?.iter().map(|r| r.id).collect::<Vec<_>>());
     }
-    let ids_are_all = ids.is_none();
-    let mut batches = Batches::due(&pool.catalog, owner, mirror.options.lease_s, &now).only(ids);
-    // The repositories that a pattern names, or all of them with `--all`, are visited first, due or not. Then
-    // those that are due.
-    if first && (args.all || !args.repos.is_empty()) {
-        batches = batches.all_first();
-    }
-    if !args.watch {
-        batches = batches.once();
-    }
-    let tasks = batches.first(&mut pool.catalog)?;
-    let mut summary = Summary::default();
-    if !tasks.repositories.is_empty() || first {
-        let is_idle = tasks.repositories.is_empty() && ids_are_all && !args.watch && !args.all;
-        let mut reporter = Reporter::new(global, tasks.repositories.len());
-        let more = &mut |catalog: &mut Catalog, ahead_only| batches.more(catalog, ahead_only);
-        summary = mirror.run(&mut pool.catalog, tasks, more, stop, &mut |event| {
-            if let Some(notifier) = notifier {
-                notifier.tell(&event);
-            }
-            reporter.event(event);
-        })?;
-        reporter.finish(&summary)?;
-        if is_idle && summary == Summary::default() && !global.quiet && !global.json {
-            tell_what_is_next(&pool.catalog)?;
-        }
-    }
-    if args.watch && !stop.is_stopped() {
-        sleep_until_due(&pool.catalog, stop)?;
-    }
-    Ok(summary)
+    Ok(Some(weir_pool::matching_any(catalog, &args.repos)?.iter().map(|r| r.id).collect()))
 }
 
 /// Says when the next repository will be due.
@@ -146,14 +110,25 @@ struct Reporter {
     json: bool,
     quiet: bool,
     verbose: bool,
+    has_terminal: bool,
     bars: Option<VisitBars>,
+    /// The number of repositories that the last pass began with.
+    tasks: usize,
+    /// Why standard output cannot be written.
+    failed: Option<Error>,
 }
 
 impl Reporter {
-    fn new(global: &Global, tasks: usize) -> Reporter {
-        let shows_bars = std::io::stderr().is_terminal() && !global.quiet && !global.json && tasks > 0;
-        let bars = shows_bars.then(|| VisitBars::new(tasks));
-        Reporter { json: global.json, quiet: global.quiet, verbose: global.verbose > 0, bars }
+    fn new(global: &Global) -> Reporter {
+        Reporter {
+            json: global.json,
+            quiet: global.quiet,
+            verbose: global.verbose > 0,
+            has_terminal: std::io::stderr().is_terminal() && !global.quiet && !global.json,
+            bars: None,
+            tasks: 0,
+            failed: None,
+        }
     }
 
     fn line(&self, text: &str) {
@@ -165,6 +140,11 @@ impl Reporter {
 
     fn event(&mut self, event: Event<'_>) {
         match event {
+            Event::PassStarted(tasks) => {
+                self.tasks = tasks;
+                self.bars = (self.has_terminal && tasks > 0).then(|| VisitBars::new(tasks));
+            }
+            Event::PassEnded(summary) => self.failed = self.finish(summary).err(),
             Event::Started(repository, progress) => {
                 if let Some(bars) = &mut self.bars {
                     bars.started(repository, progress);
@@ -206,7 +186,7 @@ impl Reporter {
         if self.json {
             let value = match result {
                 Ok(Visited { change: Some((change, report)), damaged, lfs, lost, .. }) => serde_json::json!({
-                    "lost": lost.as_ref().map(output::lost_json),
+                    "lost": lost.as_ref().map(weir_pool::lost_json),
                     "lfs_added": lfs.map(|lfs| lfs.added), "lfs_absent": lfs.map(|lfs| lfs.absent),
                     "name": repository.name,
                     "result": if repository.seq.is_none() { "cloned" } else { "updated" }, "seq": report.seq,
@@ -216,7 +196,7 @@ impl Reporter {
                     "damaged": damaged, "seconds": took.as_secs_f64() }),
                 Ok(visited) => serde_json::json!({
                     "name": repository.name, "result": "unchanged",
-                    "lost": visited.lost.as_ref().map(output::lost_json), "seconds": took.as_secs_f64() }),
+                    "lost": visited.lost.as_ref().map(weir_pool::lost_json), "seconds": took.as_secs_f64() }),
                 Err(f) => {
                     serde_json::json!({ "name": repository.name, "result": "failed", "class": f.class,
                         "error": f.error, "seconds": took.as_secs_f64() })
@@ -260,8 +240,8 @@ impl Reporter {
         }
     }
 
-    fn finish(self, summary: &Summary) -> Result<()> {
-        if let Some(bars) = &self.bars {
+    fn finish(&mut self, summary: &Summary) -> Result<()> {
+        if let Some(bars) = self.bars.take() {
             bars.finish();
         }
         if self.json {

@@ -36,12 +36,12 @@ use std::process::ExitCode;
 
 use crate::cli::{Cli, Command, ConfigCommand};
 use crate::error::Result;
-use crate::pool::Pool;
+use crate::pool::open_pool;
 
 /// Runs the subcommand.
 pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
     let global = &cli.global;
-    let open = || Pool::open(global);
+    let open = || open_pool(global);
     let done = |result: Result<()>| result.map(|()| ExitCode::SUCCESS);
     match cli.command {
         Command::Init { path, catalog } => done(register::init(global, path, catalog.as_deref())),

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use weir_catalog::Catalog;
 use weir_clone::trees_in;
 use weir_ground::{FileError, Stop};
+use weir_pool::{Pool, is_pool_folder, open_local};
 use weir_repo::Repo;
 use weir_serve::{Found, OpenError, Presentation, RepoCache};
 use weir_workspace::{
@@ -17,11 +18,9 @@ use weir_workspace::{
 
 use crate::cli::{Global, MountArgs};
 use crate::error::{Error, Result};
-use crate::local;
 use crate::named_source::{MOUNTED, NamedSource};
 use crate::output;
-use crate::pool::Pool;
-use crate::pool_path::is_pool_folder;
+use crate::pool::open_pool;
 use crate::signals::stop_on_signal;
 use crate::workspace_mounts::{attached_to, close_inherited};
 
@@ -115,7 +114,7 @@ impl Repositories for RepositoryAt {
     }
 
     fn open(&self, _: &str) -> weir_workspace::Result<Option<Arc<Repo>>> {
-        fresh(&self.opened, || Ok(Arc::new(local::open(&self.path)?))).map(Some)
+        fresh(&self.opened, || Ok(Arc::new(open_local(&self.path)?))).map(Some)
     }
 }
 
@@ -184,7 +183,7 @@ pub(crate) fn mount(global: &Global, args: &MountArgs) -> Result<()> {
 /// Returns what the arguments name.
 fn shown(global: &Global, args: &MountArgs) -> Result<Shown> {
     if is_pool_folder(Path::new(&args.source)) {
-        let pool = Pool::open(&Global { pool: Some((&args.source).into()), ..global.clone() })?;
+        let pool = open_pool(&Global { pool: Some((&args.source).into()), ..global.clone() })?;
         return Ok(Shown::All(Box::new(PoolRepositories::new(&pool)?)));
     }
     let source = NamedSource::parse(global, &args.source)?;
@@ -200,6 +199,6 @@ fn shown(global: &Global, args: &MountArgs) -> Result<Shown> {
     }
     let trees = attached_to(&source.path).and_then(|_| trees_in(&source.path, &commit));
     let path = source.path;
-    let reopen: Reopen = Box::new(move || Ok(local::open(&path)?));
+    let reopen: Reopen = Box::new(move || Ok(open_local(&path)?));
     Ok(Shown::Lower(repo, commit, trees.map(|trees| Arc::new(RemoteCommit::new(trees, reopen)))))
 }

@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 use std::io::Write;
 
-use weir_pool::PurgeOutcome;
+use weir_catalog::clock::now;
+use weir_pool::{Pool, PurgeOutcome};
 
 use crate::cli::{Global, PurgeArgs};
 use crate::error::Result;
 use crate::output;
-use crate::pool::{Pool, now};
 
 pub(crate) fn purge(pool: &mut Pool, global: &Global, args: &PurgeArgs) -> Result<()> {
     let PurgeArgs { selection, gone_for, purge_protect, dry_run } = args;

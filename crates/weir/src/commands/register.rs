@@ -5,15 +5,16 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use weir_catalog::Hold;
+use weir_catalog::clock::now;
 use weir_ground::check_name;
-use weir_pool::SoundEntries;
+use weir_pool::{InitOutcome, Pool, SoundEntries, is_pool_folder};
 use weir_transport::Url;
 
 use crate::cli::{AddArgs, Global};
+use crate::environment::environment;
 use crate::error::{Error, Result, SOME_FAILED};
 use crate::output;
-use crate::pool::{Made, Pool, now};
-use crate::pool_path::{default_path, is_pool_folder};
+use crate::pool_path::default_path;
 
 pub(crate) fn init(global: &Global, path: Option<PathBuf>, catalog_url: Option<&str>) -> Result<()> {
     let path = match path {
@@ -22,8 +23,8 @@ pub(crate) fn init(global: &Global, path: Option<PathBuf>, catalog_url: Option<&
         None if global.pool.is_none() && is_pool_folder(Path::new(".")) => std::env::current_dir()?,
         None => global.pool.clone().map_or_else(default_path, Ok).map_err(Error::Message)?,
     };
-    let made = Pool::init(&path, catalog_url)?;
-    let is_new = matches!(made, Made::Pool | Made::AroundStore);
+    let made = Pool::init(&path, catalog_url, environment())?;
+    let is_new = matches!(made, InitOutcome::Pool | InitOutcome::AroundStore);
     if let (false, Some(url)) = (is_new, catalog_url) {
         let message = format!(
             "there is already a pool at '{}'; migrate its catalog to PostgreSQL with 'weir migrate {}'",
@@ -37,17 +38,17 @@ pub(crate) fn init(global: &Global, path: Option<PathBuf>, catalog_url: Option<&
     } else if !global.quiet {
         let path = path.display();
         match made {
-            Made::Pool => writeln!(output::stdout(), "made a pool at {path}")?,
-            Made::AroundStore => writeln!(
+            InitOutcome::Pool => writeln!(output::stdout(), "made a pool at {path}")?,
+            InitOutcome::AroundStore => writeln!(
                 output::stdout(),
                 "made a pool at {path}; run 'weir adopt' to register the archives in its store"
             )?,
-            Made::Catalog => writeln!(
+            InitOutcome::Catalog => writeln!(
                 output::stdout(),
                 "made an empty catalog for the pool at {path}; run 'weir adopt' to register its archives \
                 again"
             )?,
-            Made::Nothing => writeln!(output::stdout(), "there is a pool already at {path}")?,
+            InitOutcome::Nothing => writeln!(output::stdout(), "there is a pool already at {path}")?,
         }
     }
     Ok(())

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use weir_ground::Stop;
 use weir_ground::thread::spawn;
+use weir_pool::{Counters, Metrics, Pool};
 use weir_serve::{
     Address, Daemon, DaemonLimits, Door, ListenAddress, Listener, MetricsText, Presentation, Tls,
     TrustedProxies, raise_descriptor_limit, serve_text,
@@ -17,9 +18,7 @@ use crate::background::start_mirror;
 use crate::cli::{Global, ServeArgs};
 use crate::error::{Error, Result};
 use crate::locators::catalog::CatalogLocator;
-use crate::metrics::{Counters, Metrics};
 use crate::output;
-use crate::pool::Pool;
 use crate::restart::{start_anew, tell_ready};
 use crate::service_state::ServiceState;
 use crate::signals::stop_on_signal;

@@ -7,7 +7,9 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use weir_catalog::Interval;
+use weir_catalog::clock::now;
 use weir_ground::Timestamp;
+use weir_pool::Pool;
 use weir_settings::IntervalSetting;
 use weir_transport::{Scheme, Url};
 
@@ -15,7 +17,6 @@ use crate::cli::{Global, SetArgs};
 use crate::error::{Error, Result};
 use crate::output;
 use crate::output::settings_json;
-use crate::pool::{Pool, now};
 
 pub(crate) fn set(pool: &mut Pool, global: &Global, args: SetArgs) -> Result<()> {
     let SetArgs { patterns, url, priority, interval, refs, lfs, metadata } = args;

@@ -5,12 +5,11 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use weir_catalog::{Base, Repository};
-use weir_pool::{Rewritten, ShareOutcome, Sharer, bases_for};
+use weir_pool::{Pool, Rewritten, ShareOutcome, Sharer, bases_for};
 
 use crate::cli::{Global, RepoSelection};
 use crate::error::{Result, SOME_FAILED};
 use crate::output;
-use crate::pool::Pool;
 
 pub(crate) fn share(
     pool: &mut Pool,
@@ -19,7 +18,7 @@ pub(crate) fn share(
     reference: Option<&str>,
     dry_run: bool,
 ) -> Result<ExitCode> {
-    let repositories = pool.selected(selection)?;
+    let repositories = pool.selected(&selection.repos)?;
     let reference = reference.map(|name| pool.get(name)).transpose()?;
     let access = pool.config.access.names();
     let bases = bases_for(&pool.catalog, &repositories, reference.as_ref(), &access)?;

@@ -9,7 +9,7 @@ use weir_upload::{DaemonRequest, Service, UploadLimits, UploadOptions, UploadPac
 use crate::cli::Global;
 use crate::error::Result;
 use crate::locators::catalog::CatalogLocator;
-use crate::pool::Pool;
+use crate::pool::open_pool;
 use crate::presentation::open;
 use crate::stdio;
 use crate::stdio::FATAL;
@@ -54,7 +54,7 @@ pub(crate) fn shell(global: &Global, command: Option<String>, known_as: Option<S
     });
     let version = Version::from_protocol(&protocol);
     let request = DaemonRequest { service, path: path.clone(), host: None, version: 0, protocol };
-    let pool = Pool::open(global)?;
+    let pool = open_pool(global)?;
     let locator = CatalogLocator::new(&pool)?;
     let found = match locator.find(&request, &Client { address, known_as, token: None }) {
         Ok(found) => found,

@@ -5,8 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use weir_catalog::clock::now;
 use weir_catalog::{ForgeMetadata, Interval, Repository, Settings};
 use weir_ground::Timestamp;
+use weir_pool::Pool;
 use weir_repo::{Head, Pack, Refs, Repo};
 
 use crate::cli::Global;
@@ -14,7 +16,6 @@ use crate::colors;
 use crate::error::Result;
 use crate::listing::RepositoryState;
 use crate::output;
-use crate::pool::{Pool, now};
 use crate::repository_json::{repository_json, shown_url};
 
 pub(crate) fn show(pool: &Pool, global: &Global, name: &str) -> Result<()> {

@@ -6,17 +6,17 @@ use std::io::Write;
 use clap::builder::styling::Style;
 use serde::Serialize;
 use serde_json::json;
+use weir_catalog::clock::now;
 use weir_catalog::{AccountCounts, Counts, Listing, MetadataCounts, PausedHost, RequestBudget};
 use weir_ground::{FailureClass, Timestamp};
 use weir_mirror::throttle::Cause;
+use weir_pool::{Pool, pauses, shortage, space};
 
 use crate::cli::Global;
 use crate::colors;
 use crate::error::Result;
 use crate::listing::LISTING;
 use crate::output;
-use crate::pauses::{pauses, shortage};
-use crate::pool::{Pool, now, space};
 
 pub(crate) fn status(pool: &Pool, global: &Global) -> Result<()> {
     let found = PoolStatus::read(pool)?;

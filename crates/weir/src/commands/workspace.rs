@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 use weir_git::Oid;
+use weir_pool::open_local;
 use weir_repo::{CommitTrees, Head, Ref, Repo};
 use weir_workspace::{
     Added, Forked, MountWay, NewFork, NewWorkspace, Workspace, Workspaces, changed_since, diagnosis,
@@ -18,7 +19,6 @@ use weir_workspace::{
 use crate::cli::{Global, WorkspaceCommand};
 use crate::environment::git_command;
 use crate::error::{Error, Result, SOME_FAILED};
-use crate::local;
 use crate::named_source::{NamedCommit, NamedSource};
 use crate::output;
 use crate::workspace_attach::{AttachedSource, attach, serve_remote, waits_for};
@@ -381,12 +381,12 @@ fn unsaved(workspaces: &Workspaces, workspace: &Workspace) -> Result<Option<Stri
     if std::fs::read_dir(folder.join(".git/worktrees")).is_ok_and(|mut linked| linked.next().is_some()) {
         return Ok(Some("it has linked working trees ('git worktree list')".to_owned()));
     }
-    let own = local::open(&folder.join(".git")).map_err(|e| Error::Message(e.to_string()))?;
+    let own = open_local(&folder.join(".git")).map_err(|e| Error::Message(e.to_string()))?;
     if own.refs().get(b"refs/stash").is_some() {
         return Ok(Some("it has stashed changes".to_owned()));
     }
     // If the source cannot be opened, it has nothing.
-    let source = local::open(&workspace.source).ok();
+    let source = open_local(&workspace.source).ok();
     let is_elsewhere = |oid: &Oid| source.as_ref().is_some_and(|source| source.contains(oid));
     let is_own = |r: &&Ref| !r.name.starts_with(b"refs/remotes/") && !is_elsewhere(&r.oid);
     let mut tips: Vec<String> = own.refs().list().iter().filter(is_own).map(|r| r.oid.to_string()).collect();

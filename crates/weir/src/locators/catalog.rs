@@ -7,12 +7,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use weir_catalog::{Catalog, Exposure, Repository};
+use weir_pool::Pool;
 use weir_serve::{Access, AccessedName, Client, Found, Hook, Locator, MapRule, Refusal, map};
 use weir_transport::{Scheme, Url};
 use weir_upload::{DaemonRequest, Service};
 
 use crate::error::{Error, Result};
-use crate::pool::Pool;
 
 /// How long an answer of a catalog on another machine stays valid. Its failure holds for `SILENCE_AGE_MAX`.
 const ANSWER_AGE_MAX: Duration = Duration::from_secs(1);

@@ -14,7 +14,8 @@ use weir_transport::{Scheme, Session, TransportOptions, Url};
 use super::report::{Level, Report};
 use crate::error::{Error, Result};
 use crate::output;
-use crate::pool::{Pool, now, transport_options};
+use weir_catalog::clock::now;
+use weir_pool::{Pool, transport_options};
 use weir_settings::ForgeConfig;
 
 /// The longest wait for a host, whatever timeouts visits have.

@@ -8,12 +8,12 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, access, geteuid};
 use weir_ground::FileError;
-use weir_pool::check_locks;
+use weir_pool::{CLOCK_SKEW_TOLD_S, Pool, check_locks};
 
 use super::report::{Level, Report};
 use crate::error::Result;
 use crate::output;
-use crate::pool::{CLOCK_SKEW_TOLD_S, Pool, now};
+use weir_catalog::clock::now;
 
 /// The least number of files that a file system must still have room for. A visit makes two.
 const INODES_MIN: u64 = 1000;

@@ -9,12 +9,11 @@ use std::path::{Path, PathBuf};
 use nix::unistd::{AccessFlags, access, geteuid};
 use weir_catalog::InventoryEntry;
 use weir_ground::{FileError, check_name};
-use weir_pool::{SUFFIX, is_archive, is_kept_aside, walk};
+use weir_pool::{Pool, SUFFIX, is_archive, is_kept_aside, walk};
 
 use super::report::{Level, Many, Report};
 use crate::error::Result;
 use crate::output;
-use crate::pool::Pool;
 
 const CATALOG: &str = "catalog";
 const ARCHIVES: &str = "archives";

@@ -6,8 +6,8 @@ use weir_catalog::NewRepository;
 use weir_ground::check_name;
 use weir_transport::{Scheme, Url};
 
+use crate::archives::files::SUFFIX;
 use crate::error::{Error, Result};
-use crate::files::SUFFIX;
 
 /// Forges where the path of a repository is always an owner and a name.
 const OWNER_AND_NAME: [&str; 3] = ["github.com", "codeberg.org", "bitbucket.org"];

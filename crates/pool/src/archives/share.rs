@@ -8,9 +8,9 @@ use weir_catalog::clock::now;
 use weir_catalog::{AccessNames, Base, Catalog, Repository};
 use weir_repo::{Repo, Sharing, open_as_base};
 
+use crate::archives::rewrite::Rewritten;
+use crate::archives::store::{Store, end_of};
 use crate::error::{Error, InRepo, Result};
-use crate::rewrite::Rewritten;
-use crate::store::{Store, end_of};
 
 /// The least percentage of objects in common. With fewer, an archive stays whole.
 const COMMON_PERCENT_MIN: u64 = 10;

@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use weir_catalog::Repository;
+use weir_catalog::clock::now;
 use weir_ground::thread::spawn;
 use weir_ground::{FailureClass, Stop};
-use weir_mirror::Event;
+use weir_mirror::{Event, LostCommits};
 
-use crate::hooks::{GOODBYE, Program, error_of};
-use crate::output;
-use crate::pool::{Pool, now};
+use crate::running::pool::Pool;
+use crate::running::program::{GOODBYE, LineProgram, error_of};
 
 /// The number of notifications that wait for the program. Further ones are dropped, with a warning.
 const WAITING_MAX: usize = 1000;
@@ -24,7 +24,7 @@ const WAITING_MAX: usize = 1000;
 const RETRY: Duration = Duration::from_secs(10);
 
 /// Sends notifications to a program.
-pub(crate) struct Notifier {
+pub struct Notifier {
     sender: Option<SyncSender<Value>>,
     told: Mutex<ToldFailures>,
     stop: Stop,
@@ -34,7 +34,7 @@ pub(crate) struct Notifier {
 impl Notifier {
     /// Returns a notifier for the program that `hooks.notify` names, or `None` if it names none. The program
     /// starts with the first notification.
-    pub(crate) fn of(pool: &Pool) -> Option<Notifier> {
+    pub fn of(pool: &Pool) -> Option<Notifier> {
         let hooks = &pool.config.hooks;
         if hooks.notify.is_empty() {
             return None;
@@ -62,7 +62,7 @@ impl Notifier {
     }
 
     /// Sends a notification of `event`, if it is worth one.
-    pub(crate) fn tell(&self, event: &Event<'_>) {
+    pub fn tell(&self, event: &Event<'_>) {
         let is_news = self.is_news(event);
         let (Some(line), Some(sender)) = (line_of(event), &self.sender) else { return };
         if !is_news && matches!(line["event"].as_str(), Some("failed" | "recovered")) {
@@ -175,7 +175,7 @@ fn line_of(event: &Event<'_>) -> Option<Value> {
                         "time": time }))
                 }
                 Ok(visited) if visited.lost.is_some() => {
-                    let lost = visited.lost.as_ref().map(output::lost_json);
+                    let lost = visited.lost.as_ref().map(lost_json);
                     Some(json!({ "event": "lost", "name": name, "url": url, "lost": lost, "time": time }))
                 }
                 Ok(_) if before.is_some() => Some(
@@ -193,8 +193,15 @@ fn line_of(event: &Event<'_>) -> Option<Value> {
             Some(json!({ "event": "left", "cause": cause.name(), "left": left, "time": time }))
         }
         Event::GoesOn => Some(json!({ "event": "resumed", "time": time })),
-        Event::Started(..) | Event::Leased(_) => None,
+        Event::Started(..) | Event::Leased(_) | Event::PassStarted(_) | Event::PassEnded(_) => None,
     }
+}
+
+/// Returns lost commits as JSON.
+pub fn lost_json(lost: &LostCommits) -> Value {
+    let LostCommits { commits, refs } = lost;
+    json!({ "first": commits.first, "last": commits.last, "certain": commits.is_certain,
+        "kept": commits.kept, "refs": refs })
 }
 
 struct Teller {
@@ -206,7 +213,7 @@ struct Teller {
 
 impl Teller {
     fn run(&self, waiting: &Receiver<Value>) {
-        let mut program: Option<Program> = None;
+        let mut program: Option<LineProgram> = None;
         let mut stopped_since = None;
         for line in waiting {
             let is_stopped = || self.stop.is_stopped();
@@ -218,7 +225,8 @@ impl Teller {
                 );
                 break;
             }
-            let told = match program.take().map_or_else(|| Program::start(&self.words, &self.folder), Ok) {
+            let told = match program.take().map_or_else(|| LineProgram::start(&self.words, &self.folder), Ok)
+            {
                 Err(e) => Err(format!("cannot be started: {e}")),
                 Ok(mut running) => {
                     let answer = running.ask(&line.to_string(), self.timeout, is_stopped);

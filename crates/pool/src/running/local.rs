@@ -13,10 +13,8 @@ use weir_serve::serve_blocking;
 use weir_transport::{LocalServer, LocalStream};
 use weir_upload::{UploadOptions, UploadPack, Version};
 
-use crate::output;
-
 /// Serves the repository at a local path.
-pub(crate) struct LocalUpstreams;
+pub struct LocalUpstreams;
 
 impl LocalServer for LocalUpstreams {
     fn connect(&self, path: &Path) -> Result<LocalStream, String> {
@@ -25,12 +23,12 @@ impl LocalServer for LocalUpstreams {
             let repo = weir_repo::open_bundle(path, folder.path()).map_err(|e| e.to_string())?;
             return serve(repo, Some(folder));
         }
-        let repo = open(path).map_err(|e| e.to_string())?;
+        let repo = open_local(path).map_err(|e| e.to_string())?;
         // An alternate on a disk that is not mounted: its refs are as they were, but nothing can be fetched.
         if let [folder, ..] = repo.objects().lost_folders()
             && let Some(lost) = repo.refs().list().iter().find(|r| !repo.contains(&r.oid))
         {
-            let name = output::printable(&lost.name);
+            let name = weir_ground::printable(&String::from_utf8_lossy(&lost.name));
             let folder = folder.display();
             return Err(format!("the object of '{name}' is missing: the alternate '{folder}' is not there"));
         }
@@ -39,7 +37,10 @@ impl LocalServer for LocalUpstreams {
 }
 
 /// Opens the archive or the git directory at `path`, or at `path` with `.git`.
-pub(crate) fn open(path: &Path) -> weir_repo::Result<Repo> {
+///
+/// # Errors
+/// If there is none, or it cannot be read.
+pub fn open_local(path: &Path) -> weir_repo::Result<Repo> {
     if path.is_file() && path.extension().is_some_and(|e| e == "tar") {
         return Repo::open_archive(path);
     }
@@ -49,7 +50,7 @@ pub(crate) fn open(path: &Path) -> weir_repo::Result<Repo> {
 }
 
 /// Returns roughly how many bytes the repository at `path` has: those of the archive, or of the packs.
-pub(crate) fn bytes_of(path: &Path) -> u64 {
+pub fn bytes_of(path: &Path) -> u64 {
     if path.is_file() {
         return path.metadata().map_or(0, |m| m.len());
     }
@@ -59,7 +60,7 @@ pub(crate) fn bytes_of(path: &Path) -> u64 {
 }
 
 /// Serves clones as if they were their upstreams.
-pub(crate) struct LocalClones;
+pub struct LocalClones;
 
 impl LocalServer for LocalClones {
     fn connect(&self, path: &Path) -> Result<LocalStream, String> {

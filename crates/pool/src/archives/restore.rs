@@ -11,8 +11,8 @@ use weir_git::Oid;
 use weir_ground::{Epoch, check_name, printable};
 use weir_repo::{ArchiveRepo, NewState, Refs, Repo, Sharing, StateKind, Takes, UpdateReport, write_anew};
 
+use crate::archives::store::{Store, end_of};
 use crate::error::{Error, InRepo, Result};
-use crate::store::{Store, end_of};
 
 /// A repository that was set back.
 #[derive(Debug)]

@@ -1,18 +1,20 @@
 //! The pauses of visits that `weir status` and the metrics show.
 
+use weir_catalog::clock::now;
 use weir_catalog::{Catalog, PausedHost};
 use weir_ground::Timestamp;
 use weir_mirror::Space;
 use weir_mirror::throttle::Cause;
-
-use crate::pool::now;
 
 /// The seconds after which the catalog has the sizes of all archives: visits are recorded in batches.
 const SIZES_LAG_S: i64 = 5;
 
 /// Returns the pauses whose causes are still there. There may be room in `space` again before the paused
 /// process has noticed; or it was killed, and nothing pauses.
-pub(crate) fn pauses(catalog: &Catalog, space: &Space) -> weir_catalog::Result<Vec<PausedHost>> {
+///
+/// # Errors
+/// If the catalog fails.
+pub fn pauses(catalog: &Catalog, space: &Space) -> weir_catalog::Result<Vec<PausedHost>> {
     let now = now();
     let mut pauses = catalog.throttles(now)?;
     let is_for_room = |pause: &PausedHost| {
@@ -26,7 +28,10 @@ pub(crate) fn pauses(catalog: &Catalog, space: &Space) -> weir_catalog::Result<V
 }
 
 /// Returns why archives may not grow now, if they may not.
-pub(crate) fn shortage(catalog: &Catalog, space: &Space) -> weir_catalog::Result<Option<Cause>> {
+///
+/// # Errors
+/// If the catalog fails.
+pub fn shortage(catalog: &Catalog, space: &Space) -> weir_catalog::Result<Option<Cause>> {
     if space.is_limited() {
         space.set_used(catalog.archive_bytes()?);
     }

@@ -9,10 +9,10 @@ use weir_catalog::{Adopted, Catalog};
 use weir_ground::{FileError, check_name};
 use weir_repo::{Origin, Repo, StateKind};
 
+use crate::archives::files::{is_archive, walk};
+use crate::archives::find::get;
+use crate::archives::store::Store;
 use crate::error::Result;
-use crate::files::{is_archive, walk};
-use crate::find::get;
-use crate::store::Store;
 
 /// Archives registered at a time.
 const BATCH_MAX: usize = 1000;

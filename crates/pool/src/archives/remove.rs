@@ -9,8 +9,8 @@ use weir_archive::LockedFile;
 use weir_catalog::{Base, Catalog, Repository};
 use weir_ground::{FileError, Timestamp, name_matches};
 
+use crate::archives::store::Store;
 use crate::error::{Error, Result};
-use crate::store::Store;
 
 /// Orders `repositories` so that forks come before their bases, and checks that all of them can be removed:
 /// none is the base of a repository that stays, and an archive that stays keeps its base.

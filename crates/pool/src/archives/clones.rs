@@ -10,10 +10,10 @@ use weir_mirror::{Known, VisitOptions, WorkFolder, visit};
 use weir_repo::{GitConfig, read_at_most};
 use weir_transport::{Scheme, Url};
 
+use crate::archives::find::get;
+use crate::archives::store::Store;
+use crate::archives::upstream::entry;
 use crate::error::{Error, InRepo, Result};
-use crate::find::get;
-use crate::store::Store;
-use crate::upstream::entry;
 
 /// The longest time that the import of one clone keeps its lease, in seconds.
 const IMPORT_LEASE_S: i64 = 6 * 3600;

@@ -4,15 +4,11 @@
 //! Updates wait in the catalog until they are answered. They are stored in the transaction that records their
 //! visits, so a hook receives each at least once, even if processes are killed.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weir_catalog::{Catalog, Update};
 use weir_ground::Stop;
@@ -21,20 +17,17 @@ use weir_settings::HooksConfig;
 use weir_transport::Url;
 
 use crate::error::Result;
-use crate::pool::Pool;
+use crate::running::pool::Pool;
+use crate::running::program::{LineProgram, error_of};
 
 /// How often an update is sent to a program that ends or does not answer, before it is given up.
 const TRIES: u32 = 3;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Updates read from the catalog at a time.
 const BATCH: usize = 100;
-/// The longest answer, in bytes.
-const ANSWER_BYTES_MAX: u64 = 64 << 10;
-/// How long a program may take to end after its input is closed.
-pub(crate) const GOODBYE: Duration = Duration::from_secs(5);
 
 /// The programs that receive updates.
-pub(crate) struct Hooks {
+pub struct Hooks {
     machine: String,
     /// Whether this process passes updates on. If another one does, updates recorded here wait for it in the
     /// catalog.
@@ -48,7 +41,10 @@ pub(crate) struct Hooks {
 impl Hooks {
     /// Starts the configured programs for updates recorded by `machine`. Returns `None` if none are
     /// configured. Only one process of a pool passes updates on; another takes its place when it ends.
-    pub(crate) fn start(pool: &Pool, machine: &str) -> Result<Option<Hooks>> {
+    ///
+    /// # Errors
+    /// If the lock, the catalog or a thread cannot be had.
+    pub fn start(pool: &Pool, machine: &str) -> Result<Option<Hooks>> {
         let config = &pool.config.hooks;
         if config.post_update.is_empty() {
             return Ok(None);
@@ -87,7 +83,10 @@ impl Hooks {
 
     /// Waits until all updates are passed on. Returns early if `is_stopped` returns true or the programs are
     /// gone; the rest waits for the next time.
-    pub(crate) fn finish(self, catalog: &Catalog, is_stopped: impl Fn() -> bool) -> Result<()> {
+    ///
+    /// # Errors
+    /// If the catalog fails.
+    pub fn finish(self, catalog: &Catalog, is_stopped: impl Fn() -> bool) -> Result<()> {
         let is_told =
             || self.workers.iter().all(JoinHandle::is_finished) || self.is_missing.load(Ordering::Relaxed);
         while self.tells && !is_stopped() && catalog.update_count(&self.machine)? > 0 && !is_told() {
@@ -114,7 +113,7 @@ struct HookWorker {
     number: usize,
     stop: Stop,
     is_missing: Arc<AtomicBool>,
-    program: Option<Program>,
+    program: Option<LineProgram>,
 }
 
 impl HookWorker {
@@ -161,7 +160,7 @@ impl HookWorker {
             }
             let program = match self.program.take() {
                 Some(program) => Ok(program),
-                None => Program::start(&self.config.post_update, &self.store),
+                None => LineProgram::start(&self.config.post_update, &self.store),
             };
             let failed = match program {
                 Ok(mut program) => {
@@ -196,111 +195,5 @@ impl HookWorker {
         }
         tracing::error!("giving up on the hook for {}: {line}", update.name);
         true
-    }
-}
-
-/// Returns the error that a program reports: `{"error": "..."}`.
-pub(crate) fn error_of(answer: &str) -> Option<String> {
-    Some(serde_json::from_str::<serde_json::Value>(answer).ok()?.get("error")?.to_string())
-}
-
-/// A running program.
-pub(crate) struct Program {
-    child: Child,
-    input: Option<ChildStdin>,
-    answers: Receiver<String>,
-}
-
-impl Program {
-    pub(crate) fn start(words: &[String], folder: &Path) -> std::io::Result<Program> {
-        let mut command = Command::new(&words[0]);
-        // A process group of its own: an interrupt from the terminal is for weir, which ends the program
-        // after its answer.
-        command
-            .args(&words[1..])
-            .current_dir(folder)
-            .process_group(0)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
-        let mut child = command.spawn()?;
-        let (input, output) = (child.stdin.take(), child.stdout.take().expect("piped above"));
-        // A program that writes more than its answers blocks until they are read.
-        let (sender, answers) = sync_channel(1);
-        let listening = spawn("hook output", move || {
-            let mut output = BufReader::new(output);
-            loop {
-                let mut line = Vec::new();
-                match output.by_ref().take(ANSWER_BYTES_MAX).read_until(b'\n', &mut line) {
-                    Ok(1..)
-                        if line.ends_with(b"\n")
-                            && sender.send(String::from_utf8_lossy(&line).trim_end().to_owned()).is_ok() => {}
-                    _ => return,
-                }
-            }
-        });
-        if let Err(e) = listening {
-            let _ = child.kill();
-            let _ = child.wait();
-            return Err(e);
-        }
-        Ok(Program { child, input, answers })
-    }
-
-    /// Sends `line`, and returns the answer.
-    pub(crate) fn ask(
-        &mut self,
-        line: &str,
-        timeout: Duration,
-        is_stopped: impl Fn() -> bool,
-    ) -> std::result::Result<String, String> {
-        // A line that was not requested would be taken for the answer.
-        if let Ok(unasked) = self.answers.try_recv() {
-            return Err(format!(
-                "said '{}' unasked: it answers each line with one",
-                unasked.chars().take(80).collect::<String>()
-            ));
-        }
-        let input = self.input.as_mut().expect("open until the end");
-        writeln!(input, "{line}").and_then(|()| input.flush()).map_err(|e| format!("does not read: {e}"))?;
-        let until = Instant::now() + timeout;
-        // When weir ends, it waits a little for the current answer.
-        let mut stopped_since = None;
-        loop {
-            match self.answers.recv_timeout(LOOK_EVERY / 5) {
-                Ok(answer) => return Ok(answer),
-                Err(RecvTimeoutError::Disconnected) => return Err("has ended".to_owned()),
-                Err(RecvTimeoutError::Timeout) if Instant::now() > until => {
-                    return Err(format!("said nothing for {} s", timeout.as_secs()));
-                }
-                Err(RecvTimeoutError::Timeout) if is_stopped() => {
-                    if stopped_since.get_or_insert_with(Instant::now).elapsed() > GOODBYE {
-                        return Err("takes too long".to_owned());
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-            }
-        }
-    }
-
-    /// Closes the program's input, and waits a while for its end.
-    pub(crate) fn end(mut self) {
-        self.input = None;
-        let until = Instant::now() + GOODBYE;
-        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        // Kills the processes that it has started, too.
-        if let (Ok(None), Ok(group)) = (self.child.try_wait(), i32::try_from(self.child.id())) {
-            let _ = nix::sys::signal::killpg(
-                nix::unistd::Pid::from_raw(group),
-                nix::sys::signal::Signal::SIGKILL,
-            );
-        }
-        let _ = self.child.wait();
     }
 }

@@ -3,36 +3,48 @@
 use std::path::Path;
 
 use weir_catalog::Catalog;
-use weir_pool::check_locks;
+use weir_catalog::clock::now;
+use weir_mirror::mend_times;
 
+use crate::archives::check_locks;
 use crate::error::Result;
-use crate::hooks::Hooks;
-use crate::pool::{MIRROR_LOCK_NAME, Pool, now};
+use crate::running::hooks::Hooks;
+use crate::running::pool::Pool;
 
 /// Returns the prefix of the names of this machine's processes in `catalog`. Machines of a fleet know only
 /// their own processes.
-pub(crate) fn machine_of(catalog: &Catalog) -> Result<String> {
+///
+/// # Errors
+/// If the machine's name cannot be read.
+pub fn machine_of(catalog: &Catalog) -> Result<String> {
     Ok(match catalog.is_remote() {
         true => format!("{}/", nix::unistd::gethostname().map_err(std::io::Error::from)?.display()),
         false => String::new(),
     })
 }
 
+/// A lock that processes share while they mirror. A process that needs to know that no mirror runs takes it
+/// exclusively.
+pub const MIRROR_LOCK_NAME: &str = "mirror.lock";
 /// Held by all processes that look at what forges say, together.
 const METADATA_LOCK_NAME: &str = "metadata.lock";
 
 /// A process that mirrors. It leases under a name of its own.
-pub(crate) struct MirrorGuard {
-    pub(crate) owner: String,
+pub struct MirrorGuard {
+    /// The name under which it leases.
+    pub owner: String,
     /// The prefix of the owners of this machine; empty if there is only one machine.
-    pub(crate) machine: String,
+    pub machine: String,
     _lock: std::fs::File,
 }
 
 impl MirrorGuard {
     /// Takes part. If no other process mirrors, leases that still exist belonged to a process that was
     /// killed.
-    pub(crate) fn take(pool: &Pool) -> Result<MirrorGuard> {
+    ///
+    /// # Errors
+    /// If the lock cannot be taken, or the catalog fails.
+    pub fn take(pool: &Pool) -> Result<MirrorGuard> {
         if pool.catalog.is_remote() {
             check_locks(&pool.store.path)?;
         }
@@ -41,7 +53,7 @@ impl MirrorGuard {
         if lock.try_lock().is_ok() {
             let mut catalog = pool.another_catalog()?;
             catalog.release_all(&machine)?;
-            mend_times(&mut catalog)?;
+            mend_times(&mut catalog, now())?;
             // In a thread that nothing waits for: the store may be large.
             let store = pool.store.path.clone();
             std::thread::Builder::new().name("stale".to_owned()).spawn(move || remove_stale(&store))?;
@@ -51,21 +63,28 @@ impl MirrorGuard {
     }
 
     /// Starts the hooks that receive the updates of this machine.
-    pub(crate) fn hooks(&self, pool: &Pool) -> Result<Option<Hooks>> {
+    ///
+    /// # Errors
+    /// Those of [`Hooks::start`].
+    pub fn hooks(&self, pool: &Pool) -> Result<Option<Hooks>> {
         Hooks::start(pool, &self.machine)
     }
 }
 
 /// A process that looks at what forges say around repositories. It leases under a name of its own.
-pub(crate) struct LookGuard {
-    pub(crate) owner: String,
+pub struct LookGuard {
+    /// The name under which it leases.
+    pub owner: String,
     _lock: std::fs::File,
 }
 
 impl LookGuard {
     /// Takes part. If no other process looks, leases of looks that still exist belonged to a process that was
     /// killed.
-    pub(crate) fn take(pool: &Pool) -> Result<LookGuard> {
+    ///
+    /// # Errors
+    /// If the lock cannot be taken, or the catalog fails.
+    pub fn take(pool: &Pool) -> Result<LookGuard> {
         let lock = pool.open_lock(METADATA_LOCK_NAME)?;
         let machine = machine_of(&pool.catalog)?;
         if lock.try_lock().is_ok() {
@@ -93,15 +112,4 @@ fn remove_stale(store: &Path) {
                 left there: {e}")
         }
     }
-}
-
-/// Makes due again what a clock that was ahead has put off.
-pub(crate) fn mend_times(catalog: &mut Catalog) -> Result<()> {
-    let mended = catalog.mend_times(now())?;
-    if mended > 0 {
-        tracing::warn!(
-            "corrected the times of {mended} repositories, visited or leased while the clock was ahead"
-        );
-    }
-    Ok(())
 }

@@ -6,18 +6,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use weir_catalog::Catalog;
+use weir_catalog::clock::now;
 use weir_mirror::{Event, Failure, Space, Visited};
 
 use crate::error::Result;
-use crate::pauses::pauses;
-use crate::pool::{Pool, now, space};
+use crate::running::pauses::pauses;
+use crate::running::pool::{Pool, space};
 
 /// The least time between queries of the catalog: with millions of repositories they take seconds.
 const AGE_MAX: Duration = Duration::from_secs(60);
 
 /// The results of the mirror loop of this process.
 #[derive(Default)]
-pub(crate) struct Counters {
+pub struct Counters {
     unchanged: AtomicU64,
     updated: AtomicU64,
     failed: AtomicU64,
@@ -26,7 +27,7 @@ pub(crate) struct Counters {
 
 impl Counters {
     /// Counts the result of a visit.
-    pub(crate) fn count(&self, event: &Event<'_>) {
+    pub fn count(&self, event: &Event<'_>) {
         let Event::Ended(_, result, _) = event else { return };
         let result: &std::result::Result<Visited, Failure> = result;
         let counter = match result {
@@ -41,7 +42,7 @@ impl Counters {
     }
 
     /// Returns how many visits there were, and how many of them failed.
-    pub(crate) fn visits(&self) -> (u64, u64) {
+    pub fn visits(&self) -> (u64, u64) {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let failed = load(&self.failed);
         (load(&self.unchanged) + load(&self.updated) + failed, failed)
@@ -49,7 +50,7 @@ impl Counters {
 }
 
 /// Writes the metrics.
-pub(crate) struct Metrics {
+pub struct Metrics {
     catalog: Mutex<(Catalog, Option<(Instant, String)>)>,
     store: std::path::PathBuf,
     room: Space,
@@ -57,7 +58,11 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    pub(crate) fn new(pool: &Pool, counters: Arc<Counters>) -> Result<Metrics> {
+    /// Creates a writer of the metrics of `pool` and of `counters`.
+    ///
+    /// # Errors
+    /// If the catalog cannot be opened.
+    pub fn new(pool: &Pool, counters: Arc<Counters>) -> Result<Metrics> {
         Ok(Metrics {
             catalog: Mutex::new((pool.another_catalog()?, None)),
             store: pool.store.path.clone(),
@@ -66,7 +71,8 @@ impl Metrics {
         })
     }
 
-    pub(crate) fn text(&self) -> String {
+    /// Returns the metrics.
+    pub fn text(&self) -> String {
         let mut text = self.of_catalog();
         let c = &self.counters;
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

@@ -7,8 +7,8 @@ use weir_catalog::{Catalog, Repository};
 use weir_ground::FileError;
 use weir_mirror::{Mirror, Visited};
 
+use crate::archives::store::Store;
 use crate::error::{InRepo, Result};
-use crate::store::Store;
 
 /// The result of checking a repository.
 #[derive(Debug, Default)]

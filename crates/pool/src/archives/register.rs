@@ -8,9 +8,9 @@ use weir_ground::printable;
 use weir_repo::Origin;
 use weir_transport::Url;
 
+use crate::archives::store::Store;
+use crate::archives::upstream::{check_url, entry};
 use crate::error::{Error, Result};
-use crate::store::Store;
-use crate::upstream::{check_url, entry};
 
 /// Upstreams that can be registered together.
 #[derive(Default)]

@@ -5,8 +5,8 @@ use std::fs;
 use weir_catalog::{Catalog, Repository};
 use weir_repo::Sharing;
 
+use crate::archives::store::{Store, end_of};
 use crate::error::{Error, Result};
-use crate::store::{Store, end_of};
 
 /// The lengths of an archive that was rewritten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,127 @@
+//! Passes over the repositories of a catalog: one, or one after the other until the process is to stop.
+
+use std::time::{Duration, Instant};
+
+use weir_catalog::Catalog;
+use weir_ground::{Stop, Timestamp};
+
+use crate::lease::Batches;
+use crate::mirror::{Event, Mirror, Summary};
+use crate::run::RunError;
+
+/// Time between checks for times that a wrong clock has written.
+const MEND_TIMES_EVERY: Duration = Duration::from_secs(3600);
+/// The longest sleep between checks of the catalog while watching.
+const WATCH_SLEEP_MAX: Duration = Duration::from_secs(5);
+
+/// Returns the ids of the repositories that a pass visits; `None` for all.
+pub type Select<'s> = &'s mut dyn FnMut(&mut Catalog) -> Result<Option<Vec<i64>>, RunError>;
+
+/// The mirror loop of a process.
+pub struct MirrorLoop<'l> {
+    /// Makes the visits.
+    pub mirror: &'l Mirror,
+    /// The name under which repositories are leased.
+    pub owner: &'l str,
+    /// Whether to visit what becomes due, until told to stop. Otherwise there is one pass.
+    pub watch: bool,
+    /// Whether the first pass begins with all repositories, or all selected ones, due or not.
+    pub all_first: bool,
+    /// While watching: how long to wait for a catalog that failed.
+    pub retry: Duration,
+}
+
+impl MirrorLoop<'_> {
+    /// Visits what is due and selected, and gives all leases back. Returns the sums of all passes.
+    ///
+    /// # Errors
+    /// If the catalog fails; while watching, the loop tries again instead. If no thread can be started, or
+    /// `select` fails otherwise.
+    pub fn run(
+        &self,
+        catalog: &mut Catalog,
+        select: Select<'_>,
+        stop: &Stop,
+        observe: &mut dyn FnMut(Event<'_>),
+    ) -> Result<Summary, RunError> {
+        let (mut sum, mut is_first, mut mended) = (Summary::default(), true, Instant::now());
+        loop {
+            if mended.elapsed() >= MEND_TIMES_EVERY {
+                mended = Instant::now();
+                let done = catalog.follow_clock().and_then(|_| mend_times(catalog, self.mirror.now()));
+                done.unwrap_or_else(|e| tracing::warn!("cannot check the times in the catalog: {e}"));
+            }
+            let passed = self.pass(catalog, select, is_first, stop, observe);
+            match passed.and_then(|passed| self.sleep_until_due(catalog, stop).map(|()| passed)) {
+                Ok(passed) => sum = sum.and(&passed),
+                // A catalog on another machine may be unavailable for a while, and one on this machine's disk
+                // may find it full.
+                Err(RunError::Catalog(e)) if self.watch && !stop.is_stopped() => {
+                    let seconds = self.retry.as_secs();
+                    tracing::error!("the mirror loop: {e}; trying again in {seconds} s");
+                    stop.sleep(self.retry);
+                }
+                Err(e) => return Err(e),
+            }
+            is_first = false;
+            if !self.watch || stop.is_stopped() {
+                break;
+            }
+        }
+        catalog.release(self.owner)?;
+        Ok(sum)
+    }
+
+    fn pass(
+        &self,
+        catalog: &mut Catalog,
+        select: Select<'_>,
+        is_first: bool,
+        stop: &Stop,
+        observe: &mut dyn FnMut(Event<'_>),
+    ) -> Result<Summary, RunError> {
+        let now = || self.mirror.now();
+        let lease_s = self.mirror.options.lease_s;
+        // Nothing else is leased, not even for a moment: another process may be about to visit it.
+        let ids = select(catalog)?;
+        let mut batches = Batches::due(catalog, self.owner, lease_s, &now).only(ids);
+        if is_first && self.all_first {
+            batches = batches.all_first();
+        }
+        if !self.watch {
+            batches = batches.once();
+        }
+        let tasks = batches.first(catalog)?;
+        if tasks.repositories.is_empty() && !is_first {
+            return Ok(Summary::default());
+        }
+        observe(Event::PassStarted(tasks.repositories.len()));
+        let more = &mut |catalog: &mut Catalog, ahead_only: bool| batches.more(catalog, ahead_only);
+        let summary = self.mirror.run(catalog, tasks, more, stop, observe)?;
+        observe(Event::PassEnded(&summary));
+        Ok(summary)
+    }
+
+    /// While watching, sleeps until something will be due.
+    fn sleep_until_due(&self, catalog: &Catalog, stop: &Stop) -> Result<(), RunError> {
+        if self.watch && !stop.is_stopped() {
+            let wait = |due: Timestamp| Duration::from_secs((due - self.mirror.now()).max(1) as u64);
+            stop.sleep(catalog.next_due()?.map_or(WATCH_SLEEP_MAX, wait).min(WATCH_SLEEP_MAX));
+        }
+        Ok(())
+    }
+}
+
+/// Makes due again what a clock that was ahead has put off.
+///
+/// # Errors
+/// If the catalog fails.
+pub fn mend_times(catalog: &mut Catalog, now: Timestamp) -> weir_catalog::Result<()> {
+    let mended = catalog.mend_times(now)?;
+    if mended > 0 {
+        tracing::warn!(
+            "corrected the times of {mended} repositories, visited or leased while the clock was ahead"
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,21 @@
+//! A pool that is open, and what runs on it: visits, and the programs and metrics that tell of them.
+
+mod guards;
+mod hooks;
+mod local;
+mod metrics;
+mod notify;
+mod pauses;
+mod pool;
+mod program;
+
+pub use guards::{LookGuard, MIRROR_LOCK_NAME, MirrorGuard, machine_of};
+pub use hooks::Hooks;
+pub use local::{LocalClones, LocalUpstreams, bytes_of, open_local};
+pub use metrics::{Counters, Metrics};
+pub use notify::{Notifier, lost_json};
+pub use pauses::{pauses, shortage};
+pub use pool::{
+    CATALOG_NAME, CLOCK_SKEW_TOLD_S, CONFIG_NAME, InitOutcome, Pool, STORE_NAME, is_pool_folder,
+    open_catalog_again, space, transport_options,
+};
