@@ -68,6 +68,7 @@ pub(crate) fn run(place: &str, rows: usize, visits: usize) -> Result<(), crate::
             is_news: n.is_multiple_of(10),
             snapshot: Some([n as u8; 20]),
             lfs_missing: None,
+            event: None,
             outcome: if n.is_multiple_of(10) {
                 Outcome::Updated { seq: 2, archive_bytes: 1 << 20, ref_count: 7 }
             } else {

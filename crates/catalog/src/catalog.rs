@@ -27,8 +27,8 @@ fn after_all_with(prefix: &str) -> Option<String> {
 /// The catalog of a pool.
 pub struct Catalog {
     pub(crate) database: Database,
-    /// The machine whose hooks get updates, if any.
-    pub(crate) updates_for: Option<String>,
+    /// The machine whose events these are; empty if there is only one.
+    pub(crate) machine: String,
 }
 
 impl Catalog {
@@ -51,7 +51,7 @@ impl Catalog {
 
     fn over(database: Database) -> Result<Catalog> {
         schema::migrate(&database)?;
-        Ok(Catalog { database, updates_for: None })
+        Ok(Catalog { database, machine: String::new() })
     }
 
     /// Returns whether the catalog is asked over a network, which may take long or fail.

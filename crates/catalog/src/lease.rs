@@ -6,7 +6,7 @@
 //! - Each lease of a kind gets a higher number, `epoch`, than all earlier ones of that repository. The
 //!   number is never lower than the time of the lease, in seconds since 1970.
 //! - A repository has both an owner and an end of its lease, or neither.
-//! - The catalog accepts results of a visit (`renew`, `raise_epoch`, `record`, `history`, `updates`) or a
+//! - The catalog accepts results of a visit (`renew`, `raise_epoch`, `record`, `history`, `events`) or a
 //!   look (`extend_metadata_lease`, `end_metadata_look`) only if it names the current number. An archive
 //!   refuses a writer with a lower number than the last one had (`weir_archive::Error::Fenced`).
 

@@ -13,6 +13,7 @@ mod database;
 mod due;
 mod error;
 mod etags;
+mod events;
 mod exposure;
 mod forge_metadata;
 mod history;
@@ -30,7 +31,6 @@ mod schema;
 mod settings;
 mod sharing;
 mod status;
-mod updates;
 mod upsert;
 mod visit;
 
@@ -41,6 +41,10 @@ pub use crawld::repositories_of_crawld;
 pub use database::{check_url, connect_postgres, redacted};
 pub use error::{Error, Result};
 pub use etags::KeptPage;
+pub use events::{
+    ArchiveUpdate, EventKind, EventReader, EventSubject, LfsFacts, LoggedEvent, LostFacts, PoolEvent,
+    REFS_NAMED_MAX, RefUpdate, VisitFacts, VisitFailure,
+};
 pub use exposure::Exposure;
 pub use forge_metadata::{ForgeMetadata, ForgeWish};
 pub use history::PastVisit;
@@ -54,6 +58,5 @@ pub use repository::{Hold, NewRepository, Repository, name_for, path_for};
 pub use settings::{Interval, PRIORITY_MAX, Settings};
 pub use sharing::{AccessNames, Base};
 pub use status::{Counts, PausedHost};
-pub use updates::Update;
 pub use upsert::Taken;
 pub use visit::{Outcome, Visit};

@@ -25,7 +25,7 @@ fn tables() -> Result<Vec<Table>> {
     }
     let mut statement = model.prepare(
         "SELECT m.name, c.name, c.type FROM sqlite_master m, pragma_table_info(m.name) c WHERE m.type = \
-        'table' ORDER BY m.rowid, c.cid",
+        'table' AND m.name <> 'sqlite_sequence' ORDER BY m.rowid, c.cid",
     )?;
     let mut rows = statement.query([])?;
     let mut tables: Vec<Table> = Vec::new();

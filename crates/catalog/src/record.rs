@@ -2,8 +2,8 @@
 
 use crate::database::{TransactionKind, Type, Value, values};
 use crate::due::at_the_latest;
+use crate::events::{KEEP_EVENT, KEPT_EVENT, PoolEvent};
 use crate::history::{KEEP_VISIT, KEPT_VISIT, news_of};
-use crate::updates::{KEEP_UPDATE, KEPT_UPDATE};
 use crate::visit::{Outcome, Visit};
 use crate::{Catalog, Result};
 
@@ -82,6 +82,15 @@ impl Visit {
 }
 
 impl Catalog {
+    /// Returns the rows of the events of `visits` for [`KEEP_EVENT`].
+    fn events_of(&self, visits: &[Visit]) -> Vec<Vec<Value<'static>>> {
+        let events = visits.iter().filter_map(|visit| Some((visit, visit.event.as_ref()?)));
+        let row = |(place, (visit, event)): (usize, (&Visit, &PoolEvent))| {
+            [&values![visit.id, visit.epoch][..], &self.columns_of(event), &values![place]].concat()
+        };
+        events.enumerate().map(row).collect()
+    }
+
     /// Records visits in one transaction, and ends their leases. Returns how many it accepted. It does not
     /// accept a visit whose lease has passed to another process; the next visit looks at its work again.
     ///
@@ -91,16 +100,19 @@ impl Catalog {
         let rows: Vec<_> = visits.iter().map(Visit::row).collect();
         let wrote = visits.iter().filter(|visit| matches!(visit.outcome, Outcome::Updated { .. }));
         let superseded: Vec<_> = wrote.map(|visit| values![visit.id, visit.epoch, visit.at].into()).collect();
-        let updates = self.updates_of(visits);
+        let events = self.events_of(visits);
         let news = news_of(visits);
         let written = self.database.transaction(TransactionKind::Visits, |db| {
             // The transaction holds the rows from here on. No other process removes or leases one of them
-            // before its update is kept.
+            // before its event is kept.
             let written = db.execute_rows(RECORD, &VISIT, &rows)?;
-            db.execute_rows(KEEP_UPDATE, &KEPT_UPDATE, &updates)?;
             db.execute_rows(KEEP_VISIT, &KEPT_VISIT, &news)?;
             if written < rows.len() as u64 {
                 db.execute_rows(SUPERSEDED, &[Type::Integer; 3], &superseded)?;
+            }
+            if !events.is_empty() {
+                db.lock_events()?;
+                db.execute_rows(KEEP_EVENT, &KEPT_EVENT, &events)?;
             }
             Ok(written)
         })?;

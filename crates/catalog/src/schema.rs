@@ -271,6 +271,38 @@ ALTER TABLE metadata_looks ADD COLUMN lease_owner TEXT;
 ALTER TABLE metadata_looks ADD COLUMN lease_until INTEGER;
 ALTER TABLE metadata_looks ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0;
 ",
+    "
+-- What happened, in order, and how far each reader of it is. A number is never used again
+CREATE TABLE events (
+    id              INTEGER PRIMARY KEY AUTOINCREMENT,
+    at              INTEGER NOT NULL,
+    -- the machine that saw it
+    machine         TEXT NOT NULL,
+    -- the repository, its name and its URL then; NULL if it is about none, or the catalog has it no more
+    repository_id   INTEGER,
+    name            TEXT,
+    url             TEXT,
+    kind            TEXT NOT NULL,
+    -- as JSON
+    body            TEXT NOT NULL
+) STRICT;
+CREATE INDEX events_repository ON events (repository_id) WHERE repository_id IS NOT NULL;
+CREATE TABLE event_readers (
+    name            TEXT NOT NULL,
+    machine         TEXT NOT NULL,
+    part            INTEGER NOT NULL,
+    parts           INTEGER NOT NULL,
+    -- the last event that it is done with
+    position        INTEGER NOT NULL,
+    PRIMARY KEY (name, machine, part, parts)
+) STRICT, WITHOUT ROWID;
+INSERT INTO event_readers (name, machine, part, parts, position)
+    SELECT DISTINCT 'hooks', machine, 0, 1, 0 FROM updates;
+INSERT INTO events (at, machine, repository_id, name, url, kind, body)
+    SELECT u.at, u.machine, r.id, r.name, r.url, 'update', '{\"event\":\"update\",\"seq\":' || u.seq || '}'
+    FROM updates u JOIN repositories r ON r.id = u.repository_id ORDER BY u.id;
+DROP TABLE updates;
+",
 ];
 
 /// Runs all missing steps in one transaction. Fails if the database is newer than this program.
@@ -326,7 +358,7 @@ mod tests {
     use rusqlite::Connection;
 
     use super::*;
-    use crate::Catalog;
+    use crate::{ArchiveUpdate, Catalog, EventKind, EventReader};
     use weir_ground::Timestamp;
 
     #[test]
@@ -346,6 +378,38 @@ mod tests {
         assert_eq!((a.added_at, a.changes), (Timestamp(7), 0.0));
         Connection::open(&path).unwrap().pragma_update(None, "user_version", 999).unwrap();
         assert!(matches!(Catalog::open(&path), Err(Error::TooNew(999))));
+    }
+
+    #[test]
+    fn updates_that_wait_for_hooks_become_events() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("catalog.db");
+        {
+            let old = Connection::open(&path).unwrap();
+            let before = STEPS.iter().position(|step| step.contains("event_readers")).unwrap();
+            STEPS[..before].iter().for_each(|step| old.execute_batch(step).unwrap());
+            old.execute_batch(&format!(
+                "INSERT INTO repositories (id, name, url, path, added_at) VALUES (4, 'a', 'u', 'a.tar', 7);
+                 INSERT INTO updates (repository_id, seq, at, machine) VALUES (4, 2, 8, ''), (5, 1, 8, ''),
+                 (4, 3, 9, ''); PRAGMA user_version = {before}"
+            ))
+            .unwrap();
+        }
+        let mut catalog = Catalog::open(&path).unwrap();
+        let reader =
+            |part| EventReader { name: "hooks".to_owned(), part, parts: 2, kinds: vec!["update".to_owned()] };
+        let events = [0, 1].map(|part| {
+            let position = catalog.open_reader(&reader(part)).unwrap();
+            catalog.events_after(&reader(part), position, 10).unwrap()
+        });
+        let seqs: Vec<_> = events
+            .iter()
+            .flatten()
+            .map(|e| (e.event.kind.clone(), e.event.time, e.path.as_deref()))
+            .collect();
+        let update = |seq| EventKind::Update(ArchiveUpdate { seq, ..ArchiveUpdate::default() });
+        let expected = [(update(2), Timestamp(8), Some("a.tar")), (update(3), Timestamp(9), Some("a.tar"))];
+        assert_eq!(seqs, expected);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use weir_ground::{Epoch, FailureClass, Timestamp};
 
+use crate::events::PoolEvent;
+
 /// How a visit to an upstream ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -55,4 +57,6 @@ pub struct Visit {
     pub lfs_missing: Option<u64>,
     /// How it ended.
     pub outcome: Outcome,
+    /// What the log says of it, if it is news.
+    pub event: Option<PoolEvent>,
 }

@@ -42,7 +42,8 @@ cases!(
     all_that_a_forge_tells_is_kept_and_counted,
     a_clock_that_was_ahead_puts_nothing_off,
     names_sort_by_their_bytes,
-    updates_are_kept_for_hooks_with_the_visits_that_found_them,
+    events_are_logged_with_the_visits_that_found_them,
+    events_are_deleted_once_they_are_old_and_read,
     forks_build_on_the_root_of_their_network,
     priorities_go_first_then_hints_then_the_most_overdue,
     visits_that_are_news_are_kept,
@@ -86,6 +87,7 @@ fn visit(r: &Repository, next_due: Timestamp) -> Visit {
         is_news: true,
         snapshot: None,
         lfs_missing: None,
+        event: None,
         outcome,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Defines [`FailureClass`] with one row per class: its name in catalogs and on screens, and what an
 /// administrator can do about it.
@@ -97,6 +97,15 @@ impl FailureClass {
 impl Serialize for FailureClass {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.name())
+    }
+}
+
+/// Reads a class from its name.
+impl<'de> Deserialize<'de> for FailureClass {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<FailureClass, D::Error> {
+        let name = std::borrow::Cow::<str>::deserialize(deserializer)?;
+        FailureClass::from_name(&name)
+            .ok_or_else(|| serde::de::Error::custom(format!("no class of failures is called '{name}'")))
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use weir_catalog::Catalog;
 use weir_catalog::clock::now;
+use weir_catalog::{Catalog, EventKind, PoolEvent, Repository};
 use weir_forge::{Forge, MetadataKind, OtherError};
 use weir_ground::Stop;
 use weir_mirror::throttle::Cause;
@@ -114,12 +114,24 @@ pub fn run(catalog: &mut Catalog, place: &Place, schedule: &Schedule<'_>, stop: 
             let brought = look.run(schedule.wanted)?;
             catalog.set_budgets(name, &forge.budgets(), now())?;
             failed |= brought.error.is_some();
+            if let Some(event) = event_of(&task.repository, &brought) {
+                catalog.log_event(&event)?;
+            }
             (schedule.report)(&task.repository.name, &brought).map_err(Error::Other)?;
         }
         if !watch || stop.is_stopped() {
             return Ok(failed);
         }
     }
+}
+
+/// Returns the event of a look, if it is news.
+fn event_of(repository: &Repository, brought: &LookOutcome) -> Option<PoolEvent> {
+    let LookOutcome { added, error, .. } = brought;
+    let is_news = error.is_some() || added.values().any(|n| *n > 0);
+    let added = added.iter().map(|(stream, n)| ((*stream).to_owned(), *n)).collect();
+    let kind = EventKind::Metadata { added, error: error.clone() };
+    is_news.then(|| PoolEvent { time: now(), subject: Some(weir_mirror::subject_of(repository)), kind })
 }
 
 /// Notes in the catalog which repositories are to be looked at. Returns those that `schedule` names, if it

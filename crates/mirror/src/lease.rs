@@ -202,6 +202,7 @@ mod tests {
                 is_news: false,
                 snapshot: None,
                 lfs_missing: None,
+                event: None,
                 outcome: Outcome::Unchanged,
             };
             assert_eq!(

@@ -8,6 +8,7 @@ mod batch;
 mod compacting;
 mod dumb;
 mod failure;
+mod happened;
 mod incoming;
 mod lease;
 mod lfs;
@@ -30,6 +31,7 @@ mod visited;
 mod work_folder;
 
 pub use failure::Failure;
+pub use happened::subject_of;
 pub use lease::{Batches, Now};
 pub use lfs::LfsReport;
 pub use mirror::{Event, Leased, Mirror, MirrorOptions, More, Summary};

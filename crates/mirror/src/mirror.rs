@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use weir_catalog::{AccessNames, Base, Catalog, Interval, Outcome, Repository, Settings, Visit};
+use weir_catalog::{AccessNames, Base, Catalog, Interval, Outcome, PoolEvent, Repository, Settings, Visit};
 use weir_repo::Progress;
 use weir_transport::Url;
 
@@ -54,6 +54,8 @@ pub struct MirrorOptions {
     /// If the new archive of a fork builds on the archive of the repository it was forked from: which names
     /// rules about reading are about.
     pub shares_forks: Option<AccessNames>,
+    /// The seconds for which the log keeps events; what a reader has not read, four times as long.
+    pub events_keep_s: u64,
     /// Settings for repositories by name: of several rules that match, the first that has a setting counts.
     pub rules: Vec<SettingsRule>,
     /// The refs that are mirrored of repositories listed by forges, unless another setting says otherwise;
@@ -67,14 +69,8 @@ pub enum Event<'a> {
     PassStarted(usize),
     /// A visit begins; its progress can be read until it has ended.
     Started(&'a Repository, Arc<Progress>),
-    /// A visit has ended.
-    Ended(&'a Repository, &'a Result<Visited, Failure>, Duration),
-    /// Visits pause, of one host or all.
-    Paused(&'a Pause),
-    /// The cause of the pause of all visits is gone: visits continue.
-    GoesOn,
-    /// The run ends here and leaves that many repositories as they were, because all visits would pause.
-    Left(Cause, usize),
+    /// Something happened: a visit ended, visits pause or go on, or the run ends early.
+    Happened(&'a PoolEvent),
     /// This many more repositories were leased.
     Leased(usize),
     /// A pass has ended.
@@ -475,7 +471,7 @@ impl Mirror {
             .then(|| base.next_due.max(self.now() + BASE_ELSEWHERE_S))
     }
 
-    pub(crate) fn write_down(&self, done: Done, summary: &mut Summary) -> Visit {
+    pub(crate) fn write_down(&self, done: Done, event: PoolEvent, summary: &mut Summary) -> Visit {
         let at = self.now();
         let Done { repository, result, took, .. } = done;
         let mut observed = Observed { changes: repository.changes, watched_s: repository.watched_s };
@@ -497,12 +493,11 @@ impl Mirror {
                         summary.bytes_appended += report.bytes_appended;
                     }
                 }
-                let outcome = match visited.archive {
-                    // Or the result of an earlier visit was never recorded.
-                    Some((seq, archive_bytes)) if is_changed || repository.seq != Some(seq as i64) => {
+                let outcome = match visited.archive.filter(|_| visited.new_seq(&repository).is_some()) {
+                    Some((seq, archive_bytes)) => {
                         Outcome::Updated { seq, archive_bytes, ref_count: visited.ref_count }
                     }
-                    _ => Outcome::Unchanged,
+                    None => Outcome::Unchanged,
                 };
                 let is_first = repository.last_success.is_none();
                 // When it changed before the clone is unknown.
@@ -545,6 +540,7 @@ impl Mirror {
             snapshot,
             lfs_missing,
             outcome,
+            event: event.kind.is_news().then_some(event),
         }
     }
 }

@@ -11,6 +11,8 @@ use crate::run::RunError;
 
 /// Time between checks for times that a wrong clock has written.
 const MEND_TIMES_EVERY: Duration = Duration::from_secs(3600);
+/// How many times longer the log keeps what a reader has not read.
+const UNREAD_KEPT_TIMES: i64 = 4;
 /// The longest sleep between checks of the catalog while watching.
 const WATCH_SLEEP_MAX: Duration = Duration::from_secs(5);
 
@@ -45,11 +47,13 @@ impl MirrorLoop<'_> {
         observe: &mut dyn FnMut(Event<'_>),
     ) -> Result<Summary, RunError> {
         let (mut sum, mut is_first, mut mended) = (Summary::default(), true, Instant::now());
+        self.trim_events(catalog);
         loop {
             if mended.elapsed() >= MEND_TIMES_EVERY {
                 mended = Instant::now();
                 let done = catalog.follow_clock().and_then(|_| mend_times(catalog, self.mirror.now()));
                 done.unwrap_or_else(|e| tracing::warn!("cannot check the times in the catalog: {e}"));
+                self.trim_events(catalog);
             }
             let passed = self.pass(catalog, select, is_first, stop, observe);
             match passed.and_then(|passed| self.sleep_until_due(catalog, stop).map(|()| passed)) {
@@ -100,6 +104,16 @@ impl MirrorLoop<'_> {
         let summary = self.mirror.run(catalog, tasks, more, stop, observe)?;
         observe(Event::PassEnded(&summary));
         Ok(summary)
+    }
+
+    /// Deletes old events from the log.
+    fn trim_events(&self, catalog: &Catalog) {
+        let (now, keep_s) = (self.mirror.now(), self.mirror.options.events_keep_s as i64);
+        match catalog.trim_events(now - keep_s, now - keep_s.saturating_mul(UNREAD_KEPT_TIMES)) {
+            Ok(0) => {}
+            Ok(unread) => tracing::error!("{unread} old events were deleted that a hook has not been told"),
+            Err(e) => tracing::warn!("cannot delete old events from the catalog: {e}"),
+        }
     }
 
     /// While watching, sleeps until something will be due.

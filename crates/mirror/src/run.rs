@@ -5,11 +5,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weir_catalog::{Catalog, Outcome, Repository, Result, Visit};
+use weir_catalog::{Catalog, EventKind, Outcome, PoolEvent, Repository, Result, Visit};
 use weir_ground::{Stop, Timestamp};
 use weir_transport::Url;
 
 use crate::batch::VisitBatch;
+use crate::happened::visit_event;
 use crate::mirror::{ASK_AHEAD_EVERY, ASK_EVERY, Event, Leased, Mirror, More, Summary};
 use crate::options::SharedOptions;
 use crate::queue::{Mailbox, Message, Queue};
@@ -151,7 +152,7 @@ impl<'r> Run<'r> {
             left += others;
         }
         self.summary.left = left;
-        (self.observe)(Event::Left(cause, left));
+        self.tell(catalog, EventKind::Left { cause: cause.name().to_owned(), left });
         Ok(())
     }
 
@@ -201,20 +202,21 @@ impl<'r> Run<'r> {
             Message::Paused(pause) => self.pause(catalog, &pause),
             Message::GoesOn => {
                 self.clear_pause(catalog, ALL_HOSTS);
-                (self.observe)(Event::GoesOn);
+                self.tell(catalog, EventKind::Resumed);
             }
             Message::PutOff(repository, until) => {
                 self.summary.put_off += 1;
                 self.batch.put(put_off(&repository, until, self.mirror.now()), None);
             }
             Message::Done(done) => {
-                (self.observe)(Event::Ended(&done.repository, &done.result, done.took));
+                let event = visit_event(&done, self.mirror.now());
+                (self.observe)(Event::Happened(&event));
                 if let Ok(visited) = &done.result {
                     self.clear_pauses_of(catalog, &done.repository, visited.change.is_some());
                 }
                 self.mirror.note(catalog, &done)?;
                 let named = self.mirror.named(&done);
-                self.batch.put(self.mirror.write_down(*done, &mut self.summary), named);
+                self.batch.put(self.mirror.write_down(*done, event, &mut self.summary), named);
             }
         }
         Ok(())
@@ -238,7 +240,17 @@ impl<'r> Run<'r> {
             }
             Err(e) => tracing::warn!("cannot record the pause for 'weir status': {e}"),
         }
-        (self.observe)(Event::Paused(pause));
+        let (host, cause) = (pause.host.clone(), pause.cause.name().to_owned());
+        self.tell(catalog, EventKind::Paused { host, cause, until });
+    }
+
+    /// Tells of what is about no visit, and logs it. On a full disk, the latter may fail.
+    fn tell(&mut self, catalog: &mut Catalog, kind: EventKind) {
+        let event = PoolEvent { time: self.mirror.now(), subject: None, kind };
+        (self.observe)(Event::Happened(&event));
+        if let Err(e) = catalog.log_event(&event) {
+            tracing::warn!("cannot log that visits pause or go on: {e}");
+        }
     }
 
     /// Clears the pauses that a successful visit of `repository` shows to be over, unless this process keeps
@@ -278,7 +290,7 @@ impl<'r> Run<'r> {
     }
 
     /// Ends the pause of all visits if another process has cleared it, because one of its visits went well.
-    fn follow_pause(&mut self, catalog: &Catalog) {
+    fn follow_pause(&mut self, catalog: &mut Catalog) {
         let now = self.mirror.now();
         let pauses =
             self.pauses_until > now && self.mirror.throttle().all_paused(self.mirror.now_ms()).is_some();
@@ -291,7 +303,7 @@ impl<'r> Run<'r> {
                 self.mirror.throttle().go_on();
                 self.shown_pauses.remove(ALL_HOSTS);
                 self.pauses_until = Timestamp(0);
-                (self.observe)(Event::GoesOn);
+                self.tell(catalog, EventKind::Resumed);
             }
             Ok(_) => {}
             Err(e) => tracing::warn!("cannot look up whether the pause is over: {e}"),
@@ -355,6 +367,7 @@ fn put_off(repository: &Repository, until: Timestamp, at: Timestamp) -> Visit {
         is_news: false,
         snapshot: None,
         lfs_missing: None,
+        event: None,
         outcome: Outcome::PutOff,
     }
 }

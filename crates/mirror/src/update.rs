@@ -4,9 +4,12 @@ use std::path::Path;
 use std::time::Instant;
 
 use sha2::{Digest, Sha256};
+use weir_catalog::REFS_NAMED_MAX;
 use weir_git::Oid;
 use weir_ground::{Epoch, FailureClass, Timestamp};
-use weir_repo::{ArchiveRepo, Head, Lost, Origin, Phase, Ref, Refs, RefsChange, Repo, UpdateReport};
+use weir_repo::{
+    ArchiveRepo, ChangedRef, Head, Lost, Origin, Phase, Ref, Refs, RefsChange, Repo, UpdateReport,
+};
 use weir_transport::{Advertised, Session, Symbolic, Url};
 
 use crate::compacting::compact_if_due;
@@ -56,6 +59,7 @@ pub(crate) fn list(url: &Url, options: &VisitOptions) -> Result<(Session, Advert
     let visited = Visited {
         fingerprint,
         change: None,
+        refs: Vec::new(),
         ref_count,
         refused,
         created: false,
@@ -193,6 +197,10 @@ pub(crate) fn update(
     }
     if old.as_ref().is_none_or(|r| !r.refs().lead_where(&refs)) {
         let change = RefsChange::between(&before, &refs);
+        // All refs of a first clone are new.
+        if !before.list().is_empty() {
+            visited.refs = ChangedRef::between(&before, &refs).take(REFS_NAMED_MAX).collect();
+        }
         drop(before);
         let report = take_in(&mut archive, &mut session, url, path, refs, known.epoch, now, options)?;
         visited.change = Some((change, report));

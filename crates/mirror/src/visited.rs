@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use weir_catalog::Repository;
 use weir_git::Oid;
 use weir_ground::Epoch;
-use weir_repo::{Lost, RefsChange, UpdateReport};
+use weir_repo::{ChangedRef, Lost, RefsChange, UpdateReport};
 use weir_transport::Url;
 
 use crate::lfs::LfsReport;
@@ -16,6 +17,8 @@ pub struct Visited {
     pub fingerprint: Vec<u8>,
     /// The change of the refs; `None` if nothing changed.
     pub change: Option<(RefsChange, UpdateReport)>,
+    /// The refs that changed, at most [`weir_catalog::REFS_NAMED_MAX`]; none of a first clone.
+    pub refs: Vec<ChangedRef>,
     /// The number of refs of the upstream.
     pub ref_count: u64,
     /// The names of refs that were refused.
@@ -37,6 +40,15 @@ pub struct Visited {
     pub is_another: bool,
     /// The commits that were found to be lost.
     pub lost: Option<LostCommits>,
+}
+
+impl Visited {
+    /// Returns the number of the archive's last commit, if that is news to the catalog: the visit wrote it,
+    /// or the result of the visit that did was never recorded.
+    pub(crate) fn new_seq(&self, repository: &Repository) -> Option<u64> {
+        let (seq, _) = self.archive?;
+        (self.change.is_some() || repository.seq != Some(seq as i64)).then_some(seq)
+    }
 }
 
 /// Lost commits of an archive, and what its upstream could not give again.

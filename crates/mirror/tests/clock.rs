@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use weir_catalog::{Catalog, NewRepository};
+use weir_catalog::{Catalog, EventKind, NewRepository, PoolEvent};
 use weir_ground::Stop;
 use weir_mirror::throttle::{Cause, Throttle, ThrottlePolicy};
 use weir_mirror::{Batches, Event, Space, Summary};
@@ -212,8 +212,10 @@ fn pause_that_another_process_clears_is_over() {
     let mut other = Catalog::open(&stage.path("catalog.db")).unwrap();
     let (mut resumed, stop) = (0, Stop::default());
     let mut observe = |event: Event<'_>| match event {
-        Event::Paused(pause) if pause.host.is_none() => other.end_throttle("").unwrap(),
-        Event::GoesOn => resumed += 1,
+        Event::Happened(PoolEvent { kind: EventKind::Paused { host: None, .. }, .. }) => {
+            other.end_throttle("").unwrap()
+        }
+        Event::Happened(PoolEvent { kind: EventKind::Resumed, .. }) => resumed += 1,
         _ => {}
     };
     let one_pass = weir_stage::one_pass(&stage.mirror);

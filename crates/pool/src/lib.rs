@@ -24,5 +24,5 @@ pub use error::{Error, InRepo, Result};
 pub use running::{
     CATALOG_NAME, CLOCK_SKEW_TOLD_S, CONFIG_NAME, Counters, Hooks, InitOutcome, LocalClones, LocalUpstreams,
     LookGuard, MIRROR_LOCK_NAME, Metrics, MirrorGuard, Notifier, Pool, STORE_NAME, bytes_of, is_pool_folder,
-    lost_json, machine_of, open_catalog_again, open_local, pauses, shortage, space, transport_options,
+    machine_of, open_catalog_again, open_local, pauses, shortage, space, transport_options,
 };

@@ -56,7 +56,7 @@ pub use repo::snapshot::SNAPSHOT_SWHID;
 pub use select::by_walk::select;
 pub use select::filter::{Filter, FilterError, FilterSort};
 pub use select::query::{Cut, Query, Selection};
-pub use update::archive_repo::{ArchiveRepo, NewState, RefsChange, UpdateReport};
+pub use update::archive_repo::{ArchiveRepo, ChangedRef, NewState, RefsChange, UpdateReport};
 pub use update::bundle_file::{is_bundle, open_bundle};
 pub use update::compact::{ArchiveUse, Rewrite, Sharing, compact, write_anew};
 pub use update::derived_files::derive;

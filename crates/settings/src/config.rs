@@ -31,6 +31,7 @@ pub struct Config {
     pub scratch: ScratchConfig,
     pub archive: ArchiveConfig,
     pub store: StoreConfig,
+    pub events: EventsConfig,
     pub hooks: HooksConfig,
     pub serve: ServeConfig,
     pub access: AccessConfig,
@@ -120,6 +121,19 @@ pub struct StoreConfig {
 impl Default for StoreConfig {
     fn default() -> Self {
         StoreConfig { free_bytes_min: Size(256 << 20), bytes_max: None, share_forks: false }
+    }
+}
+
+/// The table `[events]`: what is kept of what happened.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EventsConfig {
+    pub keep: Span,
+}
+
+impl Default for EventsConfig {
+    fn default() -> Self {
+        EventsConfig { keep: Span::seconds(7 * 86_400) }
     }
 }
 

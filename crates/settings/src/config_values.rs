@@ -228,7 +228,10 @@ impl<'de> Deserialize<'de> for RefsConfig {
 }
 
 /// Writes `***` in place of each secret.
-pub(crate) fn hidden<S: Serializer>(secrets: &[String], serializer: S) -> std::result::Result<S::Ok, S::Error> {
+pub(crate) fn hidden<S: Serializer>(
+    secrets: &[String],
+    serializer: S,
+) -> std::result::Result<S::Ok, S::Error> {
     serializer.collect_seq(secrets.iter().map(|_| "***"))
 }
 

@@ -17,8 +17,9 @@ mod forges;
 
 pub use catalog_url::{has_password, set_catalog_url, template};
 pub use config::{
-    AccessConfig, ArchiveConfig, CatalogConfig, Config, HooksConfig, LimitsConfig, MapConfig, MirrorConfig,
-    RuleConfig, ScratchConfig, ServeConfig, StoreConfig, TEMPLATE, TokenConfig, TransportConfig, load,
+    AccessConfig, ArchiveConfig, CatalogConfig, Config, EventsConfig, HooksConfig, LimitsConfig, MapConfig,
+    MirrorConfig, RuleConfig, ScratchConfig, ServeConfig, StoreConfig, TEMPLATE, TokenConfig,
+    TransportConfig, load,
 };
 pub use config_files::{Unusable, is_for_everybody, secret_files, unusable};
 pub use config_values::{

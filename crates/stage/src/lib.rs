@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use weir_catalog::{Catalog, NewRepository, Repository};
+use weir_catalog::{Catalog, EventKind, NewRepository, PoolEvent, Repository};
 use weir_ground::thread::spawn;
 use weir_ground::{Clock, Stop, Timestamp};
 use weir_mirror::schedule::Policy;
@@ -118,6 +118,7 @@ impl Stage {
             },
             waits_out_pauses: true,
             shares_forks: None,
+            events_keep_s: HOUR_S,
             rules: Vec::new(),
             forge_refs: ForgeRefs { named: Default::default(), others: Vec::new() },
         };
@@ -166,19 +167,22 @@ impl Stage {
     pub fn run(&mut self) -> (Summary, BTreeMap<String, String>) {
         let clock = self.clock.clone();
         let mut told = BTreeMap::new();
-        let mut observe = |event: Event<'_>| match event {
-            Event::Ended(repository, result, _) => {
-                let said = result.as_ref().map_or_else(|e| e.class.name(), |_| "well");
-                told.insert(repository.name.clone(), said.to_owned());
-            }
-            Event::Paused(pause) => {
-                told.insert("pause".to_owned(), pause.cause.name().to_owned());
-                if pause.host.is_none() {
-                    clock.advance(Duration::from_millis(pause.until_ms - clock.now().as_u64() * 1000));
+        let mut observe = |event: Event<'_>| {
+            let Event::Happened(PoolEvent { subject, kind, .. }) = event else { return };
+            let name = || subject.as_ref().unwrap().name.clone();
+            let (whom, what) = match kind {
+                EventKind::Update(_) | EventKind::Unchanged(_) => (name(), "well".to_owned()),
+                EventKind::Failed(failure) => (name(), failure.class.name().to_owned()),
+                EventKind::Paused { host, cause, until } => {
+                    if host.is_none() {
+                        clock.advance(until.since(clock.now()));
+                    }
+                    ("pause".to_owned(), cause.clone())
                 }
-            }
-            Event::Left(cause, _) => drop(told.insert("left".to_owned(), cause.name().to_owned())),
-            _ => {}
+                EventKind::Left { cause, .. } => ("left".to_owned(), cause.clone()),
+                _ => return,
+            };
+            told.insert(whom, what);
         };
         let summary = one_pass(&self.mirror)
             .run(&mut self.catalog, &mut |_| Ok(None), &Stop::default(), &mut observe)

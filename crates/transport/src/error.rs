@@ -82,6 +82,16 @@ pub enum TimeLimit {
 }
 
 impl TimeLimit {
+    /// Returns the name of the option of [`crate::TransportOptions`].
+    pub fn option(self) -> &'static str {
+        match self {
+            TimeLimit::Idle => "idle_timeout",
+            TimeLimit::FirstByte => "first_byte_timeout",
+            TimeLimit::PackStart => "pack_start_timeout",
+            TimeLimit::Rate => "bytes_per_second_min",
+        }
+    }
+
     /// Returns what an upstream did that exceeded the limit `max`.
     fn exceeded(self, max: u64) -> String {
         match self {

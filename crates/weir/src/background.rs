@@ -9,12 +9,12 @@ use weir_ground::Stop;
 use weir_ground::thread::spawn;
 use weir_metadata::{LookOutcome, Place, Schedule, TellLook};
 use weir_mirror::{Event, Mirror, MirrorLoop};
-use weir_pool::{Counters, LookGuard, MirrorGuard, Notifier, Pool};
+use weir_pool::{Counters, Hooks, LookGuard, MirrorGuard, Notifier, Pool};
 use weir_settings::ForgeConfig;
 
 use crate::crawling::{list_forges, summary};
 use crate::error::Result;
-use crate::visit_lines::{GOES_ON, left_line, log_line, pause_line};
+use crate::visit_lines::log_event;
 
 /// How long a mirror loop waits for a catalog that failed.
 pub(crate) const CATALOG_RETRY: Duration = Duration::from_secs(30);
@@ -28,10 +28,7 @@ pub(crate) fn start_mirror(
     let guard = MirrorGuard::take(pool)?;
     let (mirror, mut catalog) = (pool.mirror(None), pool.another_catalog()?);
     let notifier = Notifier::of(pool);
-    let hooks = guard.hooks(pool)?;
-    if hooks.is_some() {
-        catalog.keep_updates_for(&guard.machine);
-    }
+    let hooks = Hooks::start(pool)?;
     let (counters, stopped) = (counters.clone(), stop.clone());
     let mut threads = vec![spawn("mirror", move || {
         // Both as a whole: a closure captures only the fields that it names, and would release the lock.
@@ -82,17 +79,12 @@ fn mirror_for_ever(
 ) -> Result<()> {
     let mirror_loop = MirrorLoop { mirror, owner, watch: true, all_first: false, retry: CATALOG_RETRY };
     mirror_loop.run(catalog, &mut |_| Ok(None), stop, &mut |event| {
-        counters.count(&event);
+        let Event::Happened(event) = event else { return };
+        counters.count(event);
         if let Some(notifier) = notifier {
-            notifier.tell(&event);
+            notifier.tell(event);
         }
-        match event {
-            Event::PassStarted(_) | Event::Started(..) | Event::Leased(_) | Event::PassEnded(_) => {}
-            Event::Left(cause, left) => tracing::warn!("{}", left_line(cause, left)),
-            Event::Ended(repository, result, took) => log_line(repository, result, took),
-            Event::Paused(pause) => tracing::warn!("{}", pause_line(pause)),
-            Event::GoesOn => tracing::info!("{GOES_ON}"),
-        }
+        log_event(event);
     })?;
     Ok(())
 }

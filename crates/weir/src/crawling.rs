@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use weir_catalog::clock::now;
+use weir_catalog::{EventKind, PoolEvent};
 use weir_forge::{CrawlProgress, OtherError, RoundEvent, Rounds};
 use weir_ground::Stop;
 use weir_pool::{Pool, open_catalog_again};
@@ -32,6 +33,9 @@ pub(crate) fn list_forges(
             let new = || ListingBar { bar: ProgressBar::hidden(), began: Instant::now() };
             bars.entry(name.to_owned()).or_insert_with(new).draw(name, &event, &shown);
         }
+        if let Some(kind) = event_of(name, &event) {
+            open()?.log_event(&PoolEvent { time: now(), subject: None, kind })?;
+        }
         match event {
             RoundEvent::Listed(progress) => report(name, progress)?,
             RoundEvent::Failed(e) => tracing::error!("{name}: {e}; the next crawl resumes there"),
@@ -44,6 +48,18 @@ pub(crate) fn list_forges(
         }
         Ok::<(), OtherError>(())
     })
+}
+
+/// Returns what the log of the pool says of a listing that has ended.
+fn event_of(forge: &str, event: &RoundEvent<'_>) -> Option<EventKind> {
+    let forge = forge.to_owned();
+    match event {
+        RoundEvent::Listed(CrawlProgress { listed, taken, gone, .. }) => {
+            Some(EventKind::Listed { forge, listed: *listed, added: taken.added as u64, gone: *gone })
+        }
+        RoundEvent::Failed(e) => Some(EventKind::ListingFailed { forge, error: e.to_string() }),
+        _ => None,
+    }
 }
 
 /// The progress of a forge's listing, on a terminal.

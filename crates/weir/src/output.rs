@@ -9,9 +9,8 @@ use clap::builder::styling::Style;
 use serde::Serialize;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
-use weir_catalog::Repository;
+use weir_catalog::LostFacts;
 use weir_ground::{FileError, Timestamp};
-use weir_mirror::LostCommits;
 use weir_pool::Rewritten;
 
 use crate::colors;
@@ -273,8 +272,8 @@ impl<W: Write> Write for Screen<W> {
 /// The number of lost refs that a line names.
 const LOST_REFS_SHOWN: usize = 5;
 
-pub(crate) fn lost_line(repository: &Repository, lost: &LostCommits) -> String {
-    let mut line = format!("warning    {}: {}", repository.name, lost.commits);
+pub(crate) fn lost_line(name: &str, lost: &LostFacts) -> String {
+    let mut line = format!("warning    {name}: {}", lost.text);
     if !lost.refs.is_empty() {
         let names: Vec<_> =
             lost.refs.iter().take(LOST_REFS_SHOWN).map(|name| printable(name.as_bytes())).collect();

@@ -48,8 +48,8 @@ impl VisitBars {
         self.running.insert(repository.id, spinner);
     }
 
-    pub(super) fn ended(&mut self, repository: &Repository) {
-        if let Some(spinner) = self.running.remove(&repository.id) {
+    pub(super) fn ended(&mut self, id: i64) {
+        if let Some(spinner) = self.running.remove(&id) {
             spinner.finish_and_clear();
         }
         self.bar.inc(1);

@@ -1,97 +1,90 @@
-//! Lines about visits, for a terminal and the log.
+//! Events of visits as lines, for the terminal and the log.
 
 use std::path::Path;
-use std::time::Duration;
 
-use weir_catalog::Repository;
 use weir_catalog::clock::now;
-use weir_mirror::throttle::{Cause, Pause};
-use weir_mirror::{Failure, LfsReport, Visited};
-use weir_transport::TimeLimit;
+use weir_catalog::{ArchiveUpdate, EventKind, LfsFacts, PoolEvent, VisitFacts, VisitFailure};
+use weir_ground::Timestamp;
 
 use crate::output;
 
-pub(crate) const GOES_ON: &str = "resumed    the cause of the pause is gone";
+pub(crate) const RESUMED: &str = "resumed    the cause of the pause is gone";
 
-pub(crate) fn pause_line(pause: &Pause) -> String {
-    let what = pause.host.as_ref().map_or("all visits".to_owned(), |host| format!("visits to {host}"));
-    let seconds = (pause.until_ms / 1000).saturating_sub(now().as_u64());
-    format!("paused     {what} for {}: {}", output::span(seconds as i64), pause.cause.name())
+pub(crate) fn pause_line(host: Option<&str>, cause: &str, until: Timestamp) -> String {
+    let what = host.map_or("all visits".to_owned(), |host| format!("visits to {host}"));
+    format!("paused     {what} for {}: {cause}", output::span((until - now()).max(0)))
 }
 
 /// Returns a line about repositories that a run left as they were because of `cause`.
-pub(crate) fn left_line(cause: Cause, left: usize) -> String {
+pub(crate) fn left_line(cause: &str, left: usize) -> String {
     let repositories = if left == 1 { "1 repository" } else { &format!("{left} repositories") };
-    format!("left       {repositories}, not visited: {}", cause.name())
+    format!("left       {repositories}, not visited: {cause}")
 }
 
-pub(crate) fn updated_line(repository: &Repository, visited: &Visited, took: Duration) -> String {
-    let Some((change, report)) = &visited.change else { return String::new() };
-    let what = if repository.seq.is_none() { "cloned " } else { "updated" };
+pub(crate) fn updated_line(name: &str, update: &ArchiveUpdate) -> String {
+    let what = if update.is_new { "cloned " } else { "updated" };
     format!(
-        "{what}    {}  +{} ~{} -{} refs, {} objects, {} in {:.1} s",
-        repository.name,
-        change.added,
-        change.updated,
-        change.deleted,
-        report.objects_added,
-        output::bytes(report.bytes_appended),
-        took.as_secs_f64()
+        "{what}    {name}  +{} ~{} -{} refs, {} objects, {} in {:.1} s",
+        update.refs_added,
+        update.refs_updated,
+        update.refs_deleted,
+        update.objects_added,
+        output::bytes(update.bytes_appended),
+        update.visit.seconds
     )
 }
 
 /// Returns a line about a failed visit, with the setting that is the remedy, if one is.
-pub(crate) fn failed_line(repository: &Repository, failure: &Failure) -> String {
-    let remedy = match failure.time_limit {
-        None => "",
-        Some(TimeLimit::Idle) => "; to wait longer, raise transport.idle_timeout in weir.toml",
-        Some(TimeLimit::FirstByte) => "; to wait longer, raise transport.first_byte_timeout in weir.toml",
-        Some(TimeLimit::PackStart) => "; to wait longer, raise transport.pack_start_timeout in weir.toml",
-        Some(TimeLimit::Rate) => "; to allow that, lower transport.bytes_per_second_min in weir.toml",
+pub(crate) fn failed_line(name: &str, failure: &VisitFailure) -> String {
+    let remedy = match failure.exceeded.as_deref() {
+        None => String::new(),
+        Some(rate @ "bytes_per_second_min") => {
+            format!("; to allow that, lower transport.{rate} in weir.toml")
+        }
+        Some(time) => format!("; to wait longer, raise transport.{time} in weir.toml"),
     };
-    format!("failed     {}: {failure}{remedy}", repository.name)
+    format!("failed     {name}: {} ({}){remedy}", failure.error, failure.class)
 }
 
 /// Returns a line about the LFS objects of a visit, if there is something to report.
-pub(crate) fn lfs_line(repository: &Repository, visited: &Visited) -> Option<String> {
-    let LfsReport { added, bytes, absent, is_incomplete, .. } = visited.lfs?;
+pub(crate) fn lfs_line(name: &str, facts: &VisitFacts) -> Option<String> {
+    let LfsFacts { added, bytes, absent, incomplete } = facts.lfs?;
     let absent = if absent > 0 { format!(", {absent} missing") } else { String::new() };
-    let later = if is_incomplete { ", the next visit tries again" } else { "" };
-    let is_told = added > 0 || !absent.is_empty() || is_incomplete;
-    is_told.then(|| {
-        format!("lfs        {}  {added} objects, {}{absent}{later}", repository.name, output::bytes(bytes))
-    })
+    let later = if incomplete { ", the next visit tries again" } else { "" };
+    let is_told = added > 0 || !absent.is_empty() || incomplete;
+    is_told.then(|| format!("lfs        {name}  {added} objects, {}{absent}{later}", output::bytes(bytes)))
 }
 
-pub(crate) fn damaged_line(repository: &Repository, damaged: &Path) -> String {
-    format!(
-        "warning    {}: its archive was damaged and is kept as '{}'; cloned again",
-        repository.name,
-        damaged.display()
-    )
+pub(crate) fn damaged_line(name: &str, damaged: &Path) -> String {
+    format!("warning    {name}: its archive was damaged and is kept as '{}'; cloned again", damaged.display())
 }
 
-pub(crate) fn log_line(
-    repository: &Repository,
-    result: &std::result::Result<Visited, Failure>,
-    took: Duration,
-) {
-    match result {
-        Ok(visited) => {
-            match &visited.change {
-                Some(_) => tracing::info!("{}", updated_line(repository, visited, took)),
-                None => tracing::debug!("unchanged  {}", repository.name),
-            }
-            if let Some(line) = lfs_line(repository, visited) {
-                tracing::info!("{line}");
-            }
-            if let Some(damaged) = &visited.damaged {
-                tracing::warn!("{}", damaged_line(repository, damaged));
-            }
-            if let Some(lost) = &visited.lost {
-                tracing::error!("{}", output::lost_line(repository, lost));
-            }
+/// Writes an event to the log of the process.
+pub(crate) fn log_event(event: &PoolEvent) {
+    let name = event.subject.as_ref().map_or("", |subject| subject.name.as_str());
+    match &event.kind {
+        EventKind::Update(update) => tracing::info!("{}", updated_line(name, update)),
+        EventKind::Unchanged(_) => tracing::debug!("unchanged  {name}"),
+        EventKind::Failed(failure) => tracing::warn!("{}", failed_line(name, failure)),
+        EventKind::Paused { host, cause, until } => {
+            tracing::warn!("{}", pause_line(host.as_deref(), cause, *until));
         }
-        Err(failure) => tracing::warn!("{}", failed_line(repository, failure)),
+        EventKind::Resumed => tracing::info!("{RESUMED}"),
+        EventKind::Left { cause, left } => tracing::warn!("{}", left_line(cause, *left)),
+        // The commands that do this tell of it themselves.
+        EventKind::Listed { .. }
+        | EventKind::ListingFailed { .. }
+        | EventKind::Metadata { .. }
+        | EventKind::Mined { .. } => {}
+    }
+    let Some(facts) = event.kind.facts() else { return };
+    if let Some(line) = lfs_line(name, facts) {
+        tracing::info!("{line}");
+    }
+    if let Some(damaged) = &facts.damaged {
+        tracing::warn!("{}", damaged_line(name, damaged));
+    }
+    if let Some(lost) = &facts.lost {
+        tracing::error!("{}", output::lost_line(name, lost));
     }
 }

@@ -43,6 +43,11 @@ const CONFLICTS_MAX: u32 = 10;
 pub(crate) const LISTING_LOCK: &str =
     "SELECT pg_advisory_xact_lock(hashtext('weir catalog'), hashtext(current_schema()))";
 
+/// Lets transactions that append events commit one after the other on PostgreSQL, so that a reader that has
+/// seen an event has seen all with lower numbers. A transaction takes it last, so that who holds it waits for
+/// nobody.
+const EVENTS_LOCK: &str = "SELECT pg_advisory_xact_lock(hashtext('weir events'), hashtext(current_schema()))";
+
 /// The purpose of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TransactionKind {
@@ -156,6 +161,15 @@ impl Database {
             locks.unlock(&format!("{LOCKS} {name}"));
         }
         Ok(())
+    }
+
+    /// Makes the transaction wait for others that append events.
+    pub(crate) fn lock_events(&self) -> Result<()> {
+        match self.is_postgres() {
+            true => self.query_one(EVENTS_LOCK, &[], |_| Ok(())).map(|_| ()),
+            // Only one transaction writes at a time.
+            false => Ok(()),
+        }
     }
 
     pub(crate) fn is_postgres(&self) -> bool {

@@ -1,14 +1,37 @@
-//! The history of visits, and the updates that hooks have not received yet.
+//! The history of visits, and the log of events.
 
-use weir_catalog::{Catalog, Outcome, Visit};
+use weir_catalog::{
+    ArchiveUpdate, Catalog, EventKind, EventReader, EventSubject, LoggedEvent, Outcome, PoolEvent, Visit,
+};
 use weir_ground::{Epoch, FailureClass, Timestamp};
 
 use super::{DUE, entry};
 
-pub fn updates_are_kept_for_hooks_with_the_visits_that_found_them(c: &mut Catalog) {
+/// Returns an update of the archive of repository `id` to commit `seq`.
+fn update(id: i64, seq: u64) -> PoolEvent {
+    let subject = EventSubject { id, name: format!("n{id}"), url: "git://h/u".to_owned() };
+    let kind = EventKind::Update(ArchiveUpdate { seq, ..ArchiveUpdate::default() });
+    PoolEvent { time: Timestamp(2), subject: Some(subject), kind }
+}
+
+fn reader(name: &str, part: usize, parts: usize) -> EventReader {
+    EventReader { name: name.to_owned(), part, parts, kinds: vec!["update".to_owned()] }
+}
+
+/// Returns the commits of the updates in `events`.
+fn seqs(events: &[LoggedEvent]) -> Vec<u64> {
+    let seq = |e: &LoggedEvent| match &e.event.kind {
+        EventKind::Update(update) => update.seq,
+        kind => panic!("{kind:?}"),
+    };
+    events.iter().map(seq).collect()
+}
+
+pub fn events_are_logged_with_the_visits_that_found_them(c: &mut Catalog) {
+    c.set_machine("one/");
     c.add(&[entry("a", "u1"), entry("b", "u2"), entry("c", "u3")], Timestamp(0)).unwrap();
     let leased = c.lease("one/1", Timestamp(1), Timestamp(100), &DUE, 10).unwrap();
-    let visit = |n: usize, epoch, outcome| Visit {
+    let visit = |n: usize, epoch, seq: Option<u64>| Visit {
         id: leased[n].id,
         epoch,
         began_at: Timestamp(1),
@@ -20,36 +43,73 @@ pub fn updates_are_kept_for_hooks_with_the_visits_that_found_them(c: &mut Catalo
         is_news: true,
         snapshot: None,
         lfs_missing: None,
-        outcome,
+        event: seq.map(|seq| update(leased[n].id, seq)),
+        outcome: seq.map_or(Outcome::Unchanged, |seq| Outcome::Updated {
+            seq,
+            archive_bytes: 1,
+            ref_count: 1,
+        }),
     };
-    let updated = |seq| Outcome::Updated { seq, archive_bytes: 1, ref_count: 1 };
-    c.record(&[visit(0, Epoch(1), updated(1))]).unwrap();
-    assert_eq!(c.update_count("one/").unwrap(), 0, "nobody wanted to know");
-    c.keep_updates_for("one/");
+    c.record(&[visit(0, Epoch(1), Some(1))]).unwrap();
+    let one = reader("hooks", 0, 1);
+    let began = c.open_reader(&one).unwrap();
+    assert!(c.events_after(&one, began, 10).unwrap().is_empty(), "a new reader begins at the end");
     c.record(&[
-        visit(0, Epoch(1), updated(2)),
-        visit(1, Epoch(1), Outcome::Unchanged),
-        visit(2, Epoch(7), updated(9)),
-        visit(1, Epoch(1), updated(3)),
+        visit(0, Epoch(1), Some(2)),
+        visit(1, Epoch(1), None),
+        visit(2, Epoch(7), Some(9)),
+        visit(1, Epoch(1), Some(3)),
     ])
     .unwrap();
-    let mut kept = c.updates("one/", 0, 1, 0, 10).unwrap();
-    assert!(kept.is_sorted_by_key(|u| u.id));
-    kept.sort_by_key(|u| u.seq);
-    assert_eq!(
-        kept.iter().map(|u| (u.name.as_str(), u.seq)).collect::<Vec<_>>(),
-        [("a", 2), ("b", 3)],
-        "not that of a lost lease"
-    );
-    assert!(
-        c.updates("two/", 0, 1, 0, 10).unwrap().is_empty()
-            && c.updates("one/", 0, 1, kept[0].id.max(kept[1].id), 10).unwrap().is_empty()
-    );
-    let shares: usize = (0..3).map(|n| c.updates("one/", n, 3, 0, 10).unwrap().len()).sum();
-    assert_eq!(shares, 2);
-    c.forget_update(&kept[0]).unwrap();
+    c.log_event(&PoolEvent { time: Timestamp(3), subject: None, kind: EventKind::Resumed }).unwrap();
+    let kept = c.events_after(&one, began, 10).unwrap();
+    assert!(kept.is_sorted_by_key(|e| e.id));
+    assert_eq!(seqs(&kept), [2, 3], "not that of a lost lease, and no other kind");
+    let first = &kept[0];
+    assert_eq!(first.event, update(leased[0].id, 2));
+    assert_eq!(first.path.as_deref(), Some(leased[0].path.as_str()));
+    assert_eq!(c.events_waiting(&one).unwrap(), 2);
+    // Readers of another name stand elsewhere, and those of another machine see other events.
+    let every = EventReader { kinds: vec!["update".to_owned(), "resumed".to_owned()], ..reader("all", 0, 1) };
+    assert_eq!(c.events_after(&every, 0, 10).unwrap().len(), 4);
+    c.set_machine("two/");
+    assert!(c.events_after(&every, 0, 10).unwrap().is_empty());
+    c.set_machine("one/");
+    // Several share the repositories, and begin where the one before them stood.
+    c.set_position(&one, first.id).unwrap();
+    let shares: Vec<EventReader> = (0..3).map(|n| reader("hooks", n, 3)).collect();
+    for share in &shares {
+        assert_eq!(c.open_reader(share).unwrap(), first.id);
+    }
+    let each: Vec<_> = shares.iter().flat_map(|s| c.events_after(s, first.id, 10).unwrap()).collect();
+    assert_eq!(seqs(&each), [3]);
+    // A repository that is removed takes its number along, but not what happened.
     c.remove("b").unwrap();
-    assert_eq!(c.update_count("one/").unwrap(), 0);
+    let gone = c.events_after(&one, first.id, 10).unwrap();
+    assert!(gone[0].event.subject.is_none() && gone[0].path.is_none());
+}
+
+pub fn events_are_deleted_once_they_are_old_and_read(c: &mut Catalog) {
+    let resumed = |time| PoolEvent { time: Timestamp(time), subject: None, kind: EventKind::Resumed };
+    let all = EventReader { kinds: vec!["resumed".to_owned()], ..reader("all", 0, 1) };
+    assert_eq!(c.open_reader(&all).unwrap(), 0);
+    for time in 1..=2500 {
+        c.log_event(&resumed(time)).unwrap();
+    }
+    let last = c.last_event().unwrap();
+    assert_eq!(c.trim_events(Timestamp(2000), Timestamp(0)).unwrap(), 0);
+    assert_eq!(c.events_waiting(&all).unwrap(), 2500, "not read yet");
+    c.set_position(&all, last - 1000).unwrap();
+    assert_eq!(c.trim_events(Timestamp(2000), Timestamp(0)).unwrap(), 0);
+    let kept = c.events_after(&all, 0, 5000).unwrap();
+    assert_eq!((kept.len(), kept[0].event.time), (1000, Timestamp(1501)));
+    assert_eq!(c.trim_events(Timestamp(2000), Timestamp(2000)).unwrap(), 499, "in the end, unread ones");
+    // Numbers are never used again, even if all events are gone.
+    assert_eq!(c.trim_events(Timestamp(9999), Timestamp(9999)).unwrap(), 501);
+    c.log_event(&resumed(1)).unwrap();
+    assert_eq!(c.last_event().unwrap(), last + 1);
+    c.forget_readers("all").unwrap();
+    assert_eq!(c.events_waiting(&all).unwrap(), 0);
 }
 
 pub fn visits_that_are_news_are_kept(c: &mut Catalog) {
@@ -67,6 +127,7 @@ pub fn visits_that_are_news_are_kept(c: &mut Catalog) {
         is_news,
         snapshot: matches!(outcome, Outcome::Updated { .. }).then_some([7; 20]),
         lfs_missing: None,
+        event: None,
         outcome,
     };
     let updated = |seq| Outcome::Updated { seq, archive_bytes: 1, ref_count: 1 };

@@ -91,6 +91,7 @@ fn visit(r: &Repository) -> Visit {
         is_news: false,
         snapshot: None,
         lfs_missing: None,
+        event: None,
         outcome: Outcome::Updated { seq: 1, archive_bytes: 1, ref_count: 1 },
     }
 }

@@ -123,6 +123,7 @@ fn what_is_mirrored_already_is_left_as_it_is(c: &mut Catalog, ids: &[i64]) {
         is_news: true,
         snapshot: None,
         lfs_missing: None,
+        event: None,
         outcome: Outcome::Unchanged,
     };
     assert_eq!(c.record(&[visit(ids[1]), visit(ids[2])]).unwrap(), 2);

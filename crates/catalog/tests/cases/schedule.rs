@@ -55,6 +55,7 @@ pub fn visits_set_the_schedule(c: &mut Catalog) {
         is_news: true,
         snapshot: None,
         lfs_missing: None,
+        event: None,
         outcome,
     };
     c.record(&[visit(
@@ -105,6 +106,7 @@ pub fn a_push_during_a_visit_is_not_forgotten(c: &mut Catalog) {
         is_news: true,
         snapshot: None,
         lfs_missing: None,
+        event: None,
         outcome: Outcome::Unchanged,
     };
     c.record(&[visit(Timestamp(40))]).unwrap();
@@ -132,6 +134,7 @@ pub fn a_lost_lease_writes_nothing_and_others_are_left_alone(c: &mut Catalog) {
         is_news: true,
         snapshot: None,
         lfs_missing: None,
+        event: None,
         outcome: Outcome::Unchanged,
     };
     // The visit took too long: another process has the lease now.
@@ -186,6 +189,7 @@ pub fn a_clock_that_was_ahead_puts_nothing_off(c: &mut Catalog) {
         is_news: false,
         snapshot: None,
         lfs_missing: None,
+        event: None,
         outcome: Outcome::Unchanged,
     };
     let visits: Vec<Visit> = leased.iter().map(visit).collect();
@@ -218,6 +222,7 @@ pub fn priorities_go_first_then_hints_then_the_most_overdue(c: &mut Catalog) {
         is_news: false,
         snapshot: None,
         lfs_missing: None,
+        event: None,
         outcome: Outcome::Unchanged,
     };
     let visits: Vec<Visit> =

@@ -2,26 +2,12 @@
 
 use std::path::Path;
 
-use weir_catalog::Catalog;
 use weir_catalog::clock::now;
 use weir_mirror::mend_times;
 
 use crate::archives::check_locks;
 use crate::error::Result;
-use crate::running::hooks::Hooks;
-use crate::running::pool::Pool;
-
-/// Returns the prefix of the names of this machine's processes in `catalog`. Machines of a fleet know only
-/// their own processes.
-///
-/// # Errors
-/// If the machine's name cannot be read.
-pub fn machine_of(catalog: &Catalog) -> Result<String> {
-    Ok(match catalog.is_remote() {
-        true => format!("{}/", nix::unistd::gethostname().map_err(std::io::Error::from)?.display()),
-        false => String::new(),
-    })
-}
+use crate::running::pool::{Pool, machine_of};
 
 /// A lock that processes share while they mirror. A process that needs to know that no mirror runs takes it
 /// exclusively.
@@ -33,8 +19,6 @@ const METADATA_LOCK_NAME: &str = "metadata.lock";
 pub struct MirrorGuard {
     /// The name under which it leases.
     pub owner: String,
-    /// The prefix of the owners of this machine; empty if there is only one machine.
-    pub machine: String,
     _lock: std::fs::File,
 }
 
@@ -49,7 +33,7 @@ impl MirrorGuard {
             check_locks(&pool.store.path)?;
         }
         let lock = pool.open_lock(MIRROR_LOCK_NAME)?;
-        let machine = machine_of(&pool.catalog)?;
+        let machine = machine_of(&pool.catalog);
         if lock.try_lock().is_ok() {
             let mut catalog = pool.another_catalog()?;
             catalog.release_all(&machine)?;
@@ -59,15 +43,7 @@ impl MirrorGuard {
             std::thread::Builder::new().name("stale".to_owned()).spawn(move || remove_stale(&store))?;
         }
         lock.lock_shared()?;
-        Ok(MirrorGuard { owner: format!("{machine}{}-{}", std::process::id(), now()), machine, _lock: lock })
-    }
-
-    /// Starts the hooks that receive the updates of this machine.
-    ///
-    /// # Errors
-    /// Those of [`Hooks::start`].
-    pub fn hooks(&self, pool: &Pool) -> Result<Option<Hooks>> {
-        Hooks::start(pool, &self.machine)
+        Ok(MirrorGuard { owner: format!("{machine}{}-{}", std::process::id(), now()), _lock: lock })
     }
 }
 
@@ -86,7 +62,7 @@ impl LookGuard {
     /// If the lock cannot be taken, or the catalog fails.
     pub fn take(pool: &Pool) -> Result<LookGuard> {
         let lock = pool.open_lock(METADATA_LOCK_NAME)?;
-        let machine = machine_of(&pool.catalog)?;
+        let machine = machine_of(&pool.catalog);
         if lock.try_lock().is_ok() {
             pool.another_catalog()?.release_all_looks(&machine)?;
         }

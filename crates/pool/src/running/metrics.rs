@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use weir_catalog::Catalog;
 use weir_catalog::clock::now;
-use weir_mirror::{Event, Failure, Space, Visited};
+use weir_catalog::{Catalog, EventKind, PoolEvent};
+use weir_mirror::Space;
 
 use crate::error::Result;
 use crate::running::pauses::pauses;
@@ -27,16 +27,15 @@ pub struct Counters {
 
 impl Counters {
     /// Counts the result of a visit.
-    pub fn count(&self, event: &Event<'_>) {
-        let Event::Ended(_, result, _) = event else { return };
-        let result: &std::result::Result<Visited, Failure> = result;
-        let counter = match result {
-            Err(_) => &self.failed,
-            Ok(Visited { change: None, .. }) => &self.unchanged,
-            Ok(Visited { change: Some((_, report)), .. }) => {
-                self.bytes_appended.fetch_add(report.bytes_appended, Ordering::Relaxed);
+    pub fn count(&self, event: &PoolEvent) {
+        let counter = match &event.kind {
+            EventKind::Failed(_) => &self.failed,
+            EventKind::Unchanged(_) => &self.unchanged,
+            EventKind::Update(update) => {
+                self.bytes_appended.fetch_add(update.bytes_appended, Ordering::Relaxed);
                 &self.updated
             }
+            _ => return,
         };
         counter.fetch_add(1, Ordering::Relaxed);
     }

@@ -9,13 +9,13 @@ mod pauses;
 mod pool;
 mod program;
 
-pub use guards::{LookGuard, MIRROR_LOCK_NAME, MirrorGuard, machine_of};
+pub use guards::{LookGuard, MIRROR_LOCK_NAME, MirrorGuard};
 pub use hooks::Hooks;
 pub use local::{LocalClones, LocalUpstreams, bytes_of, open_local};
 pub use metrics::{Counters, Metrics};
-pub use notify::{Notifier, lost_json};
+pub use notify::Notifier;
 pub use pauses::{pauses, shortage};
 pub use pool::{
-    CATALOG_NAME, CLOCK_SKEW_TOLD_S, CONFIG_NAME, InitOutcome, Pool, STORE_NAME, is_pool_folder,
+    CATALOG_NAME, CLOCK_SKEW_TOLD_S, CONFIG_NAME, InitOutcome, Pool, STORE_NAME, is_pool_folder, machine_of,
     open_catalog_again, space, transport_options,
 };

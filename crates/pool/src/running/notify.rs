@@ -9,11 +9,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use weir_catalog::Repository;
-use weir_catalog::clock::now;
+use weir_catalog::{EventKind, EventSubject, PoolEvent, VisitFacts};
 use weir_ground::thread::spawn;
 use weir_ground::{FailureClass, Stop};
-use weir_mirror::{Event, LostCommits};
 
 use crate::running::pool::Pool;
 use crate::running::program::{GOODBYE, LineProgram, error_of};
@@ -53,16 +51,8 @@ impl Notifier {
         Some(Notifier { sender: Some(sender), told: Mutex::default(), stop, worker: Some(worker) })
     }
 
-    /// Returns whether a failure or a recovery is news, and remembers it.
-    fn is_news(&self, event: &Event<'_>) -> bool {
-        let Event::Ended(repository, result, _) = event else { return true };
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let class = result.as_ref().err().map(|failure| failure.class);
-        told.is_news(repository.id, repository.error_class, &host_of(repository), class)
-    }
-
     /// Sends a notification of `event`, if it is worth one.
-    pub fn tell(&self, event: &Event<'_>) {
+    pub fn tell(&self, event: &PoolEvent) {
         let is_news = self.is_news(event);
         let (Some(line), Some(sender)) = (line_of(event), &self.sender) else { return };
         if !is_news && matches!(line["event"].as_str(), Some("failed" | "recovered")) {
@@ -71,6 +61,17 @@ impl Notifier {
         if let Err(TrySendError::Full(line)) = sender.try_send(line) {
             tracing::warn!("the program of hooks.notify is too slow; dropped: {line}");
         }
+    }
+
+    /// Returns whether a failure or a recovery is news, and remembers it.
+    fn is_news(&self, event: &PoolEvent) -> bool {
+        let Some(subject) = &event.subject else { return true };
+        let (before, class) = match &event.kind {
+            EventKind::Failed(failure) => (failure.failed_before, Some(failure.class)),
+            kind => (kind.facts().and_then(|facts| facts.recovered_from), None),
+        };
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        told.is_news(subject.id, before, &host_of(subject), class)
     }
 }
 
@@ -87,8 +88,8 @@ impl Drop for Notifier {
 
 /// Returns the host of the upstream, with its port unless it is the usual one; empty if that is on this
 /// machine.
-fn host_of(repository: &Repository) -> String {
-    weir_transport::Url::parse(&repository.url).map_or_else(|_| String::new(), |url| url.host_port())
+fn host_of(subject: &EventSubject) -> String {
+    weir_transport::Url::parse(&subject.url).map_or_else(|_| String::new(), |url| url.host_port())
 }
 
 /// The failures that the keeper knows of. One cause is told once: a host that is down fails all of its
@@ -157,51 +158,23 @@ impl ToldFailures {
 }
 
 /// Returns the notification of `event`, or `None` if nothing has changed.
-fn line_of(event: &Event<'_>) -> Option<Value> {
-    let time = now();
-    match event {
-        Event::Ended(repository, result, _) => {
-            let (name, url, before) = (&repository.name, &repository.url, repository.error_class);
-            let url = weir_transport::Url::parse(url).map_or_else(|_| String::new(), |url| url.to_string());
-            match result {
-                Err(failure) if before != Some(failure.class) => {
-                    let is_of_host = |host: &String| !host.is_empty() && !failure.class.is_local();
-                    let host = Some(host_of(repository)).filter(is_of_host);
-                    Some(json!({ "event": "failed", "name": name, "url": url, "host": host,
-                        "class": failure.class, "error": failure.error, "time": time }))
-                }
-                Ok(visited) if visited.damaged.is_some() => {
-                    Some(json!({ "event": "replaced", "name": name, "url": url, "damaged": visited.damaged,
-                        "time": time }))
-                }
-                Ok(visited) if visited.lost.is_some() => {
-                    let lost = visited.lost.as_ref().map(lost_json);
-                    Some(json!({ "event": "lost", "name": name, "url": url, "lost": lost, "time": time }))
-                }
-                Ok(_) if before.is_some() => Some(
-                    json!({ "event": "recovered", "name": name, "url": url, "class": before, "time": time }),
-                ),
-                _ => None,
-            }
+fn line_of(event: &PoolEvent) -> Option<Value> {
+    let as_it_is = || serde_json::to_value(event).ok();
+    let Some(facts) = event.kind.facts() else {
+        return as_it_is().filter(|_| event.kind.is_news());
+    };
+    let EventSubject { name, url, .. } = event.subject.as_ref()?;
+    let (time, lost) = (event.time, facts.lost.as_ref());
+    match facts {
+        VisitFacts { damaged: Some(damaged), .. } => Some(json!({ "event": "replaced", "name": name,
+            "url": url, "damaged": damaged, "time": time })),
+        _ if lost.is_some() => {
+            Some(json!({ "event": "lost", "name": name, "url": url, "lost": lost, "time": time }))
         }
-        Event::Paused(pause) => {
-            let until = pause.until_ms / 1000;
-            Some(json!({ "event": "paused", "host": pause.host, "cause": pause.cause.name(), "until": until,
-                    "time": time }))
-        }
-        Event::Left(cause, left) => {
-            Some(json!({ "event": "left", "cause": cause.name(), "left": left, "time": time }))
-        }
-        Event::GoesOn => Some(json!({ "event": "resumed", "time": time })),
-        Event::Started(..) | Event::Leased(_) | Event::PassStarted(_) | Event::PassEnded(_) => None,
+        VisitFacts { recovered_from: Some(class), .. } => Some(json!({ "event": "recovered", "name": name,
+            "url": url, "class": class, "time": time })),
+        _ => None,
     }
-}
-
-/// Returns lost commits as JSON.
-pub fn lost_json(lost: &LostCommits) -> Value {
-    let LostCommits { commits, refs } = lost;
-    json!({ "first": commits.first, "last": commits.last, "certain": commits.is_certain,
-        "kept": commits.kept, "refs": refs })
 }
 
 struct Teller {

@@ -62,10 +62,19 @@ fn open_catalog(path: &Path, config: &Config) -> Result<Catalog> {
 /// # Errors
 /// If the database cannot be opened.
 pub fn open_catalog_again(path: &Path, config: &Config) -> weir_catalog::Result<Catalog> {
-    match &config.catalog.url {
-        None => Catalog::open(&path.join(CATALOG_NAME)),
-        Some(url) => Catalog::connect(url),
-    }
+    let mut catalog = match &config.catalog.url {
+        None => Catalog::open(&path.join(CATALOG_NAME))?,
+        Some(url) => Catalog::connect(url)?,
+    };
+    catalog.set_machine(&machine_of(&catalog));
+    Ok(catalog)
+}
+
+/// Returns the prefix of the names of this machine's processes in `catalog`. Machines of a fleet know only
+/// their own processes, and their own events.
+pub fn machine_of(catalog: &Catalog) -> String {
+    let name = || nix::unistd::gethostname().unwrap_or_default();
+    if catalog.is_remote() { format!("{}/", name().display()) } else { String::new() }
 }
 
 /// The part of a pool that `init` made.
@@ -294,6 +303,7 @@ impl Pool {
                 jobs_per_host: c.mirror.jobs_per_host.into(),
                 waits_out_pauses: true,
                 shares_forks: c.store.share_forks.then(|| c.access.names()),
+                events_keep_s: c.events.keep.0.as_secs(),
                 rules: c.mirror.rules.iter().map(MirrorRule::rule).collect(),
                 // Refs that a forge itself makes and remakes are no change of a repository.
                 forge_refs: ForgeRefs {

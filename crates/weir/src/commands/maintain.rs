@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use weir_catalog::Repository;
+use weir_mirror::LostCommits;
 use weir_pool::{Checked, Pool, Repair};
 
 use crate::cli::{Global, RepoSelection};
@@ -55,7 +56,7 @@ fn checked_json(r: &Repository, checked: &Checked, repair: Option<&Repair>) -> s
         Some(Repair::Failed(why)) => (None, Some(why)),
         None => (None, None),
     };
-    let lost = visited.and_then(|visited| visited.lost.as_ref()).map(weir_pool::lost_json);
+    let lost = visited.and_then(|visited| visited.lost.as_ref()).map(LostCommits::facts);
     let kept = visited.and_then(|visited| visited.damaged.as_ref());
     json!({ "name": r.name, "objects": checked.objects, "problems": checked.problems,
         "unfinished": checked.unfinished, "damaged": kept, "lost": lost, "error": error })
@@ -68,7 +69,7 @@ fn print_checked(r: &Repository, checked: &Checked, repair: Option<&Repair>, qui
     }
     match repair {
         Some(Repair::Done(visited)) => match (&visited.lost, &visited.damaged) {
-            (Some(lost), _) => writeln!(out, "{}", output::lost_line(r, lost))?,
+            (Some(lost), _) => writeln!(out, "{}", output::lost_line(name, &lost.facts()))?,
             (None, Some(kept)) => {
                 writeln!(out, "{name}: cloned again; the damaged archive is {}", kept.display())?;
             }

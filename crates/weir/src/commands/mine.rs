@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
+use weir_catalog::{EventKind, PoolEvent};
 use weir_ground::{Stop, name_matches};
 use weir_mine::{Detect, MergeMode, MineOptions, MineProgress, RenameOptions};
 use weir_pool::{Pool, bytes_of, open_local};
@@ -98,7 +99,13 @@ pub(crate) fn mine(global: &Global, args: &MineArgs) -> Result<ExitCode> {
         drop(drawing);
         totals
     });
-    screen.finish(&totals?)
+    let totals = totals?;
+    if let Some(pool) = &pool {
+        let MineTotals { mined, unchanged, failed, .. } = totals;
+        let kind = EventKind::Mined { mined, unchanged, failed };
+        pool.catalog.log_event(&PoolEvent { time: clock.now(), subject: None, kind })?;
+    }
+    screen.finish(&totals)
 }
 
 fn cores() -> usize {

@@ -2,13 +2,12 @@
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use weir_catalog::clock::now;
-use weir_catalog::{Catalog, Hold, Repository};
+use weir_catalog::{Catalog, EventKind, Hold, PoolEvent};
 use weir_ground::Stop;
-use weir_mirror::{Event, Failure, MirrorLoop, RunError, Summary, Visited};
-use weir_pool::{MirrorGuard, Notifier, Pool};
+use weir_mirror::{Event, MirrorLoop, RunError, Summary};
+use weir_pool::{Hooks, MirrorGuard, Notifier, Pool};
 
 use crate::background::CATALOG_RETRY;
 use crate::cli::{Global, MirrorArgs};
@@ -16,7 +15,7 @@ use crate::error::{Error, Result, SOME_FAILED};
 use crate::output;
 use crate::signals::stop_on_signal;
 use crate::visit_bars::VisitBars;
-use crate::visit_lines::{GOES_ON, damaged_line, failed_line, left_line, lfs_line, pause_line, updated_line};
+use crate::visit_lines::{RESUMED, damaged_line, failed_line, left_line, lfs_line, pause_line, updated_line};
 
 pub(crate) fn mirror(mut pool: Pool, global: &Global, args: &MirrorArgs) -> Result<ExitCode> {
     let mut mirror = pool.mirror(args.jobs);
@@ -27,10 +26,7 @@ pub(crate) fn mirror(mut pool: Pool, global: &Global, args: &MirrorArgs) -> Resu
     let stop = Stop::default();
     stop_on_signal(&stop)?;
     let notifier = Notifier::of(&pool);
-    let hooks = guard.hooks(&pool)?;
-    if hooks.is_some() {
-        pool.catalog.keep_updates_for(&guard.machine);
-    }
+    let hooks = Hooks::start(&pool)?;
     let mirror_loop = MirrorLoop {
         mirror: &mirror,
         owner: &guard.owner,
@@ -48,8 +44,8 @@ pub(crate) fn mirror(mut pool: Pool, global: &Global, args: &MirrorArgs) -> Resu
         })
     };
     let summary = mirror_loop.run(&mut pool.catalog, &mut select, &stop, &mut |event| {
-        if let Some(notifier) = &notifier {
-            notifier.tell(&event);
+        if let (Some(notifier), Event::Happened(event)) = (&notifier, &event) {
+            notifier.tell(event);
         }
         reporter.event(event);
         if reporter.failed.is_some() {
@@ -150,93 +146,59 @@ impl Reporter {
                     bars.started(repository, progress);
                 }
             }
-            Event::Ended(repository, result, took) => {
-                if let Some(bars) = &mut self.bars {
-                    bars.ended(repository);
-                }
-                self.ended(repository, result, took);
-            }
-            Event::Paused(pause) if self.json => {
-                let value = serde_json::json!({ "result": "paused", "host": pause.host,
-                    "cause": pause.cause.name(), "until": pause.until_ms / 1000 });
-                let _ = output::json_line(&value);
-            }
-            Event::Paused(pause) => self.line(&pause_line(pause)),
-            Event::GoesOn if self.json => {
-                drop(output::json_line(&serde_json::json!({ "result": "resumed" })))
-            }
-            Event::GoesOn => self.line(GOES_ON),
-            Event::Left(cause, left) if self.json => {
-                let value = serde_json::json!({ "result": "left", "cause": cause.name(), "left": left });
-                let _ = output::json_line(&value);
-            }
-            Event::Left(cause, left) => match &self.bars {
-                Some(bars) => bars.print(&left_line(cause, left)),
-                None => warn_line!("{}", left_line(cause, left)),
-            },
             Event::Leased(more) => {
                 if let Some(bars) = &self.bars {
                     bars.expect_more(more);
                 }
             }
+            Event::Happened(event) => {
+                if let (Some(bars), Some(subject)) = (&mut self.bars, &event.subject) {
+                    bars.ended(subject.id);
+                }
+                match self.json {
+                    true => drop(output::json_line(event)),
+                    false => self.tell(event),
+                }
+            }
         }
     }
 
-    fn ended(&self, repository: &Repository, result: &std::result::Result<Visited, Failure>, took: Duration) {
-        if self.json {
-            let value = match result {
-                Ok(Visited { change: Some((change, report)), damaged, lfs, lost, .. }) => serde_json::json!({
-                    "lost": lost.as_ref().map(weir_pool::lost_json),
-                    "lfs_added": lfs.map(|lfs| lfs.added), "lfs_absent": lfs.map(|lfs| lfs.absent),
-                    "name": repository.name,
-                    "result": if repository.seq.is_none() { "cloned" } else { "updated" }, "seq": report.seq,
-                    "refs_added": change.added, "refs_updated": change.updated,
-                    "refs_deleted": change.deleted,
-                    "objects_added": report.objects_added, "bytes_appended": report.bytes_appended,
-                    "damaged": damaged, "seconds": took.as_secs_f64() }),
-                Ok(visited) => serde_json::json!({
-                    "name": repository.name, "result": "unchanged",
-                    "lost": visited.lost.as_ref().map(weir_pool::lost_json), "seconds": took.as_secs_f64() }),
-                Err(f) => {
-                    serde_json::json!({ "name": repository.name, "result": "failed", "class": f.class,
-                        "error": f.error, "seconds": took.as_secs_f64() })
-                }
-            };
-            let _ = output::json_line(&value);
-            return;
+    /// Tells people of an event.
+    fn tell(&self, event: &PoolEvent) {
+        let name = event.subject.as_ref().map_or("", |subject| subject.name.as_str());
+        match &event.kind {
+            EventKind::Failed(failure) => return self.warn(&failed_line(name, failure)),
+            EventKind::Left { cause, left } => return self.warn(&left_line(cause, *left)),
+            EventKind::Paused { host, cause, until } => {
+                return self.line(&pause_line(host.as_deref(), cause, *until));
+            }
+            EventKind::Resumed => return self.line(RESUMED),
+            _ if self.quiet => return,
+            EventKind::Update(update) => self.line(&updated_line(name, update)),
+            EventKind::Unchanged(_) if self.verbose => self.line(&format!("unchanged  {name}")),
+            _ => {}
         }
-        match result {
-            Err(failure) => {
-                let text = failed_line(repository, failure);
-                match &self.bars {
-                    Some(bars) => bars.print(&text),
-                    None => warn_line!("{text}"),
-                }
-            }
-            Ok(_) if self.quiet => {}
-            Ok(visited) => {
-                if visited.change.is_some() {
-                    self.line(&updated_line(repository, visited, took));
-                } else if self.verbose {
-                    self.line(&format!("unchanged  {}", repository.name));
-                }
-                if let Some(line) = lfs_line(repository, visited) {
-                    self.line(&line);
-                }
-                if let Some(damaged) = &visited.damaged {
-                    self.line(&damaged_line(repository, damaged));
-                }
-                if let Some(lost) = &visited.lost {
-                    self.line(&output::lost_line(repository, lost));
-                }
-                for name in &visited.refused {
-                    self.line(&format!(
-                        "warning    {}: ref '{}' skipped: not a name that git allows",
-                        repository.name,
-                        output::printable(name)
-                    ));
-                }
-            }
+        let Some(facts) = event.kind.facts() else { return };
+        if let Some(line) = lfs_line(name, facts) {
+            self.line(&line);
+        }
+        if let Some(damaged) = &facts.damaged {
+            self.line(&damaged_line(name, damaged));
+        }
+        if let Some(lost) = &facts.lost {
+            self.line(&output::lost_line(name, lost));
+        }
+        for refused in &facts.refused {
+            let refused = output::printable(refused.as_bytes());
+            self.line(&format!("warning    {name}: ref '{refused}' skipped: not a name that git allows"));
+        }
+    }
+
+    /// Writes a line that is no result.
+    fn warn(&self, text: &str) {
+        match &self.bars {
+            Some(bars) => bars.print(text),
+            None => warn_line!("{text}"),
         }
     }
 
@@ -246,7 +208,7 @@ impl Reporter {
         }
         if self.json {
             return output::json_line(&serde_json::json!({
-                "result": "summary", "updated": summary.updated, "unchanged": summary.unchanged,
+                "event": "summary", "updated": summary.updated, "unchanged": summary.unchanged,
                 "failed": summary.failed,
                 "put_off": summary.put_off, "left": summary.left,
                 "bytes_appended": summary.bytes_appended }));

@@ -28,7 +28,7 @@ fn mirror_until(env: &Env, result: &str) -> (Child, impl Iterator<Item = serde_j
         .unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
     let mut lines = lines.filter_map(|line| serde_json::from_str::<serde_json::Value>(&line).ok());
-    assert!(lines.by_ref().any(|line| line["result"] == result), "never '{result}'");
+    assert!(lines.by_ref().any(|line| line["event"] == result), "never '{result}'");
     (child, lines)
 }
 
@@ -71,7 +71,7 @@ fn a_quota_stops_visits_and_a_larger_one_lets_them_go_on() {
     env.let_pass(7 * 86_400);
     let (child, mut lines) = mirror_until(&env, "paused");
     env.weir(&["rm", "--delete", "a"]);
-    assert!(lines.any(|line| line["result"] == "resumed"));
+    assert!(lines.any(|line| line["event"] == "resumed"));
     stop(child);
 }
 
@@ -89,7 +89,7 @@ fn a_disk_that_is_nearly_full_is_waited_for() {
     assert!(env.weir(&["status"]).contains("store.free_bytes_min"));
     assert_eq!(env.weir_json(&["status"])["counts"]["mirrored"], 0);
     std::fs::remove_file(&filler).unwrap();
-    assert!(lines.any(|line| line["result"] == "resumed"));
+    assert!(lines.any(|line| line["event"] == "resumed"));
     let is_done = || env.weir_json(&["status"])["counts"]["mirrored"] == 2;
     wait_until(|| env.weir(&["status"]), is_done);
     assert_eq!(env.weir_json(&["status"])["pauses"].as_array().unwrap().len(), 0);
@@ -121,8 +121,8 @@ fn run_without_watch_ends_where_room_is_short() {
     let said = env.weir_command(&["--json", "mirror"]).output().unwrap().stdout;
     let lines: Vec<serde_json::Value> =
         String::from_utf8(said).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!((&lines[0]["result"], &lines[0]["left"]), (&"left".into(), &2.into()));
-    assert_eq!((&lines[1]["result"], &lines[1]["left"]), (&"summary".into(), &2.into()));
+    assert_eq!((&lines[0]["event"], &lines[0]["left"]), (&"left".into(), &2.into()));
+    assert_eq!((&lines[1]["event"], &lines[1]["left"]), (&"summary".into(), &2.into()));
     let status = env.weir_json(&["status"]);
     assert_eq!((&status["pauses"], &status["counts"]["leased"]), (&serde_json::json!([]), &0.into()));
     assert_eq!(status["counts"]["due"], 2);
