@@ -1,0 +1,242 @@
+//! One connection that sends lines.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io;
+use std::rc::Rc;
+
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::{Notify, watch};
+
+use crate::doors::intake::{Intake, IntakeCounts, now_ms};
+use crate::doors::lines::{LineBuffer, LineFate, LineVerdict, Stopped, judge};
+use crate::record::Received;
+
+/// The number of bytes that are read at once.
+const CHUNK_BYTES: usize = 64 << 10;
+/// A connection with so many bytes of answers that it does not read is not read from.
+const ANSWER_BYTES_MAX: usize = 64 << 10;
+
+/// A stream of a sender.
+pub(crate) enum LineStream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl LineStream {
+    async fn readable(&self) -> io::Result<()> {
+        match self {
+            LineStream::Tcp(stream) => stream.readable().await,
+            LineStream::Unix(stream) => stream.readable().await,
+        }
+    }
+
+    async fn writable(&self) -> io::Result<()> {
+        match self {
+            LineStream::Tcp(stream) => stream.writable().await,
+            LineStream::Unix(stream) => stream.writable().await,
+        }
+    }
+
+    fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            LineStream::Tcp(stream) => stream.try_read(buffer),
+            LineStream::Unix(stream) => stream.try_read(buffer),
+        }
+    }
+
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            LineStream::Tcp(stream) => stream.try_write(bytes),
+            LineStream::Unix(stream) => stream.try_write(bytes),
+        }
+    }
+}
+
+/// What a sweep over idle connections sees of one.
+#[derive(Default)]
+pub(crate) struct LastSeen {
+    /// The sweep before which it last said something.
+    pub(crate) sweep: Cell<u32>,
+    /// Ends the connection.
+    pub(crate) close: Notify,
+}
+
+/// What all connections of the thread share.
+pub(crate) struct LineRoom {
+    pub(crate) intake: Rc<Intake>,
+    /// Each connection reads into it, and leaves nothing there.
+    chunk: RefCell<Vec<u8>>,
+    /// The number of the current sweep.
+    pub(crate) sweep: Cell<u32>,
+}
+
+impl LineRoom {
+    pub(crate) fn new(intake: Rc<Intake>) -> Rc<LineRoom> {
+        Rc::new(LineRoom { intake, chunk: RefCell::new(vec![0; CHUNK_BYTES]), sweep: Cell::new(0) })
+    }
+}
+
+/// A connection, between two waits.
+pub(crate) struct LineConnection {
+    stream: LineStream,
+    peer: Box<str>,
+    room: Rc<LineRoom>,
+    lines: LineBuffer,
+    answers: Answers,
+}
+
+/// What is to be written to a sender.
+#[derive(Default)]
+struct Answers {
+    /// Answers to lines in batches that were not committed yet: the batch's number, and the answer. They are
+    /// in order, with those that wait behind them.
+    waiting: VecDeque<(u64, Vec<u8>)>,
+    /// Bytes that can be written.
+    ready: Vec<u8>,
+    waiting_bytes: usize,
+}
+
+impl Answers {
+    /// Adds an answer that may be written when `batch` is committed.
+    fn add(&mut self, batch: u64, parts: &[&[u8]]) {
+        let answer = [parts, &[b"\n"]].concat().concat();
+        self.waiting_bytes += answer.len();
+        self.waiting.push_back((batch, answer));
+    }
+
+    /// Makes the answers ready whose batches have numbers of at most `committed`.
+    fn settle(&mut self, committed: u64) {
+        while self.waiting.front().is_some_and(|(batch, _)| *batch <= committed) {
+            let (_, answer) = self.waiting.pop_front().expect("looked at above");
+            self.waiting_bytes -= answer.len();
+            self.ready.extend(answer);
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.ready.len() + self.waiting_bytes
+    }
+}
+
+impl LineConnection {
+    pub(crate) fn new(stream: LineStream, peer: String, room: Rc<LineRoom>) -> LineConnection {
+        let lines = LineBuffer::default();
+        LineConnection { stream, peer: peer.into(), room, lines, answers: Answers::default() }
+    }
+
+    /// Takes lines until the sender ends, or `seen` says that it is to. What it sent before it ended is taken.
+    pub(crate) async fn run(mut self, seen: Rc<LastSeen>) -> io::Result<()> {
+        let mut committed: Option<watch::Receiver<u64>> = None;
+        let mut is_open = true;
+        loop {
+            if !self.answers.waiting.is_empty() && committed.is_none() {
+                committed = Some(self.room.intake.committed());
+            }
+            if let Some(committed) = &mut committed {
+                self.answers.settle(*committed.borrow_and_update());
+            }
+            let (has_waiting, has_ready) = (!self.answers.waiting.is_empty(), !self.answers.ready.is_empty());
+            if !is_open && !has_waiting && !has_ready {
+                return Ok(());
+            }
+            let reads = is_open && self.answers.bytes() < ANSWER_BYTES_MAX;
+            let stream = &self.stream;
+            tokio::select! {
+                ready = stream.readable(), if reads => {
+                    ready?;
+                    seen.sweep.set(self.room.sweep.get());
+                    is_open = self.read().await?;
+                }
+                ready = stream.writable(), if has_ready => {
+                    ready?;
+                    self.write()?;
+                }
+                _ = changed(&mut committed), if has_waiting => {}
+                () = seen.close.notified() => return Ok(()),
+            }
+        }
+    }
+
+    /// Reads what is there, and takes its lines. Returns whether the sender may send more.
+    async fn read(&mut self) -> io::Result<bool> {
+        let taken = {
+            let mut chunk = self.room.chunk.borrow_mut();
+            match self.stream.try_read(&mut chunk) {
+                Ok(0) => return Ok(false),
+                Ok(length) => {
+                    let (lines, mut line_taker) =
+                        (&mut self.lines, taker(&self.room, &self.peer, &mut self.answers));
+                    lines.take(&chunk[..length], &mut line_taker)
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(true),
+                Err(e) => return Err(e),
+            }
+        };
+        let mut taken = taken;
+        loop {
+            match taken {
+                Ok(()) => return Ok(true),
+                Err(Stopped::Quit) => return Ok(false),
+                Err(Stopped::Full) => self.room.intake.room().await,
+            }
+            let mut line_taker = taker(&self.room, &self.peer, &mut self.answers);
+            taken = self.lines.take(b"", &mut line_taker);
+        }
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        match self.stream.try_write(&self.answers.ready) {
+            Ok(length) => drop(self.answers.ready.drain(..length)),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            Err(e) => return Err(e),
+        }
+        if self.answers.ready.is_empty() {
+            self.answers.ready = Vec::new();
+        }
+        Ok(())
+    }
+}
+
+/// Waits until another batch was committed.
+async fn changed(committed: &mut Option<watch::Receiver<u64>>) {
+    match committed {
+        // The intake outlives its connections.
+        Some(committed) => drop(committed.changed().await),
+        None => std::future::pending().await,
+    }
+}
+
+/// Returns what takes the lines of a connection.
+fn taker<'c>(
+    room: &'c LineRoom,
+    peer: &'c str,
+    answers: &'c mut Answers,
+) -> impl FnMut(Option<&[u8]>) -> LineFate + 'c {
+    let (at_ms, intake) = (now_ms(), &room.intake);
+    move |line| {
+        let verdict = line.map_or(LineVerdict::Bad { token: None, why: "longer than 8192 bytes" }, judge);
+        match verdict {
+            LineVerdict::Empty => {}
+            LineVerdict::Event { token, line } => {
+                let Some(batch) = intake.put(&Received { at_ms, peer, line }) else {
+                    return LineFate::NoRoom;
+                };
+                if let Some(token) = token {
+                    answers.add(batch, &[b"ok ", token]);
+                }
+            }
+            LineVerdict::Ping => answers.add(0, &[b"pong"]),
+            LineVerdict::Quit => return LineFate::Last,
+            LineVerdict::Bad { token, why } => {
+                IntakeCounts::add(&intake.counts.bad, 1);
+                // Whoever asks for no answers may read none.
+                if answers.bytes() < ANSWER_BYTES_MAX {
+                    let (token, space): (&[u8], &[u8]) = token.map_or((b"", b""), |token| (token, b" "));
+                    answers.add(0, &[b"err ", token, space, why.as_bytes()]);
+                }
+            }
+        }
+        LineFate::Taken
+    }
+}

@@ -1,0 +1,10 @@
+//! The doors: sockets on which events come in as lines.
+
+mod connection;
+mod intake;
+mod lines;
+mod server;
+
+pub use intake::IntakeCounts;
+pub use lines::LINE_BYTES_MAX;
+pub use server::{EventDoor, EventServer, EventServerOptions};

@@ -1,0 +1,303 @@
+//! The thread of all doors: it accepts connections and datagrams, and commits what comes.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, UdpSocket, UnixListener};
+use tokio::sync::Notify;
+use tokio::task::{LocalSet, spawn_local};
+use weir_ground::thread::spawn;
+
+use crate::doors::connection::{LastSeen, LineConnection, LineRoom, LineStream};
+use crate::doors::intake::{Intake, IntakeCounts, SpoolWriter, now_ms};
+use crate::doors::lines::{LINE_BYTES_MAX, LineVerdict, judge};
+use crate::record::Received;
+use crate::spool::EventSpool;
+
+/// The number of sweeps in the time for which a connection may be idle.
+const SWEEPS: u32 = 8;
+/// How long no connection is accepted after the system had no descriptor for one.
+const ACCEPT_RETRY: Duration = Duration::from_millis(200);
+/// The length of the largest datagram.
+const DATAGRAM_BYTES_MAX: usize = 64 << 10;
+
+/// An open socket on which events come in.
+#[derive(Debug)]
+pub enum EventDoor {
+    /// Lines over TCP.
+    Tcp(std::net::TcpListener),
+    /// Lines over a Unix socket.
+    Unix(std::os::unix::net::UnixListener),
+    /// Lines in datagrams, which are not acknowledged.
+    Udp(std::net::UdpSocket),
+}
+
+/// How events are taken.
+#[derive(Clone, Copy, Debug)]
+pub struct EventServerOptions {
+    /// The least time between two commits; a single event is committed at once.
+    pub commit_interval: Duration,
+    /// The maximum number of connections.
+    pub connections_max: usize,
+    /// The maximum number of connections of one IP address.
+    pub connections_per_address_max: usize,
+    /// How long a connection may say nothing; for ever, without.
+    pub idle_timeout: Option<Duration>,
+}
+
+impl Default for EventServerOptions {
+    fn default() -> EventServerOptions {
+        EventServerOptions {
+            commit_interval: Duration::from_millis(50),
+            connections_max: 16_384,
+            connections_per_address_max: 16_384,
+            idle_timeout: Some(Duration::from_secs(3600)),
+        }
+    }
+}
+
+/// A running server of doors. When it is dropped, it accepts no more, commits what it has, and ends.
+pub struct EventServer {
+    counts: Arc<IntakeCounts>,
+    stop: Arc<Notify>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl EventServer {
+    /// Starts to take events at `doors` into `spool`.
+    ///
+    /// # Errors
+    /// If a thread or the runtime cannot be started, or a socket cannot be used.
+    pub fn start(
+        doors: Vec<EventDoor>,
+        spool: EventSpool,
+        options: EventServerOptions,
+    ) -> io::Result<EventServer> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let doors = {
+            let _entered = runtime.enter();
+            doors.into_iter().map(OpenDoor::of).collect::<io::Result<Vec<_>>>()?
+        };
+        let writer = SpoolWriter::start(spool)?;
+        let (counts, stop) = (Arc::<IntakeCounts>::default(), Arc::new(Notify::new()));
+        let (own_counts, own_stop) = (counts.clone(), stop.clone());
+        let thread = spawn("events", move || {
+            let intake = Intake::new(options.commit_interval, own_counts);
+            let local = LocalSet::new();
+            local.block_on(&runtime, run(doors, intake, writer, options, own_stop));
+        })?;
+        Ok(EventServer { counts, stop, thread: Some(thread) })
+    }
+
+    /// Returns what was counted.
+    pub fn counts(&self) -> &Arc<IntakeCounts> {
+        &self.counts
+    }
+}
+
+impl Drop for EventServer {
+    fn drop(&mut self) {
+        self.stop.notify_one();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+enum OpenDoor {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+    Udp(UdpSocket),
+}
+
+impl OpenDoor {
+    fn of(door: EventDoor) -> io::Result<OpenDoor> {
+        Ok(match door {
+            EventDoor::Tcp(socket) => {
+                socket.set_nonblocking(true)?;
+                OpenDoor::Tcp(TcpListener::from_std(socket)?)
+            }
+            EventDoor::Unix(socket) => {
+                socket.set_nonblocking(true)?;
+                OpenDoor::Unix(UnixListener::from_std(socket)?)
+            }
+            EventDoor::Udp(socket) => {
+                socket.set_nonblocking(true)?;
+                OpenDoor::Udp(UdpSocket::from_std(socket)?)
+            }
+        })
+    }
+
+    /// Waits for a connection. Returns it with its peer, and the peer's address if it has one.
+    async fn accept(&self) -> io::Result<(LineStream, String, Option<IpAddr>)> {
+        match self {
+            OpenDoor::Tcp(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                Ok((LineStream::Tcp(stream), format!("tcp {peer}"), Some(peer.ip().to_canonical())))
+            }
+            OpenDoor::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                let peer = stream.peer_cred().map_or_else(
+                    |_| "unix".to_owned(),
+                    |peer| {
+                        let pid = peer.pid().map_or(String::new(), |pid| format!(" pid={pid}"));
+                        format!("unix uid={}{pid}", peer.uid())
+                    },
+                );
+                Ok((LineStream::Unix(stream), peer, None))
+            }
+            OpenDoor::Udp(_) => std::future::pending().await,
+        }
+    }
+}
+
+/// The connections that are open.
+#[derive(Default)]
+struct OpenConnections {
+    seen: HashMap<u64, Rc<LastSeen>>,
+    next: u64,
+    by_address: HashMap<IpAddr, usize>,
+}
+
+/// Serves `doors` until told to stop.
+async fn run(
+    doors: Vec<OpenDoor>,
+    intake: Rc<Intake>,
+    writer: SpoolWriter,
+    options: EventServerOptions,
+    stop: Arc<Notify>,
+) {
+    let room = LineRoom::new(intake.clone());
+    let open = Rc::new(RefCell::new(OpenConnections::default()));
+    let committer = {
+        let intake = intake.clone();
+        spawn_local(async move { intake.commit_all(writer).await })
+    };
+    let mut tasks = Vec::new();
+    for door in doors {
+        let (room, open) = (room.clone(), open.clone());
+        tasks.push(spawn_local(async move {
+            match &door {
+                OpenDoor::Udp(socket) => take_datagrams(socket, &room.intake).await,
+                _ => accept_all(&door, &room, &open, options).await,
+            }
+        }));
+    }
+    if let Some(idle) = options.idle_timeout {
+        let (room, open) = (room.clone(), open.clone());
+        tasks.push(spawn_local(async move { sweep(&room, &open, idle / SWEEPS).await }));
+    }
+    stop.notified().await;
+    tasks.iter().for_each(tokio::task::JoinHandle::abort);
+    // What was read is committed; connections end after it, without the answers they do not read.
+    intake.end();
+    let _ = committer.await;
+    tokio::task::yield_now().await;
+}
+
+/// Accepts connections for ever.
+async fn accept_all(
+    door: &OpenDoor,
+    room: &Rc<LineRoom>,
+    open: &Rc<RefCell<OpenConnections>>,
+    options: EventServerOptions,
+) {
+    loop {
+        let (stream, peer, address) = match door.accept().await {
+            Ok(accepted) => accepted,
+            Err(e) => {
+                tracing::warn!("cannot accept a sender of events: {e}");
+                tokio::time::sleep(ACCEPT_RETRY).await;
+                continue;
+            }
+        };
+        let counts = &room.intake.counts;
+        let of_address = address.and_then(|a| open.borrow().by_address.get(&a).copied()).unwrap_or(0);
+        let are_open = open.borrow().seen.len();
+        if are_open >= options.connections_max || of_address >= options.connections_per_address_max {
+            IntakeCounts::add(&counts.refused, 1);
+            tracing::debug!("refused {peer}: too many connections");
+            continue;
+        }
+        let seen = Rc::new(LastSeen::default());
+        seen.sweep.set(room.sweep.get());
+        let key = {
+            let mut open = open.borrow_mut();
+            open.next += 1;
+            let key = open.next;
+            open.seen.insert(key, seen.clone());
+            if let Some(address) = address {
+                *open.by_address.entry(address).or_default() += 1;
+            }
+            key
+        };
+        IntakeCounts::add(&counts.connections, 1);
+        let connection = LineConnection::new(stream, peer, room.clone());
+        let (room, open) = (room.clone(), open.clone());
+        spawn_local(async move {
+            if let Err(e) = connection.run(seen).await {
+                tracing::debug!("a sender of events went away: {e}");
+            }
+            room.intake.counts.connections.fetch_sub(1, Ordering::Relaxed);
+            let mut open = open.borrow_mut();
+            open.seen.remove(&key);
+            if let Some(address) = address
+                && let Some(count) = open.by_address.get_mut(&address)
+            {
+                *count -= 1;
+                if *count == 0 {
+                    open.by_address.remove(&address);
+                }
+            }
+        });
+    }
+}
+
+/// Takes lines in datagrams for ever. What finds no room is dropped, and counted.
+async fn take_datagrams(socket: &UdpSocket, intake: &Rc<Intake>) {
+    let mut bytes = vec![0; DATAGRAM_BYTES_MAX];
+    loop {
+        let (length, peer) = match socket.recv_from(&mut bytes).await {
+            Ok(received) => received,
+            Err(e) => {
+                tracing::warn!("cannot receive datagrams of events: {e}");
+                tokio::time::sleep(ACCEPT_RETRY).await;
+                continue;
+            }
+        };
+        let (peer, at_ms) = (format!("udp {peer}"), now_ms());
+        for line in bytes[..length].split(|&byte| byte == b'\n') {
+            match judge(line) {
+                LineVerdict::Event { line, .. } if line.len() <= LINE_BYTES_MAX => {
+                    if intake.put(&Received { at_ms, peer: &peer, line }).is_none() {
+                        IntakeCounts::add(&intake.counts.dropped, 1);
+                    }
+                }
+                LineVerdict::Event { .. } | LineVerdict::Bad { .. } => {
+                    IntakeCounts::add(&intake.counts.bad, 1);
+                }
+                LineVerdict::Empty | LineVerdict::Ping | LineVerdict::Quit => {}
+            }
+        }
+    }
+}
+
+/// Ends connections that have said nothing for eight sweeps. A line costs a connection no timer: it notes the
+/// number of the sweep.
+async fn sweep(room: &Rc<LineRoom>, open: &Rc<RefCell<OpenConnections>>, interval: Duration) {
+    loop {
+        tokio::time::sleep(interval).await;
+        let now = room.sweep.get() + 1;
+        room.sweep.set(now);
+        for seen in open.borrow().seen.values().filter(|seen| now - seen.sweep.get() > SWEEPS) {
+            seen.close.notify_one();
+        }
+    }
+}
