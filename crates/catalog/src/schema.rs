@@ -303,6 +303,23 @@ INSERT INTO events (at, machine, repository_id, name, url, kind, body)
     FROM updates u JOIN repositories r ON r.id = u.repository_id ORDER BY u.id;
 DROP TABLE updates;
 ",
+    "
+-- What senders told of, and what became of it. A number is never used again
+CREATE TABLE received (
+    id              INTEGER PRIMARY KEY AUTOINCREMENT,
+    at_ms           INTEGER NOT NULL,
+    peer            TEXT NOT NULL,
+    line            TEXT NOT NULL,
+    verdict         TEXT NOT NULL,
+    -- the repository, or what the line names in place of one; why it is bad
+    subject         TEXT NOT NULL
+) STRICT;
+-- How much of each spool of events is here
+CREATE TABLE spools (
+    spool           TEXT PRIMARY KEY,
+    position        INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+",
 ];
 
 /// Runs all missing steps in one transaction. Fails if the database is newer than this program.

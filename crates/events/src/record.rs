@@ -5,7 +5,7 @@ const LINE: u8 = 1;
 
 /// A line that came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Received<'r> {
+pub struct ReceivedLine<'r> {
     /// When it came, in milliseconds since 1970.
     pub at_ms: u64,
     /// Who sent it: the kind of socket and the peer.
@@ -14,7 +14,7 @@ pub struct Received<'r> {
     pub line: &'r [u8],
 }
 
-impl<'r> Received<'r> {
+impl<'r> ReceivedLine<'r> {
     /// Calls `push` with the parts of the record.
     pub(crate) fn parts<T>(&self, push: impl FnOnce(&[&[u8]]) -> T) -> T {
         let peer = &self.peer.as_bytes()[..self.peer.floor_char_boundary(usize::from(u8::MAX))];
@@ -22,11 +22,11 @@ impl<'r> Received<'r> {
     }
 
     /// Reads a record of the spool; `None`, if it is of another kind.
-    pub fn parse(record: &'r [u8]) -> Option<Received<'r>> {
+    pub fn parse(record: &'r [u8]) -> Option<ReceivedLine<'r>> {
         let (at_ms, rest) = record.strip_prefix(&[LINE])?.split_first_chunk()?;
         let (length, rest) = rest.split_first()?;
         let (peer, line) = rest.split_at_checked(usize::from(*length))?;
-        Some(Received { at_ms: u64::from_le_bytes(*at_ms), peer: std::str::from_utf8(peer).ok()?, line })
+        Some(ReceivedLine { at_ms: u64::from_le_bytes(*at_ms), peer: std::str::from_utf8(peer).ok()?, line })
     }
 }
 
@@ -38,15 +38,15 @@ mod tests {
     fn records_are_read_as_they_were_written() {
         let long = "\u{e9}".repeat(200);
         for (peer, line) in [("unix uid=0", b"push u".as_slice()), ("", b""), (&long, b"\xff\0")] {
-            let received = Received { at_ms: 1_700_000_000_123, peer, line };
+            let received = ReceivedLine { at_ms: 1_700_000_000_123, peer, line };
             let bytes = received.parts(|parts| parts.concat());
-            let read = Received::parse(&bytes).unwrap();
+            let read = ReceivedLine::parse(&bytes).unwrap();
             assert_eq!((read.at_ms, read.line), (received.at_ms, line));
             assert!(peer.starts_with(read.peer) && read.peer.len() >= peer.len().min(254));
             for end in 0..10 + read.peer.len() {
-                assert!(Received::parse(&bytes[..end]).is_none(), "{end}");
+                assert!(ReceivedLine::parse(&bytes[..end]).is_none(), "{end}");
             }
         }
-        assert!(Received::parse(&[2, 0, 0, 0, 0, 0, 0, 0, 0, 0]).is_none());
+        assert!(ReceivedLine::parse(&[2, 0, 0, 0, 0, 0, 0, 0, 0, 0]).is_none());
     }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use weir_events::{
-    EventDoor, EventServer, EventServerOptions, EventSpool, Received, SpoolOptions, SpoolReader,
+    EventDoor, EventServer, EventServerOptions, EventSpool, ReceivedLine, SpoolOptions, SpoolReader,
 };
 
 /// Doors of all kinds, and the reading end of their spool.
@@ -49,7 +49,7 @@ impl Doors {
         while found.len() < count && Instant::now() < until {
             self.reader.wait(Duration::from_millis(100));
             let take = &mut |_: u64, record: &[u8]| {
-                let Received { peer, line, at_ms } = Received::parse(record).unwrap();
+                let ReceivedLine { peer, line, at_ms } = ReceivedLine::parse(record).unwrap();
                 assert!(at_ms > 1_700_000_000_000);
                 found.push((peer.to_owned(), String::from_utf8_lossy(line).into_owned()));
             };
@@ -149,6 +149,9 @@ fn a_full_spool_pushes_back_and_goes_on_when_there_is_room() {
     assert_eq!(taken, sent / 1000);
 }
 
+/// What a sender does again and again.
+type Sending = Box<dyn FnMut(&mut UnixStream) -> std::io::Result<()> + Send>;
+
 /// Returns how long a healthy sender waits for its slowest of 20 acknowledgements.
 fn slowest(doors: &Doors) -> Duration {
     let mut healthy = UnixStream::connect(doors.path()).unwrap();
@@ -174,7 +177,7 @@ fn senders_that_misbehave_hold_up_nobody() {
     let path = doors.path();
     let (endless, deaf, slow) = (path.clone(), path.clone(), path.clone());
     let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let run = |work: Box<dyn FnMut(&mut UnixStream) -> std::io::Result<()> + Send>, path: PathBuf| {
+    let run = |work: Sending, path: PathBuf| {
         let (stop, mut work) = (stop.clone(), work);
         std::thread::spawn(move || {
             let mut stream = UnixStream::connect(path).unwrap();

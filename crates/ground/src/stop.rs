@@ -1,7 +1,7 @@
 //! Asks running work to stop.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Asks all holders of a copy to stop: they finish what is under way and start nothing new.
@@ -12,7 +12,8 @@ pub struct Stop(Arc<StopFlag>);
 struct StopFlag {
     /// Can be read without the lock.
     is_stopped: AtomicBool,
-    lock: Mutex<()>,
+    /// How often somebody nudged.
+    nudges: Mutex<u64>,
     changed: Condvar,
     /// Whose stop counts, too, and when this one comes by itself.
     until: Option<(Stop, Instant)>,
@@ -21,7 +22,7 @@ struct StopFlag {
 impl Stop {
     /// Requests the stop, and wakes all sleepers.
     pub fn stop(&self) {
-        let _lock = self.0.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _nudges = self.lock();
         self.0.is_stopped.store(true, Ordering::Relaxed);
         self.0.changed.notify_all();
     }
@@ -40,10 +41,27 @@ impl Stop {
 
     /// Sleeps for `time`, or until a stop is requested; returns whether none was.
     pub fn sleep(&self, time: Duration) -> bool {
-        let lock = self.0.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        let slept = self.0.changed.wait_timeout_while(lock, time, |()| !self.is_stopped());
+        let slept = self.0.changed.wait_timeout_while(self.lock(), time, |_| !self.is_stopped());
         drop(slept.unwrap_or_else(PoisonError::into_inner));
         !self.is_stopped()
+    }
+
+    /// Wakes who sleeps in [`Stop::sleep_until_nudged`]: there is something to do.
+    pub fn nudge(&self) {
+        *self.lock() += 1;
+        self.0.changed.notify_all();
+    }
+
+    /// Sleeps for `time`, or until a stop is requested or somebody nudges. `seen` is the number of nudges
+    /// that the sleeper has seen: one that came while it was busy counts.
+    pub fn sleep_until_nudged(&self, time: Duration, seen: &mut u64) {
+        let is_quiet = |nudges: &mut u64| *nudges == *seen && !self.is_stopped();
+        let slept = self.0.changed.wait_timeout_while(self.lock(), time, is_quiet);
+        *seen = *slept.unwrap_or_else(PoisonError::into_inner).0;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, u64> {
+        self.0.nudges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the flag itself, for code that can only watch a flag.
@@ -75,6 +93,12 @@ mod tests {
         stop.stop();
         assert!(!sleeper.join().unwrap());
         let start = Instant::now();
+        let mut seen = 0;
+        let nudged = Stop::default();
+        nudged.nudge();
+        nudged.sleep_until_nudged(Duration::from_secs(3600), &mut seen);
+        assert_eq!(seen, 1, "one that came before");
+        nudged.sleep_until_nudged(Duration::from_millis(1), &mut seen);
         assert!(!stop.sleep(Duration::from_secs(3600)) && start.elapsed() < Duration::from_secs(60));
     }
 }

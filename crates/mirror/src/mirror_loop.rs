@@ -47,6 +47,7 @@ impl MirrorLoop<'_> {
         observe: &mut dyn FnMut(Event<'_>),
     ) -> Result<Summary, RunError> {
         let (mut sum, mut is_first, mut mended) = (Summary::default(), true, Instant::now());
+        let mut nudges = 0;
         self.trim_events(catalog);
         loop {
             if mended.elapsed() >= MEND_TIMES_EVERY {
@@ -56,7 +57,8 @@ impl MirrorLoop<'_> {
                 self.trim_events(catalog);
             }
             let passed = self.pass(catalog, select, is_first, stop, observe);
-            match passed.and_then(|passed| self.sleep_until_due(catalog, stop).map(|()| passed)) {
+            match passed.and_then(|passed| self.sleep_until_due(catalog, stop, &mut nudges).map(|()| passed))
+            {
                 Ok(passed) => sum = sum.and(&passed),
                 // A catalog on another machine may be unavailable for a while, and one on this machine's disk
                 // may find it full.
@@ -109,6 +111,9 @@ impl MirrorLoop<'_> {
     /// Deletes old events from the log.
     fn trim_events(&self, catalog: &Catalog) {
         let (now, keep_s) = (self.mirror.now(), self.mirror.options.events_keep_s as i64);
+        if let Err(e) = catalog.trim_received(now - keep_s) {
+            tracing::warn!("cannot delete what senders told of from the catalog: {e}");
+        }
         match catalog.trim_events(now - keep_s, now - keep_s.saturating_mul(UNREAD_KEPT_TIMES)) {
             Ok(0) => {}
             Ok(unread) => tracing::error!("{unread} old events were deleted that a hook has not been told"),
@@ -116,11 +121,12 @@ impl MirrorLoop<'_> {
         }
     }
 
-    /// While watching, sleeps until something will be due.
-    fn sleep_until_due(&self, catalog: &Catalog, stop: &Stop) -> Result<(), RunError> {
+    /// While watching, sleeps until something will be due, or somebody says that something is.
+    fn sleep_until_due(&self, catalog: &Catalog, stop: &Stop, nudges: &mut u64) -> Result<(), RunError> {
         if self.watch && !stop.is_stopped() {
             let wait = |due: Timestamp| Duration::from_secs((due - self.mirror.now()).max(1) as u64);
-            stop.sleep(catalog.next_due()?.map_or(WATCH_SLEEP_MAX, wait).min(WATCH_SLEEP_MAX));
+            let time = catalog.next_due()?.map_or(WATCH_SLEEP_MAX, wait).min(WATCH_SLEEP_MAX);
+            stop.sleep_until_nudged(time, nudges);
         }
         Ok(())
     }

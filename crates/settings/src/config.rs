@@ -124,16 +124,30 @@ impl Default for StoreConfig {
     }
 }
 
-/// The table `[events]`: what is kept of what happened.
+/// The table `[events]`: where events come in, and what is kept of what happened.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EventsConfig {
+    pub listen: Vec<String>,
+    pub udp: Vec<String>,
     pub keep: Span,
+    pub spool_bytes_max: Size,
+    pub connections_max: usize,
+    pub connections_per_address_max: usize,
+    pub idle_timeout: Span,
 }
 
 impl Default for EventsConfig {
     fn default() -> Self {
-        EventsConfig { keep: Span::seconds(7 * 86_400) }
+        EventsConfig {
+            listen: Vec::new(),
+            udp: Vec::new(),
+            keep: Span::seconds(7 * 86_400),
+            spool_bytes_max: Size(1 << 30),
+            connections_max: 16_384,
+            connections_per_address_max: 1024,
+            idle_timeout: Span::seconds(3600),
+        }
     }
 }
 
@@ -505,6 +519,8 @@ impl Config {
             ("transport.idle_timeout", self.transport.idle_timeout.0.as_secs()),
             ("transport.first_byte_timeout", self.transport.first_byte_timeout.0.as_secs()),
             ("transport.pack_start_timeout", self.transport.pack_start_timeout.0.as_secs()),
+            ("events.connections_max", self.events.connections_max as u64),
+            ("events.connections_per_address_max", self.events.connections_per_address_max as u64),
             ("hooks.workers", self.hooks.workers.into()),
             ("hooks.timeout", self.hooks.timeout.0.as_secs()),
             ("archive.packs_max", self.archive.packs_max.into()),
@@ -542,6 +558,8 @@ impl Config {
             ("serve.git", &self.serve.git),
             ("serve.http", &self.serve.http),
             ("serve.https", &self.serve.https),
+            ("events.listen", &self.events.listen),
+            ("events.udp", &self.events.udp),
         ] {
             for address in list {
                 address.parse::<ListenAddress>().map_err(|e| (key, format!("is wrong: {e}")))?;

@@ -3,6 +3,7 @@
 mod args;
 mod clone;
 mod daemon;
+mod events;
 mod mine;
 mod mount;
 mod workspace;
@@ -17,6 +18,7 @@ pub(crate) use args::{
 };
 pub(crate) use clone::CloneArgs;
 pub(crate) use daemon::{DaemonArgs, UploadPackArgs};
+pub(crate) use events::{EventsCommand, EventsLsArgs, EventsServeArgs, ReplayArgs};
 pub(crate) use mine::{DiffMerges, MineArgs, MineFormat, MineWhat};
 pub(crate) use mount::MountArgs;
 pub(crate) use workspace::WorkspaceCommand;
@@ -115,6 +117,12 @@ pub(crate) enum Command {
     /// They are kept as JSON lines in the archive of each repository.
     #[command(subcommand)]
     Metadata(MetadataCommand),
+    /// Take events from outside, and show what came
+    ///
+    /// Senders say that a repository has changed, and it is due at once. What they send is on disk before it
+    /// is acknowledged.
+    #[command(subcommand)]
+    Events(EventsCommand),
     /// Write commits, tags, changed files and refs as tables
     ///
     /// The rows equal what git log and git diff-tree print. A later run adds what is new.

@@ -20,6 +20,7 @@ mod commands;
 mod crawling;
 mod environment;
 mod error;
+mod event_doors;
 mod listing;
 mod locators;
 mod log_output;

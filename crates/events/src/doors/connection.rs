@@ -10,7 +10,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::doors::intake::{Intake, IntakeCounts, now_ms};
 use crate::doors::lines::{LineBuffer, LineFate, LineVerdict, Stopped, judge};
-use crate::record::Received;
+use crate::record::ReceivedLine;
 
 /// The number of bytes that are read at once.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -83,13 +83,13 @@ pub(crate) struct LineConnection {
     peer: Box<str>,
     room: Rc<LineRoom>,
     lines: LineBuffer,
-    answers: Answers,
+    answers: LineAnswers,
 }
 
 /// What is to be written to a sender.
 #[derive(Default)]
-struct Answers {
-    /// Answers to lines in batches that were not committed yet: the batch's number, and the answer. They are
+struct LineAnswers {
+    /// LineAnswers to lines in batches that were not committed yet: the batch's number, and the answer. They are
     /// in order, with those that wait behind them.
     waiting: VecDeque<(u64, Vec<u8>)>,
     /// Bytes that can be written.
@@ -97,7 +97,7 @@ struct Answers {
     waiting_bytes: usize,
 }
 
-impl Answers {
+impl LineAnswers {
     /// Adds an answer that may be written when `batch` is committed.
     fn add(&mut self, batch: u64, parts: &[&[u8]]) {
         let answer = [parts, &[b"\n"]].concat().concat();
@@ -122,10 +122,10 @@ impl Answers {
 impl LineConnection {
     pub(crate) fn new(stream: LineStream, peer: String, room: Rc<LineRoom>) -> LineConnection {
         let lines = LineBuffer::default();
-        LineConnection { stream, peer: peer.into(), room, lines, answers: Answers::default() }
+        LineConnection { stream, peer: peer.into(), room, lines, answers: LineAnswers::default() }
     }
 
-    /// Takes lines until the sender ends, or `seen` says that it is to. What it sent before it ended is taken.
+    /// Takes lines until the sender ends, or `seen` says that it is to. What it sent before that is taken.
     pub(crate) async fn run(mut self, seen: Rc<LastSeen>) -> io::Result<()> {
         let mut committed: Option<watch::Receiver<u64>> = None;
         let mut is_open = true;
@@ -211,7 +211,7 @@ async fn changed(committed: &mut Option<watch::Receiver<u64>>) {
 fn taker<'c>(
     room: &'c LineRoom,
     peer: &'c str,
-    answers: &'c mut Answers,
+    answers: &'c mut LineAnswers,
 ) -> impl FnMut(Option<&[u8]>) -> LineFate + 'c {
     let (at_ms, intake) = (now_ms(), &room.intake);
     move |line| {
@@ -219,7 +219,7 @@ fn taker<'c>(
         match verdict {
             LineVerdict::Empty => {}
             LineVerdict::Event { token, line } => {
-                let Some(batch) = intake.put(&Received { at_ms, peer, line }) else {
+                let Some(batch) = intake.put(&ReceivedLine { at_ms, peer, line }) else {
                     return LineFate::NoRoom;
                 };
                 if let Some(token) = token {

@@ -1,8 +1,8 @@
 //! What all connections of a process share: the batch that is being filled, and what was committed.
 //!
-//! All of it lives in one thread. A connection adds its lines to the batch that is being filled; the committer
-//! takes that batch, and the thread of the spool writes and syncs it. Meanwhile the next one is filled. If
-//! that is full, connections wait, and read no more.
+//! All of it lives in one thread. A connection adds its lines to the batch that is being filled; the
+//! committer takes that batch, and the thread of the spool writes and syncs it. Meanwhile the next one is
+//! filled. If that is full, connections wait, and read no more.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -14,7 +14,7 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 use weir_ground::thread::spawn;
 
-use crate::record::Received;
+use crate::record::ReceivedLine;
 use crate::spool::{EventSpool, FrameRecords, SpoolError};
 
 /// A batch that has so many bytes is written at once.
@@ -81,7 +81,7 @@ impl Intake {
     }
 
     /// Adds a line to the batch that is being filled. Returns its number, or `None` if it has no room.
-    pub(crate) fn put(&self, received: &Received<'_>) -> Option<u64> {
+    pub(crate) fn put(&self, received: &ReceivedLine<'_>) -> Option<u64> {
         let mut filling = self.filling.borrow_mut();
         if filling.bytes() >= BATCH_BYTES_MAX || !received.parts(|parts| filling.push(parts)) {
             return None;

@@ -18,7 +18,7 @@ use weir_ground::thread::spawn;
 use crate::doors::connection::{LastSeen, LineConnection, LineRoom, LineStream};
 use crate::doors::intake::{Intake, IntakeCounts, SpoolWriter, now_ms};
 use crate::doors::lines::{LINE_BYTES_MAX, LineVerdict, judge};
-use crate::record::Received;
+use crate::record::ReceivedLine;
 use crate::spool::EventSpool;
 
 /// The number of sweeps in the time for which a connection may be idle.
@@ -276,7 +276,7 @@ async fn take_datagrams(socket: &UdpSocket, intake: &Rc<Intake>) {
         for line in bytes[..length].split(|&byte| byte == b'\n') {
             match judge(line) {
                 LineVerdict::Event { line, .. } if line.len() <= LINE_BYTES_MAX => {
-                    if intake.put(&Received { at_ms, peer: &peer, line }).is_none() {
+                    if intake.put(&ReceivedLine { at_ms, peer: &peer, line }).is_none() {
                         IntakeCounts::add(&intake.counts.dropped, 1);
                     }
                 }

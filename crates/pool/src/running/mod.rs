@@ -1,6 +1,7 @@
 //! A pool that is open, and what runs on it: visits, and the programs and metrics that tell of them.
 
 mod guards;
+mod hint_finder;
 mod hooks;
 mod local;
 mod metrics;
@@ -8,8 +9,10 @@ mod notify;
 mod pauses;
 mod pool;
 mod program;
+mod receiver;
 
 pub use guards::{LookGuard, MIRROR_LOCK_NAME, MirrorGuard};
+pub use hint_finder::HintFinder;
 pub use hooks::Hooks;
 pub use local::{LocalClones, LocalUpstreams, bytes_of, open_local};
 pub use metrics::{Counters, Metrics};
@@ -19,3 +22,4 @@ pub use pool::{
     CATALOG_NAME, CLOCK_SKEW_TOLD_S, CONFIG_NAME, InitOutcome, Pool, STORE_NAME, is_pool_folder, machine_of,
     open_catalog_again, space, transport_options,
 };
+pub use receiver::{EventReceiver, replay};

@@ -12,6 +12,7 @@ use weir_pool::{Hooks, MirrorGuard, Notifier, Pool};
 use crate::background::CATALOG_RETRY;
 use crate::cli::{Global, MirrorArgs};
 use crate::error::{Error, Result, SOME_FAILED};
+use crate::event_doors::keep_doors;
 use crate::output;
 use crate::signals::stop_on_signal;
 use crate::visit_bars::VisitBars;
@@ -36,6 +37,7 @@ pub(crate) fn mirror(mut pool: Pool, global: &Global, args: &MirrorArgs) -> Resu
         all_first: args.all || !args.repos.is_empty(),
         retry: CATALOG_RETRY.min(pool.config.mirror.throttle_pause.0),
     };
+    let doors = if args.watch { keep_doors(&pool, &stop)? } else { None };
     let mut reporter = Reporter::new(global);
     let mut select = |catalog: &mut Catalog| {
         selected(catalog, args).map_err(|e| match e {
@@ -52,6 +54,9 @@ pub(crate) fn mirror(mut pool: Pool, global: &Global, args: &MirrorArgs) -> Resu
             stop.stop();
         }
     })?;
+    if let Some(doors) = doors {
+        let _ = doors.join();
+    }
     let is_idle = reporter.tasks == 0 && args.repos.is_empty() && !args.watch && !args.all;
     if let Some(e) = reporter.failed {
         return Err(e);

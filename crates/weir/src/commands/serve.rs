@@ -17,6 +17,7 @@ use weir_upload::{UploadLimits, UploadOptions};
 use crate::background::start_mirror;
 use crate::cli::{Global, ServeArgs};
 use crate::error::{Error, Result};
+use crate::event_doors::keep_doors;
 use crate::locators::catalog::CatalogLocator;
 use crate::output;
 use crate::restart::{start_anew, tell_ready};
@@ -140,12 +141,14 @@ pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> 
     restart_on_signal(sockets, terminal)?;
     tell_ready();
     let counters = Arc::new(Counters::default());
-    let beside = if args.no_mirror { Vec::new() } else { start_mirror(&pool, &counters, &stop)? };
+    let mut beside = if args.no_mirror { Vec::new() } else { start_mirror(&pool, &counters, &stop)? };
+    let mirrors = !beside.is_empty();
+    beside.extend(keep_doors(&pool, &stop)?);
     let metrics = Arc::new(Metrics::new(&pool, counters.clone())?);
     let state = ServiceState {
         daemon: &daemon,
         counters: &counters,
-        mirror: beside.first(),
+        mirror: beside.first().filter(|_| mirrors),
         urls: &urls,
         asked_to_stop: asked_to_stop.clone(),
     };

@@ -1,6 +1,5 @@
 //! `set`, `hint`: settings and hints for single repositories.
 
-use std::collections::HashMap;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
@@ -9,9 +8,9 @@ use serde_json::json;
 use weir_catalog::Interval;
 use weir_catalog::clock::now;
 use weir_ground::Timestamp;
-use weir_pool::Pool;
+use weir_pool::{HintFinder, Pool};
 use weir_settings::IntervalSetting;
-use weir_transport::{Scheme, Url};
+use weir_transport::Url;
 
 use crate::cli::{Global, SetArgs};
 use crate::error::{Error, Result};
@@ -139,14 +138,23 @@ pub(crate) fn hint(
         }
     }
     let (mut ids, mut unknown) = (Vec::new(), Vec::new());
-    for text in repos {
-        // A feed of a whole forge also names repositories that are not mirrored here: they are only reported.
-        match find(pool, &text)? {
-            found if found.is_empty() => unknown.push(text),
-            found => ids.extend(found),
+    let (patterns, names): (Vec<String>, Vec<String>) =
+        repos.into_iter().partition(|text| text.contains(['*', '?']));
+    for pattern in patterns {
+        match pool.catalog.get(&pattern)? {
+            Some(exact) => ids.push(exact.id),
+            None => ids.extend(pool.matching(&pattern)?.iter().map(|r| r.id)),
         }
     }
-    find_by_url(pool, &mut unknown, &mut ids)?;
+    // A feed of a whole forge also names repositories that are not mirrored here: they are only reported.
+    let texts: Vec<&str> = names.iter().map(String::as_str).collect();
+    let found = HintFinder::default().find(&pool.catalog, &texts)?;
+    for (name, found) in names.iter().zip(found) {
+        match found.is_empty() {
+            true => unknown.push(name.clone()),
+            false => ids.extend(found),
+        }
+    }
     // URLs are reported without passwords.
     unknown
         .iter_mut()
@@ -164,46 +172,4 @@ pub(crate) fn hint(
         }
     }
     Ok(ExitCode::from(u8::from(ids.is_empty() && !unknown.is_empty())))
-}
-
-/// Returns the ids of the repositories that `text` means: a name, a pattern, or the URL of an upstream that
-/// is mirrored under the name that the URL gives.
-fn find(pool: &Pool, text: &str) -> Result<Vec<i64>> {
-    if let Some(exact) = pool.catalog.get(text)? {
-        return Ok(vec![exact.id]);
-    }
-    if text.contains(['*', '?']) {
-        return Ok(pool.matching(text)?.iter().map(|r| r.id).collect());
-    }
-    let Ok(url) = Url::parse(text) else { return Ok(Vec::new()) };
-    Ok(pool.catalog.get(&url.default_name())?.map(|r| r.id).into_iter().collect())
-}
-
-/// Moves entries of `unknown` that are URLs of mirrored upstreams, under whatever name, to `ids`. Reads every
-/// row once.
-fn find_by_url(pool: &Pool, unknown: &mut Vec<String>, ids: &mut Vec<i64>) -> Result<()> {
-    // Compares host and path: a hint may use another scheme than the mirror.
-    let place = |url: &str| {
-        let url = Url::parse(url).ok()?;
-        match url.scheme {
-            Scheme::Local => {
-                let path = std::path::absolute(url.local_path()).ok()?;
-                Some(format!("file://{}", path.display().to_string().trim_end_matches('/')))
-            }
-            _ => Some(url.default_name()),
-        }
-    };
-    let mut wanted: HashMap<String, bool> =
-        unknown.iter().filter_map(|text| Some((place(text)?, false))).collect();
-    if wanted.is_empty() {
-        return Ok(());
-    }
-    pool.catalog.for_each_entry(|entry| {
-        if let Some(is_found) = place(&entry.url).and_then(|place| wanted.get_mut(&place)) {
-            *is_found = true;
-            ids.push(entry.id);
-        }
-    })?;
-    unknown.retain(|text| !place(text).is_some_and(|place| wanted[&place]));
-    Ok(())
 }

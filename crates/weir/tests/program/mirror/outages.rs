@@ -299,7 +299,7 @@ fn a_host_that_fails_pauses_and_comes_back_by_itself() {
     let summary: serde_json::Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
     let (failed, left) = (summary["failed"].as_u64().unwrap(), summary["left"].as_u64().unwrap());
     assert!(failed + left == 30 && (5..=8).contains(&failed) && summary["updated"] == 1, "{said}");
-    assert!(said.contains("\"result\":\"left\"") && said.contains("the host fails"), "{said}");
+    assert!(said.contains("\"event\":\"left\"") && said.contains("the host fails"), "{said}");
     // The run has ended, and its pause with it.
     let status = env.weir_json(&["status"]);
     assert_eq!((&status["pauses"], &status["errors"]["network"]), (&serde_json::json!([]), &failed.into()));

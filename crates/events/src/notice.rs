@@ -1,0 +1,116 @@
+//! What a line says: which repository has changed.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+
+/// A repository that somebody says has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice<'l> {
+    /// Its name here, or its URL: what a reader looks for, in this order.
+    pub names: Vec<Cow<'l, str>>,
+}
+
+/// The keys of a JSON object that name a repository, as senders write them.
+#[derive(Deserialize)]
+struct JsonNotice<'l> {
+    #[serde(borrow)]
+    name: Option<Cow<'l, str>>,
+    #[serde(borrow)]
+    url: Option<Cow<'l, str>>,
+    #[serde(borrow)]
+    clone_url: Option<Cow<'l, str>>,
+    #[serde(borrow)]
+    repository: Option<JsonRepository<'l>>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum JsonRepository<'l> {
+    Name(#[serde(borrow)] Cow<'l, str>),
+    Object {
+        #[serde(borrow)]
+        clone_url: Option<Cow<'l, str>>,
+        #[serde(borrow)]
+        url: Option<Cow<'l, str>>,
+        #[serde(borrow)]
+        full_name: Option<Cow<'l, str>>,
+        #[serde(borrow)]
+        name: Option<Cow<'l, str>>,
+    },
+}
+
+impl<'l> Notice<'l> {
+    /// Reads a line: a name or URL alone, `push URL [REF OLD NEW]`, or a JSON object that names a repository
+    /// by `name`, `url`, `clone_url` or `repository`.
+    ///
+    /// # Errors
+    /// If it names none. The error says why.
+    pub fn parse(line: &'l [u8]) -> Result<Notice<'l>, String> {
+        let text = std::str::from_utf8(line).map_err(|_| "it is not UTF-8".to_owned())?.trim();
+        if text.starts_with('{') {
+            return Notice::of_json(text);
+        }
+        let name = match text.split_once(char::is_whitespace) {
+            Some(("push", rest)) => rest.split_whitespace().next().unwrap_or_default(),
+            _ => text,
+        };
+        match name {
+            "" | "push" => Err("it names no repository".to_owned()),
+            name => Ok(Notice { names: vec![Cow::Borrowed(name)] }),
+        }
+    }
+
+    fn of_json(text: &'l str) -> Result<Notice<'l>, String> {
+        let json: JsonNotice<'l> =
+            serde_json::from_str(text).map_err(|e| format!("it is no JSON object: {e}"))?;
+        let JsonNotice { name, url, clone_url, repository } = json;
+        let mut names: Vec<Cow<'l, str>> = [clone_url, url, name].into_iter().flatten().collect();
+        match repository {
+            Some(JsonRepository::Name(name)) => names.push(name),
+            Some(JsonRepository::Object { clone_url, url, full_name, name }) => {
+                names.extend([clone_url, url, full_name, name].into_iter().flatten());
+            }
+            None => {}
+        }
+        names.retain(|name| !name.trim().is_empty());
+        if names.is_empty() {
+            return Err("it has none of the keys name, url, clone_url and repository".to_owned());
+        }
+        Ok(Notice { names })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notices_name_a_repository() {
+        let names = |line: &str| Notice::parse(line.as_bytes()).map(|notice| notice.names.join(" "));
+        for (line, expected) in [
+            ("github.com/a/b", "github.com/a/b"),
+            ("a name with blanks", "a name with blanks"),
+            (" https://h/a.git ", "https://h/a.git"),
+            ("push https://h/a refs/heads/m 0 1", "https://h/a"),
+            ("push\tx", "x"),
+            (r#"{"url":"https:\/\/h\/a"}"#, "https://h/a"),
+            (r#"{"repository":"a/b","ref":"x"}"#, "a/b"),
+            (r#"{"name":"n","repository":{"clone_url":"u","full_name":"f","id":3}}"#, "n u f"),
+        ] {
+            assert_eq!(names(line).as_deref(), Ok(expected), "{line}");
+        }
+        for (line, why) in [
+            ("", "names no repository"),
+            ("push", "names no repository"),
+            ("push  ", "names no repository"),
+            ("{", "is no JSON object"),
+            ("{}", "none of the keys"),
+            (r#"{"name":""}"#, "none of the keys"),
+            (r#"{"name":3}"#, "is no JSON object"),
+        ] {
+            assert!(names(line).unwrap_err().contains(why), "{line}");
+        }
+        assert!(Notice::parse(b"\xff").is_err());
+    }
+}

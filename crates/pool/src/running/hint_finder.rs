@@ -1,0 +1,79 @@
+//! Finds the repositories that a hint means.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use weir_catalog::Catalog;
+use weir_transport::{Scheme, Url};
+
+use crate::error::Result;
+
+/// How long the places of all upstreams are believed. They are read only for names that nothing else
+/// explains.
+const PLACES_AGE_MAX: Duration = Duration::from_secs(10);
+
+/// Finds repositories by their names, and by the URLs of their upstreams.
+#[derive(Default)]
+pub struct HintFinder {
+    /// The repositories by the place of their upstream, when they were read last.
+    places: Option<(Instant, HashMap<String, Vec<i64>>)>,
+}
+
+impl HintFinder {
+    /// Returns the numbers of the repositories that each of `names` means: one of that name, one that has the
+    /// name that a URL gives, or all whose upstream is at that URL, whatever the scheme.
+    ///
+    /// # Errors
+    /// If the catalog fails.
+    pub fn find(&mut self, catalog: &Catalog, names: &[&str]) -> Result<Vec<Vec<i64>>> {
+        let spellings: Vec<Vec<String>> = names.iter().map(|name| spellings(name)).collect();
+        let wanted: Vec<&str> = spellings.iter().flatten().map(String::as_str).collect();
+        let known: HashMap<String, i64> = catalog.ids_of_names(&wanted)?.into_iter().collect();
+        let mut found: Vec<Vec<i64>> = spellings
+            .iter()
+            .map(|spellings| spellings.iter().find_map(|name| known.get(name).copied()).into_iter().collect())
+            .collect();
+        for (ids, name) in found.iter_mut().zip(names).filter(|(ids, _)| ids.is_empty()) {
+            if let Some(place) = place_of(name) {
+                *ids = self.places(catalog)?.get(&place).cloned().unwrap_or_default();
+            }
+        }
+        Ok(found)
+    }
+
+    /// Returns the repositories by the place of their upstream.
+    fn places(&mut self, catalog: &Catalog) -> Result<&HashMap<String, Vec<i64>>> {
+        if self.places.as_ref().is_none_or(|(read, _)| read.elapsed() > PLACES_AGE_MAX) {
+            let mut places: HashMap<String, Vec<i64>> = HashMap::new();
+            catalog.for_each_entry(|entry| {
+                if let Some(place) = place_of(&entry.url) {
+                    places.entry(place).or_default().push(entry.id);
+                }
+            })?;
+            self.places = Some((Instant::now(), places));
+        }
+        Ok(&self.places.as_ref().expect("read above").1)
+    }
+}
+
+/// Returns the names that `name` may be written for, the likeliest first.
+fn spellings(name: &str) -> Vec<String> {
+    let trimmed = name.trim_matches('/');
+    let mut all = vec![name.to_owned(), trimmed.to_owned()];
+    all.extend(trimmed.strip_suffix(".git").map(str::to_owned));
+    all.extend(Url::parse(name).ok().map(|url| url.default_name()));
+    all.dedup();
+    all
+}
+
+/// Returns where an upstream is, whatever the scheme: a hint may use another one than the mirror.
+fn place_of(url: &str) -> Option<String> {
+    let url = Url::parse(url).ok()?;
+    match url.scheme {
+        Scheme::Local => {
+            let path = std::path::absolute(url.local_path()).ok()?;
+            Some(format!("file://{}", path.display().to_string().trim_end_matches('/')))
+        }
+        _ => Some(url.default_name()),
+    }
+}

@@ -1,0 +1,167 @@
+//! `events`: takes events from outside, and shows what came.
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use weir_catalog::{ReceivedEvent, Verdict};
+use weir_ground::{Stop, Timestamp};
+use weir_pool::{Pool, replay};
+use weir_serve::raise_descriptor_limit;
+
+use crate::cli::{EventsCommand, EventsLsArgs, EventsServeArgs, Global, ReplayArgs};
+use crate::error::{Error, Result};
+use crate::event_doors::{DoorAddresses, open_doors};
+use crate::output;
+use crate::signals::stop_on_signal;
+use crate::systemd;
+
+/// Time between looks for new events.
+const TAIL_EVERY: Duration = Duration::from_millis(250);
+/// The most events that are taken again at once.
+const REPLAY_MAX: usize = 100_000;
+
+pub(crate) fn events(mut pool: Pool, global: &Global, command: EventsCommand) -> Result<ExitCode> {
+    match command {
+        EventsCommand::Serve(args) => serve(&pool, global, &args)?,
+        EventsCommand::Ls(args) => ls(&pool, global, &args)?,
+        EventsCommand::Show { id } => show(&pool, global, id)?,
+        EventsCommand::Tail { max_count } => tail(&pool, global, max_count)?,
+        EventsCommand::Replay(args) => return take_again(&mut pool, global, &args),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn serve(pool: &Pool, global: &Global, args: &EventsServeArgs) -> Result<()> {
+    let addresses = DoorAddresses::of(pool, &args.listen, &args.udp)?;
+    if addresses.is_empty() {
+        let text = "no address to take events at: set 'listen' of [events] in weir.toml, or give --listen";
+        return Err(Error::Message(text.to_owned()));
+    }
+    raise_descriptor_limit();
+    let stop = Stop::default();
+    stop_on_signal(&stop)?;
+    let mut told = |at: String| match global.json {
+        true => output::json_line(&serde_json::json!({ "listening": at, "pid": std::process::id() })),
+        false => {
+            tracing::info!("taking events at {at}");
+            Ok(())
+        }
+    };
+    let Some(doors) = open_doors(pool, &addresses, &stop, &mut told)? else {
+        let text = "another process of this pool takes events already: 'weir serve', 'weir mirror --watch' \
+            or 'weir events serve'";
+        return Err(Error::Message(text.to_owned()));
+    };
+    systemd::notify("READY=1");
+    while stop.sleep(Duration::from_secs(3600)) {}
+    drop(doors);
+    Ok(())
+}
+
+fn ls(pool: &Pool, global: &Global, args: &EventsLsArgs) -> Result<()> {
+    let events = pool.catalog.received(0, args.verdict.map(Verdict::from), args.max_count)?;
+    if global.json {
+        return output::json(&events);
+    }
+    let mut rows = vec![["ID", "WHEN", "VERDICT", "ABOUT", "FROM"].map(str::to_owned).to_vec()];
+    rows.extend(events.iter().map(|e| {
+        vec![e.id.to_string(), when(e), e.verdict.name().to_owned(), e.subject.clone(), e.peer.clone()]
+    }));
+    output::table(&rows, &[0])
+}
+
+fn show(pool: &Pool, global: &Global, id: i64) -> Result<()> {
+    let Some(event) = pool.catalog.received_one(id)? else {
+        return Err(Error::Message(format!("no event has the number {id}; 'weir events ls' lists the last")));
+    };
+    if global.json {
+        return output::json(&event);
+    }
+    let mut out = output::stdout();
+    for (label, text) in [
+        ("when", when(&event)),
+        ("from", event.peer.clone()),
+        ("verdict", event.verdict.name().to_owned()),
+        ("about", event.subject.clone()),
+        ("line", event.line.clone()),
+    ] {
+        writeln!(out, "{label:<8} {text}")?;
+    }
+    Ok(())
+}
+
+/// Prints the last events, and then those that come, until told to stop.
+fn tail(pool: &Pool, global: &Global, max_count: usize) -> Result<()> {
+    let stop = Stop::default();
+    stop_on_signal(&stop)?;
+    let mut last = pool.catalog.last_received()?;
+    let mut events = pool.catalog.received(0, None, max_count)?;
+    loop {
+        for event in &events {
+            match global.json {
+                true => output::json_line(event)?,
+                false => writeln!(
+                    output::stdout(),
+                    "{:<7} {}  {}  {}",
+                    event.verdict.name(),
+                    when(event),
+                    event.subject,
+                    event.peer
+                )?,
+            }
+            last = last.max(event.id);
+        }
+        output::stdout().flush()?;
+        if !stop.sleep(TAIL_EVERY) {
+            return Ok(());
+        }
+        events = pool.catalog.received(last, None, REPLAY_MAX)?;
+    }
+}
+
+/// Takes events again: those that came too early for their repository, or for a rule that is new.
+fn take_again(pool: &mut Pool, global: &Global, args: &ReplayArgs) -> Result<ExitCode> {
+    let mut events = Vec::new();
+    if args.failed {
+        for verdict in [Verdict::Unknown, Verdict::Bad] {
+            events.extend(pool.catalog.received(0, Some(verdict), REPLAY_MAX)?);
+        }
+    }
+    for text in &args.ids {
+        let (first, last) = range(text)?;
+        for id in first..=last {
+            match pool.catalog.received_one(id)? {
+                Some(event) => events.push(event),
+                None if first == last => {
+                    return Err(Error::Message(format!("no event has the number {id}")));
+                }
+                None => {}
+            }
+        }
+    }
+    events.sort_by_key(|event| event.id);
+    let replayed = replay(&mut pool.catalog, &events)?;
+    let due = replayed.iter().filter(|event| event.verdict == Verdict::Due).count();
+    if global.json {
+        output::json(&serde_json::json!({ "replayed": replayed.len(), "due": due }))?;
+    } else if !global.quiet {
+        writeln!(output::stdout(), "{} events taken again, {due} name a repository", replayed.len())?;
+    }
+    Ok(ExitCode::from(u8::from(due == 0 && !replayed.is_empty())))
+}
+
+/// Parses `ID` or `FIRST-LAST`.
+fn range(text: &str) -> Result<(i64, i64)> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    match (first.parse::<i64>(), last.parse::<i64>()) {
+        (Ok(first), Ok(last)) if first <= last && last - first < REPLAY_MAX as i64 => Ok((first, last)),
+        _ => Err(Error::Message(format!(
+            "'{text}' is neither a number of an event nor a range of at most {REPLAY_MAX}, as 5-9"
+        ))),
+    }
+}
+
+fn when(event: &ReceivedEvent) -> String {
+    output::time(Timestamp(event.at_ms / 1000))
+}
