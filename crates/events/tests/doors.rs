@@ -2,14 +2,28 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use weir_events::{
     EventDoor, EventServer, EventServerOptions, EventSpool, ReceivedLine, SpoolOptions, SpoolReader,
 };
+
+/// Returns the path of the socket in `folder`. A path of a socket has at most 107 bytes, and the folder's
+/// may be longer: the kernel names the folder by a descriptor, too.
+fn socket_in(folder: &std::path::Path) -> PathBuf {
+    static OPEN: Mutex<Vec<(PathBuf, std::fs::File)>> = Mutex::new(Vec::new());
+    let mut open = OPEN.lock().unwrap();
+    if open.iter().all(|(path, _)| path != folder) {
+        open.push((folder.to_owned(), std::fs::File::open(folder).unwrap()));
+    }
+    let (_, file) = open.iter().find(|(path, _)| path == folder).unwrap();
+    format!("/proc/self/fd/{}/socket", file.as_raw_fd()).into()
+}
 
 /// Doors of all kinds, and the reading end of their spool.
 struct Doors {
@@ -27,7 +41,7 @@ impl Doors {
         let reader = spool.reader(0);
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
         let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let unix = UnixListener::bind(folder.path().join("socket")).unwrap();
+        let unix = UnixListener::bind(socket_in(folder.path())).unwrap();
         let (tcp_at, udp_at) = (tcp.local_addr().unwrap(), udp.local_addr().unwrap());
         let doors = vec![EventDoor::Tcp(tcp), EventDoor::Unix(unix), EventDoor::Udp(udp)];
         let server = EventServer::start(doors, spool, options).unwrap();
@@ -39,7 +53,7 @@ impl Doors {
     }
 
     fn path(&self) -> PathBuf {
-        self.folder.path().join("socket")
+        socket_in(self.folder.path())
     }
 
     /// Returns the lines that were committed, with their peers, once there are `count`.
@@ -266,7 +280,7 @@ fn too_many_connections_are_refused_and_counted() {
 #[test]
 fn what_was_read_is_committed_when_the_server_ends() {
     let Doors { folder, mut reader, server, .. } = Doors::plain();
-    let mut sender = UnixStream::connect(folder.path().join("socket")).unwrap();
+    let mut sender = UnixStream::connect(socket_in(folder.path())).unwrap();
     sender.write_all(b"id=1 first\n").unwrap();
     assert_eq!(answers(&sender, 1), ["ok 1"]);
     sender.write_all(b"second\n").unwrap();

@@ -89,7 +89,7 @@ pub(crate) struct LineConnection {
 /// What is to be written to a sender.
 #[derive(Default)]
 struct LineAnswers {
-    /// LineAnswers to lines in batches that were not committed yet: the batch's number, and the answer. They are
+    /// The answers to lines in batches that were not committed yet, with the number of the batch. They are
     /// in order, with those that wait behind them.
     waiting: VecDeque<(u64, Vec<u8>)>,
     /// Bytes that can be written.

@@ -25,6 +25,8 @@ use crate::spool::EventSpool;
 const SWEEPS: u32 = 8;
 /// How long no connection is accepted after the system had no descriptor for one.
 const ACCEPT_RETRY: Duration = Duration::from_millis(200);
+/// How long a server that is to stop takes what has arrived, and then answers.
+const LAST_CALL: Duration = Duration::from_millis(50);
 /// The length of the largest datagram.
 const DATAGRAM_BYTES_MAX: usize = 64 << 10;
 
@@ -195,11 +197,12 @@ async fn run(
         tasks.push(spawn_local(async move { sweep(&room, &open, idle / SWEEPS).await }));
     }
     stop.notified().await;
+    // What has arrived is taken, and then committed; senders get the answers that they read.
+    tokio::time::sleep(LAST_CALL).await;
     tasks.iter().for_each(tokio::task::JoinHandle::abort);
-    // What was read is committed; connections end after it, without the answers they do not read.
     intake.end();
     let _ = committer.await;
-    tokio::task::yield_now().await;
+    tokio::time::sleep(LAST_CALL).await;
 }
 
 /// Accepts connections for ever.

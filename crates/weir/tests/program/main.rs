@@ -3,6 +3,7 @@
 mod cli;
 mod common;
 mod crawl;
+mod events;
 mod mine;
 mod mirror;
 mod mount;

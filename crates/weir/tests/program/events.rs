@@ -1,0 +1,185 @@
+//! Events from outside: what senders are told is taken is there, whatever is killed or away, and repositories
+//! are due because of it.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use weir_testing::{free_port, wait_for_port, wait_until};
+
+use crate::common::{Env, Rng};
+
+/// Returns a pool whose doors are at the port that it returns, too.
+fn with_doors(env: Env) -> (Env, u16) {
+    let port = free_port();
+    env.configure("events", &format!("listen = [\"127.0.0.1:{port}\"]"));
+    (env, port)
+}
+
+fn start(env: &Env, args: &[&str], port: u16) -> Child {
+    let child = env.weir_command(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    wait_for_port(port);
+    child
+}
+
+fn end(mut child: Child) {
+    weir_testing::send(child.id(), weir_testing::Signal::SIGTERM);
+    assert!(child.wait().unwrap().success());
+}
+
+/// Returns how often each event is there, by what it is about.
+fn received(env: &Env) -> BTreeMap<String, usize> {
+    let mut found = BTreeMap::new();
+    for event in env.weir_json(&["events", "ls", "-n", "1000000"]).as_array().unwrap() {
+        *found.entry(event["subject"].as_str().unwrap().to_owned()).or_default() += 1;
+    }
+    found
+}
+
+/// A sender that asks for acknowledgements.
+struct Sender {
+    stream: TcpStream,
+    answers: BufReader<TcpStream>,
+}
+
+impl Sender {
+    fn connect(port: u16) -> Sender {
+        let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let answers = BufReader::new(stream.try_clone().unwrap());
+        Sender { stream, answers }
+    }
+
+    fn send(&mut self, id: &str, line: &str) -> std::io::Result<()> {
+        self.stream.write_all(format!("id={id} {line}\n").as_bytes())
+    }
+
+    /// Returns the next answer; empty, if there is none any more.
+    fn answer(&mut self) -> String {
+        let mut answer = String::new();
+        match self.answers.read_line(&mut answer) {
+            Ok(_) if answer.ends_with('\n') => answer.trim_end().to_owned(),
+            _ => String::new(),
+        }
+    }
+}
+
+#[test]
+fn a_line_makes_a_repository_due_at_once() {
+    let (env, port) = with_doors(Env::new());
+    let upstream = env.odd_repository("u.git");
+    env.weir(&["add", "--name", "team/tool", upstream.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    let serving = start(&env, &["serve", "--git", &format!("127.0.0.1:{}", free_port())], port);
+    let seq = || env.weir_json(&["ls"])[0]["seq"].as_u64().unwrap();
+    let before = seq();
+    let commit = env.git(&upstream, &["commit-tree", "-m", "more", "-p", "main", "main^{tree}"]);
+    env.git(&upstream, &["update-ref", "refs/heads/main", &commit]);
+    let mut sender = Sender::connect(port);
+    sender.send("1", "push team/tool refs/heads/main 0 1").unwrap();
+    sender.send("2", "/team/tool.git").unwrap();
+    sender.send("3", &format!("{{\"repository\":{{\"clone_url\":\"{}\"}}}}", upstream.display())).unwrap();
+    sender.send("4", "https://elsewhere.example/x").unwrap();
+    sender.send("5", "{\"ref\":\"refs/heads/main\"}").unwrap();
+    assert_eq!([(); 5].map(|()| sender.answer()), ["ok 1", "ok 2", "ok 3", "ok 4", "ok 5"]);
+    wait_until(|| "the archive is not updated".to_owned(), || seq() > before);
+    let listed = env.weir_json(&["events", "ls"]);
+    let verdicts: Vec<&str> =
+        listed.as_array().unwrap().iter().map(|e| e["verdict"].as_str().unwrap()).collect();
+    assert_eq!(verdicts, ["due", "due", "due", "unknown", "bad"], "{listed}");
+    assert!(env.weir(&["events", "show", "4"]).contains("https://elsewhere.example/x"));
+    assert!(env.weir_fails(&["events", "show", "99"]).contains("no event has the number 99"));
+    // A second process of the pool has no doors to open.
+    let second = env.weir_fails(&["events", "serve"]);
+    assert!(second.contains("takes events already"), "{second}");
+    end(serving);
+    // What was unknown is known later.
+    env.weir(&["add", "--name", "elsewhere.example/x", upstream.to_str().unwrap()]);
+    assert!(
+        env.weir(&["events", "replay", "--failed"]).contains("2 events taken again, 1 name a repository")
+    );
+    assert_eq!(env.weir_json(&["events", "ls", "--verdict", "due"]).as_array().unwrap().len(), 4);
+    assert!(
+        env.weir_fails(&["events", "replay", "7-3"]).contains("neither a number of an event nor a range")
+    );
+}
+
+#[test]
+fn the_next_process_takes_the_doors_over() {
+    let (env, port) = with_doors(Env::new());
+    let first = start(&env, &["events", "serve"], port);
+    let second = env.weir_command(&["mirror", "--watch"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let second = second.unwrap();
+    Sender::connect(port).send("1", "one").unwrap();
+    end(first);
+    wait_for_port(port);
+    let mut sender = Sender::connect(port);
+    sender.send("2", "two").unwrap();
+    assert_eq!(sender.answer(), "ok 2");
+    end(second);
+    assert_eq!(received(&env), BTreeMap::from([("one".to_owned(), 1), ("two".to_owned(), 1)]));
+    let none = Env::new().weir_fails(&["events", "serve"]);
+    assert!(none.contains("no address to take events at"), "{none}");
+}
+
+/// weir is killed again and again while senders send: what was acknowledged is there, and nothing twice.
+/// `WEIR_KILLS=200` for more kills.
+#[test]
+fn no_kill_loses_what_was_acknowledged() {
+    let kills = std::env::var("WEIR_KILLS").map_or(12, |n| n.parse().unwrap());
+    let (env, port) = with_doors(Env::new());
+    let (mut rng, mut sent, mut acknowledged) = (Rng(7), 0, Vec::new());
+    for _ in 0..kills {
+        let mut weir = start(&env, &["events", "serve"], port);
+        let until = Instant::now() + Duration::from_millis(rng.below(400));
+        let mut sender = Sender::connect(port);
+        while Instant::now() < until {
+            let mut asked = 0;
+            for _ in 0..=rng.below(30) {
+                sent += 1;
+                asked += usize::from(sender.send(&sent.to_string(), &format!("r{sent}")).is_ok());
+            }
+            for _ in 0..asked {
+                acknowledged.extend(sender.answer().strip_prefix("ok ").map(|id| format!("r{id}")));
+            }
+        }
+        // Some that nobody waits for.
+        for _ in 0..rng.below(100) {
+            sent += 1;
+            let _ = sender.send(&sent.to_string(), &format!("r{sent}"));
+        }
+        weir.kill().unwrap();
+        weir.wait().unwrap();
+        while let Some(id) = sender.answer().strip_prefix("ok ") {
+            acknowledged.push(format!("r{id}"));
+        }
+    }
+    end(start(&env, &["events", "serve"], port));
+    let found = received(&env);
+    let lost: Vec<_> = acknowledged.iter().filter(|name| !found.contains_key(*name)).collect();
+    assert!(lost.is_empty() && acknowledged.len() > kills * 10, "{lost:?} of {}", acknowledged.len());
+    assert!(found.values().all(|count| *count == 1));
+    assert!(found.len() <= sent);
+}
+
+#[test]
+fn events_wait_while_the_database_is_away() {
+    let Some(mut postgres) = weir_testing::PostgresServer::start(&[]) else { return };
+    let (env, port) = with_doors(Env::over(&postgres.schema("pool")));
+    let weir = start(&env, &["events", "serve"], port);
+    let mut sender = Sender::connect(port);
+    for n in 0..300 {
+        match n {
+            100 => postgres.stop(),
+            200 => postgres.go_on(),
+            _ => {}
+        }
+        sender.send(&n.to_string(), &format!("r{n}")).unwrap();
+        assert_eq!(sender.answer(), format!("ok {n}"));
+    }
+    wait_until(|| format!("{:?}", received(&env).len()), || received(&env).len() == 300);
+    assert!(received(&env).values().all(|count| *count == 1));
+    end(weir);
+}
