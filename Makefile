@@ -98,11 +98,11 @@ fuzz: ## run each fuzzer for FUZZ_SECONDS (30), on the stable toolchain
 	bash fuzz/run.sh $(or $(FUZZ_SECONDS),30)
 
 bench: packages ## side-by-side benchmarks; prints the tables of docs/benchmarks.md
-	@$(NEED) python
+	@$(NEED) python bench
 	$(CARGO) build --release -p weir -p weir-bench
 	bash bench/all.sh
 
 bench-smoke: packages ## the same on a small repository: that they run, not how fast
-	@$(NEED) python
+	@$(NEED) python bench
 	$(CARGO) build --release -p weir -p weir-bench
 	WEIR_BENCH_SMOKE=1 bash bench/all.sh

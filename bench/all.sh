@@ -18,3 +18,4 @@ python3 bench/memory.py
 python3 bench/visits.py
 python3 bench/mine.py ${WEIR_BENCH_MINE:-}
 python3 bench/mine_hostile.py
+python3 bench/events.py

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sees to what a make target needs before anything is built: finds what is missing, installs it where apt and root can, and
 # otherwise says in one line what is missing and which command gets it. Asks for nothing where everything is there.
-#   setup/need.sh GROUP...   groups: rust run test python conformance clients go nfs fresh
+#   setup/need.sh GROUP...   groups: rust run test python bench conformance clients go nfs fresh
 # WEIR_NO_INSTALL=1 installs nothing: it only says what is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -21,6 +21,7 @@ needs() {
       echo "gzip:gzip mkfs.ext2:e2fsprogs losetup:mount setpriv:util-linux fusermount3:fuse3 fuse-overlayfs:fuse-overlayfs ninja:ninja-build"
       ;;
     python) echo "python:venv:python3-venv python:ensurepip:python3-venv python:pip:python3-pip" ;;
+    bench) echo "perl:IO::Multiplex:libio-multiplex-perl" ;;
     conformance)
       echo "make:make perl:perl xz:xz-utils dpkg-source:dpkg-dev /usr/include/zlib.h:zlib1g-dev apache2:apache2"
       echo "/usr/include/*/curl/curl.h:libcurl4-openssl-dev"

@@ -49,6 +49,14 @@ pub struct ReceivedEvent {
     pub subject: String,
 }
 
+impl ReceivedEvent {
+    /// Returns the row for [`KEEP`] of the event with number `n` of a batch.
+    fn row(&self, n: usize) -> Vec<Value<'_>> {
+        let ReceivedEvent { at_ms, peer, line, verdict, subject, .. } = self;
+        values![*at_ms, peer.as_str(), line.as_str(), verdict.name(), subject.as_str(), n].into()
+    }
+}
+
 /// A place in a spool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpoolPosition {
@@ -75,7 +83,8 @@ impl Catalog {
     }
 
     /// Takes events, makes the repositories `due` due, and notes the `place` in the spool that they come
-    /// from: all or nothing, so that each event is taken once. The ids of `events` do not count.
+    /// from: all or nothing, so that each event is taken once. A power failure may undo it, until
+    /// [`Catalog::sync_received`]. The ids of `events` do not count.
     ///
     /// # Errors
     /// If the database fails.
@@ -86,15 +95,12 @@ impl Catalog {
         due: &[i64],
         now: Timestamp,
     ) -> Result<()> {
-        let row = |(n, e): (usize, &ReceivedEvent)| {
-            values![e.at_ms, e.peer.clone(), e.line.clone(), e.verdict.name(), e.subject.clone(), n].to_vec()
-        };
-        let rows: Vec<Vec<Value<'static>>> = events.iter().enumerate().map(row).collect();
+        let rows: Vec<Vec<Value<'_>>> = events.iter().enumerate().map(|(n, event)| event.row(n)).collect();
         let make_due =
             concat!("UPDATE repositories SET ", hinted!("?2"), " WHERE id = ANY(?1) AND enabled = 1");
         let note = "INSERT INTO spools (spool, position) VALUES (?1, ?2)
             ON CONFLICT (spool) DO UPDATE SET position = excluded.position";
-        self.database.durably(TransactionKind::Visits, |db| {
+        self.database.transaction(TransactionKind::Visits, |db| {
             if !due.is_empty() {
                 db.execute(make_due, &[Value::Integers(due.to_vec()), now.into()])?;
             }
@@ -103,6 +109,18 @@ impl Catalog {
                 Some(place) => db.execute(note, &values![place.spool.as_str(), place.position]).map(drop),
                 None => Ok(()),
             }
+        })?;
+        Ok(())
+    }
+
+    /// Syncs what was taken: not even a power failure undoes it.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn sync_received(&mut self, place: &SpoolPosition) -> Result<()> {
+        let note = "UPDATE spools SET position = ?2 WHERE spool = ?1";
+        self.database.durably(TransactionKind::Visits, |db| {
+            db.execute(note, &values![place.spool.as_str(), place.position])
         })?;
         Ok(())
     }

@@ -102,7 +102,8 @@ fn lines_are_acknowledged_in_order_once_they_are_in_the_spool() {
     assert_eq!([&lines[0].1, &lines[1].1], ["one", "two"]);
     assert!(lines[0].0.starts_with("udp 127.0.0.1:"));
     let counts = doors.server.counts().clone();
-    assert_eq!((counts.committed.load(Ordering::Relaxed), counts.bad.load(Ordering::Relaxed)), (7, 1));
+    let counted = || (counts.committed.load(Ordering::Relaxed), counts.bad.load(Ordering::Relaxed));
+    weir_testing::wait_until(|| format!("{:?}", counted()), || counted() == (7, 1));
 }
 
 #[test]

@@ -2,9 +2,11 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, Read};
 use std::rc::Rc;
 
+use socket2::{SockRef, Socket};
+use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{Notify, watch};
 
@@ -38,11 +40,23 @@ impl LineStream {
         }
     }
 
+    /// Reads what is there. Less than `buffer` holds is all: the stream then counts as not readable, without
+    /// another call that says so.
     fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            LineStream::Tcp(stream) => stream.try_read(buffer),
-            LineStream::Unix(stream) => stream.try_read(buffer),
-        }
+        let mut read = None;
+        let whole = buffer.len();
+        let mut drain = |mut socket: &Socket| match socket.read(buffer)? {
+            length if length == whole || length == 0 => Ok(length),
+            length => {
+                read = Some(length);
+                Err(io::ErrorKind::WouldBlock.into())
+            }
+        };
+        let tried = match self {
+            LineStream::Tcp(stream) => stream.try_io(Interest::READABLE, || drain(&SockRef::from(stream))),
+            LineStream::Unix(stream) => stream.try_io(Interest::READABLE, || drain(&SockRef::from(stream))),
+        };
+        read.map_or(tried, Ok)
     }
 
     fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {

@@ -14,6 +14,7 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 use weir_ground::thread::spawn;
 
+use crate::doors::coalescing::Coalescing;
 use crate::record::ReceivedLine;
 use crate::spool::{EventSpool, FrameRecords, SpoolError};
 
@@ -64,10 +65,15 @@ pub(crate) struct Intake {
     /// The least time between two commits.
     interval: Duration,
     pub(crate) counts: Arc<IntakeCounts>,
+    coalescing: Arc<Coalescing>,
 }
 
 impl Intake {
-    pub(crate) fn new(interval: Duration, counts: Arc<IntakeCounts>) -> Rc<Intake> {
+    pub(crate) fn new(
+        interval: Duration,
+        counts: Arc<IntakeCounts>,
+        coalescing: Arc<Coalescing>,
+    ) -> Rc<Intake> {
         Rc::new(Intake {
             filling: RefCell::default(),
             number: Cell::new(1),
@@ -77,6 +83,7 @@ impl Intake {
             is_ending: Cell::new(false),
             interval,
             counts,
+            coalescing,
         })
     }
 
@@ -86,6 +93,7 @@ impl Intake {
         if filling.bytes() >= BATCH_BYTES_MAX || !received.parts(|parts| filling.push(parts)) {
             return None;
         }
+        self.coalescing.count();
         if filling.len() == 1 || filling.bytes() >= WRITTEN_AT_BYTES {
             self.has_lines.notify_one();
         }

@@ -1,5 +1,6 @@
 //! The doors: sockets on which events come in as lines.
 
+mod coalescing;
 mod connection;
 mod intake;
 mod lines;

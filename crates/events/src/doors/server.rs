@@ -15,6 +15,7 @@ use tokio::sync::Notify;
 use tokio::task::{LocalSet, spawn_local};
 use weir_ground::thread::spawn;
 
+use crate::doors::coalescing::Coalescing;
 use crate::doors::connection::{LastSeen, LineConnection, LineRoom, LineStream};
 use crate::doors::intake::{Intake, IntakeCounts, SpoolWriter, now_ms};
 use crate::doors::lines::{LINE_BYTES_MAX, LineVerdict, judge};
@@ -82,7 +83,12 @@ impl EventServer {
         spool: EventSpool,
         options: EventServerOptions,
     ) -> io::Result<EventServer> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let coalescing = Arc::new(Coalescing::default());
+        let of_thread = coalescing.clone();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .on_thread_park(move || of_thread.before_wait())
+            .build()?;
         let doors = {
             let _entered = runtime.enter();
             doors.into_iter().map(OpenDoor::of).collect::<io::Result<Vec<_>>>()?
@@ -91,7 +97,7 @@ impl EventServer {
         let (counts, stop) = (Arc::<IntakeCounts>::default(), Arc::new(Notify::new()));
         let (own_counts, own_stop) = (counts.clone(), stop.clone());
         let thread = spawn("events", move || {
-            let intake = Intake::new(options.commit_interval, own_counts);
+            let intake = Intake::new(options.commit_interval, own_counts, coalescing);
             let local = LocalSet::new();
             local.block_on(&runtime, run(doors, intake, writer, options, own_stop));
         })?;

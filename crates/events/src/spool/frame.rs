@@ -9,6 +9,8 @@ pub(crate) const MARKER: [u8; 4] = *b"\xf7WEf";
 pub(crate) const HEAD_BYTES: usize = 4 + 4 + 8 + 4 + 4;
 /// The maximum length of the records of a frame, in bytes.
 pub(crate) const RECORDS_BYTES_MAX: usize = 4 << 20;
+/// The maximum number of a record: more than are ever written.
+pub(crate) const NUMBER_MAX: u64 = 1 << 62;
 /// The bytes before each record: its length.
 pub(crate) const LENGTH_BYTES: usize = 4;
 
@@ -45,10 +47,10 @@ impl FrameHead {
             count: u32::from_le_bytes(*count),
             checksum: u32::from_le_bytes(*checksum),
         };
-        // No frame is empty, and numbers do not run over.
+        // No frame is empty, and numbers never run over.
         let is_sane = (1..=RECORDS_BYTES_MAX).contains(&bytes)
             && head.count as usize <= bytes / LENGTH_BYTES
-            && head.first.checked_add(head.count.into()).is_some();
+            && (1..=NUMBER_MAX).contains(&head.first);
         is_sane.then_some(head)
     }
 

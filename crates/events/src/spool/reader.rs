@@ -129,6 +129,11 @@ impl SpoolReader {
         }
     }
 
+    /// Returns whether a segment can be deleted if the records up to number `done` are done with.
+    pub fn can_release(&self, done: u64) -> bool {
+        self.shared.lock().segments.get(1).is_some_and(|next| next.first <= done + 1)
+    }
+
     /// Deletes the segments whose records have numbers of at most `done`.
     ///
     /// # Errors

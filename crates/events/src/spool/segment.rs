@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use memchr::memmem;
 
-use crate::spool::frame::{FrameHead, HEAD_BYTES, MARKER, RECORDS_BYTES_MAX};
+use crate::spool::frame::{FrameHead, HEAD_BYTES, MARKER, NUMBER_MAX, RECORDS_BYTES_MAX};
 
 /// The bytes that begin each segment.
 const MAGIC: [u8; 8] = *b"weirev\r\n";
@@ -71,7 +71,9 @@ pub(crate) fn segment_path(folder: &Path, first: u64) -> PathBuf {
 /// Returns the number of the first record of the segment called `name`, if it is one.
 pub(crate) fn first_of_name(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(SUFFIX)?;
-    (digits.len() == 20 && digits.bytes().all(|c| c.is_ascii_digit())).then(|| digits.parse().ok()).flatten()
+    let is_number = digits.len() == 20 && digits.bytes().all(|c| c.is_ascii_digit());
+    let number = is_number.then(|| digits.parse().ok()).flatten();
+    number.filter(|number| (1..=NUMBER_MAX).contains(number))
 }
 
 /// Reads the frames of a segment one after the other, and passes over what is damaged.

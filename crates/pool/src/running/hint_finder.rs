@@ -12,20 +12,44 @@ use crate::error::Result;
 /// explains.
 const PLACES_AGE_MAX: Duration = Duration::from_secs(10);
 
+/// How long an answer is believed, and how many are kept.
+const ANSWER_AGE_MAX: Duration = Duration::from_secs(2);
+const ANSWERS_MAX: usize = 100_000;
+
 /// Finds repositories by their names, and by the URLs of their upstreams.
 #[derive(Default)]
 pub struct HintFinder {
+    /// What was found for a name, and when the first of these was looked for.
+    answers: HashMap<String, Vec<i64>>,
+    answered: Option<Instant>,
     /// The repositories by the place of their upstream, when they were read last.
     places: Option<(Instant, HashMap<String, Vec<i64>>)>,
 }
 
 impl HintFinder {
     /// Returns the numbers of the repositories that each of `names` means: one of that name, one that has the
-    /// name that a URL gives, or all whose upstream is at that URL, whatever the scheme.
+    /// name that a URL gives, or all whose upstream is at that URL, whatever the scheme. Answers of the last
+    /// two seconds are given again.
     ///
     /// # Errors
     /// If the catalog fails.
     pub fn find(&mut self, catalog: &Catalog, names: &[&str]) -> Result<Vec<Vec<i64>>> {
+        let is_old = self.answered.is_none_or(|answered| answered.elapsed() > ANSWER_AGE_MAX);
+        if is_old || self.answers.len() > ANSWERS_MAX {
+            self.answers.clear();
+            self.answered = Some(Instant::now());
+        }
+        let new: Vec<&str> = names.iter().copied().filter(|name| !self.answers.contains_key(*name)).collect();
+        let found = self.look_up(catalog, &new)?;
+        self.answers.extend(new.into_iter().map(str::to_owned).zip(found));
+        Ok(names.iter().map(|name| self.answers[*name].clone()).collect())
+    }
+
+    /// Does what [`HintFinder::find`] says for names that were not looked for yet.
+    fn look_up(&mut self, catalog: &Catalog, names: &[&str]) -> Result<Vec<Vec<i64>>> {
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
         let spellings: Vec<Vec<String>> = names.iter().map(|name| spellings(name)).collect();
         let wanted: Vec<&str> = spellings.iter().flatten().map(String::as_str).collect();
         let known: HashMap<String, i64> = catalog.ids_of_names(&wanted)?.into_iter().collect();

@@ -18,6 +18,8 @@ use crate::running::pool::Pool;
 const BATCH: usize = 10_000;
 /// How long to wait for a catalog that failed.
 const RETRY: Duration = Duration::from_secs(1);
+/// The time between two transactions under load.
+const BETWEEN: Duration = Duration::from_millis(150);
 /// How often the thread checks whether it is to stop.
 const WAIT: Duration = Duration::from_millis(200);
 
@@ -77,10 +79,14 @@ impl ReceiverWorker {
             match read {
                 Ok(0) if self.stop.is_stopped() => return,
                 Ok(0) => drop(self.reader.wait(WAIT)),
-                Ok(_) => {
+                Ok(read) => {
                     self.place.position = self.reader.position();
                     if !self.take(events) {
                         return;
+                    }
+                    // Under load, fewer and larger transactions: a single event waits for none.
+                    if (2..BATCH).contains(&read) {
+                        self.stop.sleep(BETWEEN);
                     }
                 }
                 Err(e) => {
@@ -108,10 +114,22 @@ impl ReceiverWorker {
         if is_told {
             tracing::warn!("events are taken into the catalog again");
         }
+        self.release();
+        true
+    }
+
+    /// Deletes the segments of the spool that are done with, once the catalog surely has what was in them.
+    fn release(&mut self) {
+        if !self.reader.can_release(self.place.position) {
+            return;
+        }
+        if let Err(e) = self.catalog.sync_received(&self.place) {
+            tracing::warn!("cannot sync the events in the catalog, the spool keeps them: {e}");
+            return;
+        }
         if let Err(e) = self.reader.release(self.place.position) {
             tracing::warn!("cannot delete what is done with from the spool of events: {e}");
         }
-        true
     }
 
     fn try_to_take(&mut self, events: &mut [ReceivedEvent]) -> Result<()> {

@@ -1,6 +1,6 @@
 //! Subcommands of `weir events`.
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum, value_parser};
 use weir_catalog::Verdict;
 use weir_serve::ListenAddress;
 
@@ -32,6 +32,10 @@ pub(crate) enum EventsCommand {
     },
     /// Take events again
     Replay(ReplayArgs),
+    /// Send lines at a steady rate, and tell how long acknowledgements take
+    ///
+    /// The lines name repositories that are not there. Try it against doors of your own.
+    Bench(EventsBenchArgs),
 }
 
 #[derive(Args)]
@@ -63,6 +67,31 @@ pub(crate) struct ReplayArgs {
     /// All that named no repository, or could not be understood
     #[arg(long)]
     pub(crate) failed: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct EventsBenchArgs {
+    /// Where the doors are: ADDRESS:PORT or unix:PATH
+    pub(crate) address: ListenAddress,
+    /// Connections to open
+    #[arg(long, short = 'c', value_name = "N", default_value_t = 1000, value_parser = at_least_one)]
+    pub(crate) connections: usize,
+    /// Lines a second on each connection
+    #[arg(long, value_name = "N", default_value_t = 1.0)]
+    pub(crate) rate: f64,
+    /// Send for so long
+    #[arg(long, value_name = "N", default_value_t = 10.0)]
+    pub(crate) seconds: f64,
+    /// Lines in each write
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..=1000))]
+    pub(crate) lines_per_write: u32,
+    /// Ask for an acknowledgement of each line
+    #[arg(long)]
+    pub(crate) acknowledged: bool,
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|n| *n > 0).ok_or_else(|| "a number of at least 1".to_owned())
 }
 
 #[derive(Clone, Copy, ValueEnum)]

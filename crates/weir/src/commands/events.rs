@@ -1,5 +1,7 @@
 //! `events`: takes events from outside, and shows what came.
 
+mod bench;
+
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -13,6 +15,7 @@ use crate::cli::{EventsCommand, EventsLsArgs, EventsServeArgs, Global, ReplayArg
 use crate::error::{Error, Result};
 use crate::event_doors::{DoorAddresses, open_doors};
 use crate::output;
+use crate::pool::open_pool;
 use crate::signals::stop_on_signal;
 use crate::systemd;
 
@@ -21,8 +24,14 @@ const TAIL_EVERY: Duration = Duration::from_millis(250);
 /// The most events that are taken again at once.
 const REPLAY_MAX: usize = 100_000;
 
-pub(crate) fn events(mut pool: Pool, global: &Global, command: EventsCommand) -> Result<ExitCode> {
+pub(crate) fn events(global: &Global, command: EventsCommand) -> Result<ExitCode> {
+    let mut pool = match &command {
+        // It needs none.
+        EventsCommand::Bench(args) => return bench::bench(global, args).map(|()| ExitCode::SUCCESS),
+        _ => open_pool(global)?,
+    };
     match command {
+        EventsCommand::Bench(_) => {}
         EventsCommand::Serve(args) => serve(&pool, global, &args)?,
         EventsCommand::Ls(args) => ls(&pool, global, &args)?,
         EventsCommand::Show { id } => show(&pool, global, id)?,

@@ -54,7 +54,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::Add(args) => register::add(&mut open()?, global, args),
         Command::Crawl(args) => crawl::crawl(open()?, global, &args),
         Command::Metadata(command) => metadata::metadata(open()?, global, command),
-        Command::Events(command) => events::events(open()?, global, command),
+        Command::Events(command) => events::events(global, command),
         Command::Mine(args) => mine::mine(global, &args),
         Command::Mount(args) => done(mount::mount(global, &args)),
         Command::Workspace(command) => workspace::workspace(global, &command),

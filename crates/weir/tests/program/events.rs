@@ -86,6 +86,8 @@ fn a_line_makes_a_repository_due_at_once() {
     assert_eq!([(); 5].map(|()| sender.answer()), ["ok 1", "ok 2", "ok 3", "ok 4", "ok 5"]);
     wait_until(|| "the archive is not updated".to_owned(), || seq() > before);
     let listed = env.weir_json(&["events", "ls"]);
+    let keys: Vec<&String> = listed[0].as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["at_ms", "id", "line", "peer", "subject", "verdict"], "reference/json.md has these");
     let verdicts: Vec<&str> =
         listed.as_array().unwrap().iter().map(|e| e["verdict"].as_str().unwrap()).collect();
     assert_eq!(verdicts, ["due", "due", "due", "unknown", "bad"], "{listed}");

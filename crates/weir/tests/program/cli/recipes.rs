@@ -74,6 +74,15 @@ const CHAPTERS: &[Chapter] = &[
         left_out: &[],
     },
     Chapter {
+        file: "events.md",
+        before: "pool https://github.com/git/git.git
+            sed -i 's/^#listen = .*/listen = [\"127.0.0.1:9419\"]/; s/^#udp = .*/udp = [\"127.0.0.1:9419\"]/' \
+                $WEIR_POOL/weir.toml
+            serve weir events serve --listen 127.0.0.1:9419 --udp 127.0.0.1:9419",
+        between: &[("weir events ls", "sleep 1")],
+        left_out: &[],
+    },
+    Chapter {
         file: "forges.md",
         before: "pool https://github.com/git/git.git
             config forge 'type = \"folder\"' 'url = \"/srv/git\"' 'name = \"local\"'
@@ -306,6 +315,7 @@ impl World {
         for (port, here) in ports {
             text = text.replace(&format!("0.0.0.0:{port}"), &format!("127.0.0.1:{here}"));
             text = text.replace(&format!("127.0.0.1:{port}"), &format!("127.0.0.1:{here}"));
+            text = text.replace(&format!("127.0.0.1/{port}"), &format!("127.0.0.1/{here}"));
         }
         for path in ["/var/lib", "/var/www", "/usr/local/bin", "/etc/weir", "/etc/ssl", "/srv/", "/backup"] {
             text = text.replace(path, &format!("{root}{path}"));
@@ -319,8 +329,7 @@ impl World {
 
     /// Runs the commands of a chapter in bash.
     fn run(&self, chapter: &Chapter) {
-        let ports =
-            [("9418", free_port()), ("8080", free_port()), ("9090", free_port()), ("443", free_port())];
+        let ports = ["9418", "9419", "8080", "9090", "443"].map(|port| (port, free_port()));
         let mut script = format!("ROOT={}\n{PRELUDE}", self.reader.path().display());
         let hidden =
             |script: &mut String, text: &str| writeln!(script, "{}", self.here(text, &ports)).unwrap();
@@ -440,6 +449,7 @@ macro_rules! chapters {
 chapters! {
     commands_of_installing: "install.md",
     commands_of_ci: "ci.md",
+    commands_of_events: "events.md",
     commands_of_forges: "forges.md",
     commands_of_serving: "serving.md",
     commands_of_lfs_and_metadata: "lfs-and-metadata.md",

@@ -1,0 +1,122 @@
+"""Events: what it costs to take lines from many senders and keep each durably, beside IO::Multiplex, which forwards
+them to 20 workers and keeps nothing. Prints the tables of docs/benchmarks.md.
+
+WEIR_BENCH_DIR: where to work; WEIR_BENCH_SMOKE=1: small inputs; WEIR_BENCH_SECONDS: how long each row runs (10)."""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+WEIR = os.path.abspath(os.environ.get("WEIR", os.path.join(HERE, "target/release/weir")))
+SMOKE = bool(os.environ.get("WEIR_BENCH_SMOKE"))
+SECONDS = float(os.environ.get("WEIR_BENCH_SECONDS", "1" if SMOKE else "10"))
+# Connections, lines a second on each, lines in a write, and whether IO::Multiplex takes part.
+ROWS = [(50, 1, 1, True), (3, 50, 1, True)] if SMOKE else [
+    (1000, 1, 1, True),
+    (30, 50, 1, True),
+    (19_000, 1, 1, False),
+    (1000, 50, 1, False),
+    (1000, 500, 10, False),
+]
+
+
+def cpu_seconds(pid):
+    """The time that all threads of a process have run."""
+    total = 0
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{task}/schedstat") as stat:
+            total += int(stat.read().split()[0])
+    return total / 1e9
+
+
+def memory_kib(pid):
+    with open(f"/proc/{pid}/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
+
+
+def wait_for(path):
+    for _ in range(200):
+        if os.path.exists(path):
+            return
+        time.sleep(0.05)
+    raise SystemExit(f"nothing listens at {path}")
+
+
+def send(path, connections, rate, per_write, acknowledged=False):
+    command = [WEIR, "--json", "events", "bench", "unix:" + path, "-c", str(connections), "--rate", str(rate)]
+    command += ["--seconds", str(SECONDS), "--lines-per-write", str(per_write)]
+    command += ["--acknowledged"] if acknowledged else []
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def of_weir(at, connections, rate, per_write):
+    """Returns the share of a core, the KiB of a connection, and how many of the sent lines are not in the catalog."""
+    pool, path = os.path.join(at, "pool"), os.path.join(at, "weir.sock")
+    subprocess.run([WEIR, "-q", "init", pool], check=True)
+    subprocess.run(["sed", "-i", "s/^#connections_max.*/connections_max = 20000/", pool + "/weir.toml"], check=True)
+    server = subprocess.Popen(
+        [WEIR, "-q", "--pool", pool, "events", "serve", "--listen", "unix:" + path],
+    )
+    try:
+        wait_for(path)
+        time.sleep(0.3)
+        began, idle = cpu_seconds(server.pid), memory_kib(server.pid)
+        said = send(path, connections, rate, per_write)
+        peak = memory_kib(server.pid)
+        # What lies in the spool belongs to the work.
+        list_one = [WEIR, "--json", "--pool", pool, "events", "ls", "-n", "1"]
+        for _ in range(600):
+            last = json.loads(subprocess.run(list_one, check=True, capture_output=True, text=True).stdout)
+            if last and last[0]["id"] >= said["sent"]:
+                break
+            time.sleep(0.1)
+        used = cpu_seconds(server.pid) - began
+        kept = last[0]["id"] if last else 0
+        return used / said["seconds"], (peak - idle) / connections, said["sent"] - kept
+    finally:
+        server.terminate()
+        server.wait()
+        shutil.rmtree(pool)
+
+
+def of_multiplex(at, connections, rate, per_write):
+    path = os.path.join(at, "multiplex.sock")
+    script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "multiplex.pl")
+    server = subprocess.Popen(["perl", script, path, "20"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_for(path)
+        time.sleep(0.3)
+        began = cpu_seconds(server.pid)
+        said = send(path, connections, rate, per_write)
+        return (cpu_seconds(server.pid) - began) / said["seconds"]
+    finally:
+        server.terminate()
+        server.wait()
+        os.unlink(path)
+
+
+def main():
+    has_peer = subprocess.run(["perl", "-MIO::Multiplex", "-e1"], capture_output=True).returncode == 0
+    if not has_peer:
+        print("IO::Multiplex is not here: install libio-multiplex-perl to see it beside weir")
+    print("| connections | lines/s each | lines a write | IO::Multiplex | weir | ratio | KiB/connection | lost |")
+    print("|---|---|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory(dir=os.environ.get("WEIR_BENCH_DIR")) as at:
+        for connections, rate, per_write, beside in ROWS:
+            peer = of_multiplex(at, connections, rate, per_write) if beside and has_peer else None
+            share, memory, lost = of_weir(at, connections, rate, per_write)
+            theirs = "-" if peer is None else f"{peer * 100:.1f} %"
+            ratio = "-" if peer is None else f"1/{peer / share:.0f}"
+            print(
+                f"| {connections} | {rate} | {per_write} | {theirs} | {share * 100:.1f} % | {ratio} "
+                f"| {memory:.1f} | {lost} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
