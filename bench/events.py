@@ -1,7 +1,7 @@
-"""Events: what it costs to take lines from many senders and keep each durably, beside IO::Multiplex, which forwards
-them to 20 workers and keeps nothing. Prints the tables of docs/benchmarks.md.
+"""Events: what it costs to take lines from many senders and keep each durably, beside IO::Multiplex, which
+forwards them to 20 workers and keeps nothing. Prints the tables of docs/benchmarks.md.
 
-WEIR_BENCH_DIR: where to work; WEIR_BENCH_SMOKE=1: small inputs; WEIR_BENCH_SECONDS: how long each row runs (10)."""
+WEIR_BENCH_DIR: where to work; WEIR_BENCH_SMOKE=1: small inputs; WEIR_BENCH_SECONDS: the time of a row (10)."""
 
 import json
 import os
@@ -47,17 +47,18 @@ def wait_for(path):
 
 
 def send(path, connections, rate, per_write, acknowledged=False):
-    command = [WEIR, "--json", "events", "bench", "unix:" + path, "-c", str(connections), "--rate", str(rate)]
-    command += ["--seconds", str(SECONDS), "--lines-per-write", str(per_write)]
+    command = [WEIR, "--json", "events", "bench", "unix:" + path, "-c", str(connections)]
+    command += ["--rate", str(rate), "--seconds", str(SECONDS), "--lines-per-write", str(per_write)]
     command += ["--acknowledged"] if acknowledged else []
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 def of_weir(at, connections, rate, per_write):
-    """Returns the share of a core, the KiB of a connection, and how many of the sent lines are not in the catalog."""
+    """Returns the share of a core, the KiB of a connection, and how many of the sent lines were lost."""
     pool, path = os.path.join(at, "pool"), os.path.join(at, "weir.sock")
     subprocess.run([WEIR, "-q", "init", pool], check=True)
-    subprocess.run(["sed", "-i", "s/^#connections_max.*/connections_max = 20000/", pool + "/weir.toml"], check=True)
+    settings = os.path.join(pool, "weir.toml")
+    subprocess.run(["sed", "-i", "s/^#connections_max.*/connections_max = 20000/", settings], check=True)
     server = subprocess.Popen(
         [WEIR, "-q", "--pool", pool, "events", "serve", "--listen", "unix:" + path],
     )
@@ -70,7 +71,8 @@ def of_weir(at, connections, rate, per_write):
         # What lies in the spool belongs to the work.
         list_one = [WEIR, "--json", "--pool", pool, "events", "ls", "-n", "1"]
         for _ in range(600):
-            last = json.loads(subprocess.run(list_one, check=True, capture_output=True, text=True).stdout)
+            listed = subprocess.run(list_one, check=True, capture_output=True, text=True)
+            last = json.loads(listed.stdout)
             if last and last[0]["id"] >= said["sent"]:
                 break
             time.sleep(0.1)
@@ -86,7 +88,8 @@ def of_weir(at, connections, rate, per_write):
 def of_multiplex(at, connections, rate, per_write):
     path = os.path.join(at, "multiplex.sock")
     script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "multiplex.pl")
-    server = subprocess.Popen(["perl", script, path, "20"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    server = subprocess.Popen(["perl", script, path, "20"], **quiet)
     try:
         wait_for(path)
         time.sleep(0.3)

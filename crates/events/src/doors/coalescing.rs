@@ -1,7 +1,7 @@
 //! Under load, waits a little before the thread looks for ready sockets: one look then finds many.
 //!
-//! A look costs more than the lines of a socket (epoll_wait(2), and a switch of threads). Lines wait for a commit
-//! anyhow, so that this delays none by much.
+//! A look costs more than the lines of a socket (epoll_wait(2), and a switch of threads). Lines wait for a
+//! commit anyhow, so that this delays none by much.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
