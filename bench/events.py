@@ -1,7 +1,7 @@
 """Events: what it costs to take lines from many senders and keep each durably, beside IO::Multiplex, which
 forwards them to 20 workers and keeps nothing. Prints the tables of docs/benchmarks.md.
 
-WEIR_BENCH_DIR: where to work; WEIR_BENCH_SMOKE=1: small inputs; WEIR_BENCH_SECONDS: the time of a row (10)."""
+WEIR_BENCH_DIR: where to work; WEIR_BENCH_SMOKE=1: small inputs; WEIR_BENCH_SECONDS: time of a row (10)."""
 
 import json
 import os
@@ -106,8 +106,10 @@ def main():
     has_peer = subprocess.run(["perl", "-MIO::Multiplex", "-e1"], capture_output=True).returncode == 0
     if not has_peer:
         print("IO::Multiplex is not here: install libio-multiplex-perl to see it beside weir")
-    print("| connections | lines/s each | lines a write | IO::Multiplex | weir | ratio | KiB/connection | lost |")
-    print("|---|---|---|---|---|---|---|---|")
+    heads = ["connections", "lines/s each", "lines a write", "IO::Multiplex", "weir", "ratio"]
+    heads += ["KiB/connection", "lost"]
+    print("| " + " | ".join(heads) + " |")
+    print("|" + "---|" * len(heads))
     with tempfile.TemporaryDirectory(dir=os.environ.get("WEIR_BENCH_DIR")) as at:
         for connections, rate, per_write, beside in ROWS:
             peer = of_multiplex(at, connections, rate, per_write) if beside and has_peer else None

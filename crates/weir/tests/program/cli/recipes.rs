@@ -76,8 +76,6 @@ const CHAPTERS: &[Chapter] = &[
     Chapter {
         file: "events.md",
         before: "pool https://github.com/git/git.git
-            sed -i 's/^#listen = .*/listen = [\"127.0.0.1:9419\"]/; s/^#udp = .*/udp = [\"127.0.0.1:9419\"]/' \
-                $WEIR_POOL/weir.toml
             serve weir events serve --listen 127.0.0.1:9419 --udp 127.0.0.1:9419",
         between: &[("weir events ls", "sleep 1")],
         left_out: &[],
