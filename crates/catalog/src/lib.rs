@@ -55,7 +55,7 @@ pub use lease::Which;
 pub use listed::{Account, AccountKind, Listed};
 pub use listing::{Listing, SkippedPage, Unseen};
 pub use metadata_schedule::{MetadataCounts, MetadataLook, MetadataTask};
-pub use received::{ReceivedEvent, SpoolPosition, Verdict};
+pub use received::{ReceivedBatch, SpoolPosition};
 pub use repository::{Hold, NewRepository, Repository, name_for, path_for};
 pub use settings::{Interval, PRIORITY_MAX, Settings};
 pub use sharing::{AccessNames, Base};

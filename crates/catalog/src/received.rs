@@ -1,59 +1,46 @@
-//! What senders told of: events from outside, with what became of each.
+//! What senders told of: events from outside, in batches as they came, with what became of each.
+//!
+//! The catalog does not look into the records: they are bytes, one event each, and a byte for each says what
+//! became of it.
 
-use serde::Serialize;
 use weir_ground::Timestamp;
 
-use crate::database::{Row, TransactionKind, Type, Value, values};
+use crate::database::{Row, TransactionKind, Value, values};
 use crate::due::hinted;
 use crate::{Catalog, Result};
 
-/// What became of an event from outside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// A repository is due because of it.
-    Due,
-    /// It names no repository that is mirrored here.
-    Unknown,
-    /// It cannot be understood.
-    Bad,
+/// Events that were taken together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReceivedBatch {
+    /// The number of the first event; later ones have higher numbers.
+    pub first: i64,
+    /// When they were taken.
+    pub at: Timestamp,
+    /// The records: the length of each in four bytes, little-endian, and its bytes.
+    pub records: Vec<u8>,
+    /// A byte for each record: what became of it.
+    pub verdicts: Vec<u8>,
 }
 
-impl Verdict {
-    const ALL: [Verdict; 3] = [Verdict::Due, Verdict::Unknown, Verdict::Bad];
-
-    /// Returns its name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Verdict::Due => "due",
-            Verdict::Unknown => "unknown",
-            Verdict::Bad => "bad",
-        }
+impl ReceivedBatch {
+    /// Adds a record, and what became of it.
+    pub fn push(&mut self, record: &[u8], verdict: u8) {
+        self.records.extend((record.len() as u32).to_le_bytes());
+        self.records.extend_from_slice(record);
+        self.verdicts.push(verdict);
     }
-}
 
-/// An event from outside, as it is kept.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ReceivedEvent {
-    /// Its number: later ones have higher numbers.
-    pub id: i64,
-    /// When it came, in milliseconds since 1970.
-    pub at_ms: i64,
-    /// Who sent it.
-    pub peer: String,
-    /// What came. Bytes that are not UTF-8 are replaced.
-    pub line: String,
-    /// What became of it.
-    pub verdict: Verdict,
-    /// The repository that it is about, or what it names in place of one; the reason, if it is bad.
-    pub subject: String,
-}
-
-impl ReceivedEvent {
-    /// Returns the row for [`KEEP`] of the event with number `n` of a batch.
-    fn row(&self, n: usize) -> Vec<Value<'_>> {
-        let ReceivedEvent { at_ms, peer, line, verdict, subject, .. } = self;
-        values![*at_ms, peer.as_str(), line.as_str(), verdict.name(), subject.as_str(), n].into()
+    /// Returns the events: the number, the record and what became of it.
+    pub fn events(&self) -> impl Iterator<Item = (i64, &[u8], u8)> {
+        let mut rest = self.records.as_slice();
+        let next = move || {
+            let (length, bytes) = rest.split_first_chunk()?;
+            let (record, more) = bytes.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+            rest = more;
+            Some(record)
+        };
+        let records = std::iter::from_fn(next);
+        (self.first..).zip(records).zip(&self.verdicts).map(|((id, record), verdict)| (id, record, *verdict))
     }
 }
 
@@ -66,11 +53,6 @@ pub struct SpoolPosition {
     pub position: u64,
 }
 
-/// Of `rows`, p1 is the time, p2 the peer, p3 the line, p4 the verdict, p5 the subject, and p6 its place.
-const KEEP: &str = "INSERT INTO received (at_ms, peer, line, verdict, subject)
-    SELECT rows.p1, rows.p2, rows.p3, rows.p4, rows.p5 FROM rows WHERE rows.p6 >= 0 ORDER BY rows.p6";
-const KEPT: [Type; 6] = [Type::Integer, Type::Text, Type::Text, Type::Text, Type::Text, Type::Integer];
-
 impl Catalog {
     /// Returns the number of the last record of `spool` that is in the catalog; 0 if there is none.
     ///
@@ -82,35 +64,39 @@ impl Catalog {
         Ok(position.unwrap_or(0).unsigned_abs())
     }
 
-    /// Takes events, makes the repositories `due` due, and notes the `place` in the spool that they come
-    /// from: all or nothing, so that each event is taken once. A power failure may undo it, until
-    /// [`Catalog::sync_received`]. The ids of `events` do not count.
+    /// Takes a batch of events, makes the repositories `due` due, and notes the `place` in the spool that it
+    /// comes from: all or nothing, so that each event is taken once. A power failure may undo it, until
+    /// [`Catalog::sync_received`]. The number of the batch does not count. Returns the one that it gets.
     ///
     /// # Errors
     /// If the database fails.
     pub fn take_received(
         &mut self,
         place: Option<&SpoolPosition>,
-        events: &[ReceivedEvent],
+        batch: &ReceivedBatch,
         due: &[i64],
-        now: Timestamp,
-    ) -> Result<()> {
-        let rows: Vec<Vec<Value<'_>>> = events.iter().enumerate().map(|(n, event)| event.row(n)).collect();
+    ) -> Result<i64> {
         let make_due =
             concat!("UPDATE repositories SET ", hinted!("?2"), " WHERE id = ANY(?1) AND enabled = 1");
+        // The last batch is never deleted, so that numbers are never used again.
+        let next = "SELECT coalesce(max(first + count), 1) FROM received";
+        let keep = "INSERT INTO received (first, count, at, records, verdicts) VALUES (?1, ?2, ?3, ?4, ?5)";
         let note = "INSERT INTO spools (spool, position) VALUES (?1, ?2)
             ON CONFLICT (spool) DO UPDATE SET position = excluded.position";
+        let ReceivedBatch { at, records, verdicts, .. } = batch;
         self.database.transaction(TransactionKind::Visits, |db| {
             if !due.is_empty() {
-                db.execute(make_due, &[Value::Integers(due.to_vec()), now.into()])?;
+                db.execute(make_due, &[Value::Integers(due.to_vec()), (*at).into()])?;
             }
-            db.execute_rows(KEEP, &KEPT, &rows)?;
-            match place {
-                Some(place) => db.execute(note, &values![place.spool.as_str(), place.position]).map(drop),
-                None => Ok(()),
+            if let Some(place) = place {
+                db.execute(note, &values![place.spool.as_str(), place.position])?;
             }
-        })?;
-        Ok(())
+            db.lock_events()?;
+            let first = db.query_one(next, &[], |row| row.get::<i64>(0))?.unwrap_or(1);
+            let row = values![first, verdicts.len(), *at, records.as_slice(), verdicts.as_slice()];
+            db.execute(keep, &row)?;
+            Ok(first)
+        })
     }
 
     /// Syncs what was taken: not even a power failure undoes it.
@@ -125,27 +111,14 @@ impl Catalog {
         Ok(())
     }
 
-    /// Returns the last `max` events from outside after number `after`, oldest first; of one verdict, if it
-    /// is given.
+    /// Returns the batches with numbers below `before`, the last ones first, at most `max`.
     ///
     /// # Errors
     /// If the database fails.
-    pub fn received(&self, after: i64, verdict: Option<Verdict>, max: usize) -> Result<Vec<ReceivedEvent>> {
-        let sql = "SELECT id, at_ms, peer, line, verdict, subject FROM received
-            WHERE id > ?1 AND (?2 = '' OR verdict = ?2) ORDER BY id DESC LIMIT ?3";
-        let verdict = verdict.map_or("", Verdict::name);
-        let mut found = self.database.query(sql, &values![after, verdict, max], received)?;
-        found.reverse();
-        Ok(found)
-    }
-
-    /// Returns the event from outside with number `id`.
-    ///
-    /// # Errors
-    /// If the database fails.
-    pub fn received_one(&self, id: i64) -> Result<Option<ReceivedEvent>> {
-        let sql = "SELECT id, at_ms, peer, line, verdict, subject FROM received WHERE id = ?1";
-        self.database.query_one(sql, &values![id], received)
+    pub fn received_before(&self, before: i64, max: usize) -> Result<Vec<ReceivedBatch>> {
+        let sql = "SELECT first, at, records, verdicts FROM received WHERE first < ?1
+            ORDER BY first DESC LIMIT ?2";
+        self.database.query(sql, &values![before, max], batch)
     }
 
     /// Returns the number of the last event from outside; 0 if there was none.
@@ -153,19 +126,18 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn last_received(&self) -> Result<i64> {
-        let sql = "SELECT max(id) FROM received";
-        Ok(self.database.query_one(sql, &[], |row| row.get::<Option<i64>>(0))?.flatten().unwrap_or(0))
+        let sql = "SELECT coalesce(max(first + count), 1) - 1 FROM received";
+        Ok(self.database.query_one(sql, &[], |row| row.get(0))?.unwrap_or(0))
     }
 
-    /// Deletes events from outside that came before `before`.
+    /// Deletes events from outside that came before `before`, but the last batch.
     ///
     /// # Errors
     /// If the database fails.
     pub fn trim_received(&self, before: Timestamp) -> Result<()> {
-        let sql = "DELETE FROM received WHERE id IN (SELECT id FROM received ORDER BY id LIMIT ?2)
-            AND at_ms < ?1";
-        let before_ms = before.0.saturating_mul(1000);
-        while self.database.execute(sql, &values![before_ms, DELETED_AT_ONCE])? == DELETED_AT_ONCE {}
+        let sql = "DELETE FROM received WHERE first IN (SELECT first FROM received ORDER BY first LIMIT ?2)
+            AND at < ?1 AND first < (SELECT max(first) FROM received)";
+        while self.database.execute(sql, &values![before, DELETED_AT_ONCE])? == DELETED_AT_ONCE {}
         Ok(())
     }
 
@@ -179,18 +151,9 @@ impl Catalog {
     }
 }
 
-/// The number of old events that one statement deletes.
-const DELETED_AT_ONCE: u64 = 1000;
+/// The number of old batches that one statement deletes.
+const DELETED_AT_ONCE: u64 = 100;
 
-fn received(row: &Row<'_>) -> Result<ReceivedEvent> {
-    let verdict: String = row.get(4)?;
-    let verdict = Verdict::ALL.into_iter().find(|known| known.name() == verdict);
-    Ok(ReceivedEvent {
-        id: row.get(0)?,
-        at_ms: row.get(1)?,
-        peer: row.get(2)?,
-        line: row.get(3)?,
-        verdict: verdict.unwrap_or(Verdict::Bad),
-        subject: row.get(5)?,
-    })
+fn batch(row: &Row<'_>) -> Result<ReceivedBatch> {
+    Ok(ReceivedBatch { first: row.get(0)?, at: row.get(1)?, records: row.get(2)?, verdicts: row.get(3)? })
 }

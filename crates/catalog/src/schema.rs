@@ -304,15 +304,15 @@ INSERT INTO events (at, machine, repository_id, name, url, kind, body)
 DROP TABLE updates;
 ",
     "
--- What senders told of, and what became of it. A number is never used again
+-- What senders told of, in batches as they were taken. The last one is never deleted: no number is used again
 CREATE TABLE received (
-    id              INTEGER PRIMARY KEY AUTOINCREMENT,
-    at_ms           INTEGER NOT NULL,
-    peer            TEXT NOT NULL,
-    line            TEXT NOT NULL,
-    verdict         TEXT NOT NULL,
-    -- the repository, or what the line names in place of one; why it is bad
-    subject         TEXT NOT NULL
+    -- the number of the first event, and how many there are
+    first           INTEGER PRIMARY KEY,
+    count           INTEGER NOT NULL,
+    at              INTEGER NOT NULL,
+    -- as weir_catalog::ReceivedBatch says
+    records         BLOB NOT NULL,
+    verdicts        BLOB NOT NULL
 ) STRICT;
 -- How much of each spool of events is here
 CREATE TABLE spools (

@@ -21,6 +21,11 @@ impl<'r> ReceivedLine<'r> {
         push(&[&[LINE], &self.at_ms.to_le_bytes(), &[peer.len() as u8], peer, self.line])
     }
 
+    /// Returns the record.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        self.parts(|parts| parts.concat())
+    }
+
     /// Reads a record of the spool; `None`, if it is of another kind.
     pub fn parse(record: &'r [u8]) -> Option<ReceivedLine<'r>> {
         let (at_ms, rest) = record.strip_prefix(&[LINE])?.split_first_chunk()?;

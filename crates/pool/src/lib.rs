@@ -24,6 +24,6 @@ pub use error::{Error, InRepo, Result};
 pub use running::{
     CATALOG_NAME, CLOCK_SKEW_TOLD_S, CONFIG_NAME, Counters, EventReceiver, HintFinder, Hooks, InitOutcome,
     LocalClones, LocalUpstreams, LookGuard, MIRROR_LOCK_NAME, Metrics, MirrorGuard, Notifier, Pool,
-    STORE_NAME, bytes_of, is_pool_folder, machine_of, open_catalog_again, open_local, pauses, replay,
-    shortage, space, transport_options,
+    ReceivedEvent, STORE_NAME, Verdict, bytes_of, is_pool_folder, machine_of, open_catalog_again, open_local,
+    pauses, received, received_one, replay, shortage, space, transport_options,
 };

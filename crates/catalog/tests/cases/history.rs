@@ -1,7 +1,8 @@
 //! The history of visits, and the log of events.
 
 use weir_catalog::{
-    ArchiveUpdate, Catalog, EventKind, EventReader, EventSubject, LoggedEvent, Outcome, PoolEvent, Visit,
+    ArchiveUpdate, Catalog, EventKind, EventReader, EventSubject, LoggedEvent, Outcome, PoolEvent,
+    ReceivedBatch, SpoolPosition, Visit,
 };
 use weir_ground::{Epoch, FailureClass, Timestamp};
 
@@ -110,6 +111,33 @@ pub fn events_are_deleted_once_they_are_old_and_read(c: &mut Catalog) {
     assert_eq!(c.last_event().unwrap(), last + 1);
     c.forget_readers("all").unwrap();
     assert_eq!(c.events_waiting(&all).unwrap(), 0);
+}
+
+pub fn events_from_outside_are_taken_once(c: &mut Catalog) {
+    c.add(&[entry("a", "u1"), entry("b", "u2")], Timestamp(0)).unwrap();
+    let ids = c.ids_of_names(&["b", "nobody"]).unwrap();
+    assert_eq!((ids.len(), ids[0].0.as_str()), (1, "b"));
+    let batch = |at: i64, texts: &[&str]| {
+        let mut batch = ReceivedBatch { at: Timestamp(at), ..ReceivedBatch::default() };
+        texts.iter().for_each(|text| batch.push(text.as_bytes(), 7));
+        batch
+    };
+    let place = |position| SpoolPosition { spool: "s".to_owned(), position };
+    assert_eq!(c.spool_position("s").unwrap(), 0);
+    assert_eq!(c.take_received(Some(&place(3)), &batch(10, &["x", "", "y"]), &[ids[0].1]).unwrap(), 1);
+    assert_eq!(c.take_received(Some(&place(4)), &batch(11, &["z"]), &[]).unwrap(), 4);
+    c.sync_received(&place(4)).unwrap();
+    assert_eq!((c.spool_position("s").unwrap(), c.spool_position("t").unwrap()), (4, 0));
+    assert!(c.get("b").unwrap().unwrap().next_due <= Timestamp(10), "due at once");
+    let batches = c.received_before(i64::MAX, 9).unwrap();
+    let all: Vec<_> = batches.iter().rev().flat_map(ReceivedBatch::events).collect();
+    assert_eq!(all, [(1, &b"x"[..], 7), (2, b"", 7), (3, b"y", 7), (4, b"z", 7)]);
+    assert_eq!(c.received_before(4, 9).unwrap(), batches[1..]);
+    assert_eq!(c.last_received().unwrap(), 4);
+    // The last batch stays, so that no number comes again.
+    c.trim_received(Timestamp(99)).unwrap();
+    assert_eq!(c.received_before(i64::MAX, 9).unwrap(), batches[..1]);
+    assert_eq!(c.take_received(None, &batch(100, &["late"]), &[]).unwrap(), 5);
 }
 
 pub fn visits_that_are_news_are_kept(c: &mut Catalog) {

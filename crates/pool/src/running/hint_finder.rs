@@ -1,6 +1,6 @@
 //! Finds the repositories that a hint means.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use weir_catalog::Catalog;
@@ -28,24 +28,44 @@ pub struct HintFinder {
 
 impl HintFinder {
     /// Returns the numbers of the repositories that each of `names` means: one of that name, one that has the
-    /// name that a URL gives, or all whose upstream is at that URL, whatever the scheme. Answers of the last
-    /// two seconds are given again.
+    /// name that a URL gives, or all whose upstream is at that URL, whatever the scheme.
     ///
     /// # Errors
     /// If the catalog fails.
     pub fn find(&mut self, catalog: &Catalog, names: &[&str]) -> Result<Vec<Vec<i64>>> {
+        self.learn(catalog, names.iter().copied())?;
+        Ok(names.iter().map(|name| self.known(name).to_vec()).collect())
+    }
+
+    /// Looks for `names`, for [`HintFinder::known`]. Believes what it found in the last two seconds.
+    ///
+    /// # Errors
+    /// If the catalog fails.
+    pub(crate) fn learn<'n>(
+        &mut self,
+        catalog: &Catalog,
+        names: impl Iterator<Item = &'n str>,
+    ) -> Result<()> {
         let is_old = self.answered.is_none_or(|answered| answered.elapsed() > ANSWER_AGE_MAX);
         if is_old || self.answers.len() > ANSWERS_MAX {
             self.answers.clear();
             self.answered = Some(Instant::now());
         }
-        let new: Vec<&str> = names.iter().copied().filter(|name| !self.answers.contains_key(*name)).collect();
+        // No name has a NUL, and PostgreSQL takes none.
+        let is_new = |name: &&str| !self.answers.contains_key(*name) && !name.contains('\0');
+        let new: HashSet<&str> = names.filter(is_new).collect();
+        let new: Vec<&str> = new.into_iter().collect();
         let found = self.look_up(catalog, &new)?;
         self.answers.extend(new.into_iter().map(str::to_owned).zip(found));
-        Ok(names.iter().map(|name| self.answers[*name].clone()).collect())
+        Ok(())
     }
 
-    /// Does what [`HintFinder::find`] says for names that were not looked for yet.
+    /// Returns the repositories that `name` means, if it was looked for.
+    pub(crate) fn known(&self, name: &str) -> &[i64] {
+        self.answers.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// Looks for names that were not looked for yet.
     fn look_up(&mut self, catalog: &Catalog, names: &[&str]) -> Result<Vec<Vec<i64>>> {
         if names.is_empty() {
             return Ok(Vec::new());

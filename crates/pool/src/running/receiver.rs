@@ -1,11 +1,10 @@
 //! Takes events from their spool into the catalog, and makes repositories due.
 
-use std::collections::HashMap;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use weir_catalog::clock::now;
-use weir_catalog::{Catalog, ReceivedEvent, SpoolPosition, Verdict};
+use weir_catalog::{Catalog, ReceivedBatch, SpoolPosition};
 use weir_events::{EventSpool, Notice, ReceivedLine, SpoolReader};
 use weir_ground::Stop;
 use weir_ground::thread::spawn;
@@ -13,13 +12,15 @@ use weir_ground::thread::spawn;
 use crate::error::Result;
 use crate::running::hint_finder::HintFinder;
 use crate::running::pool::Pool;
+use crate::running::received::{ReceivedEvent, Verdict};
 
-/// How many events are taken in one transaction.
+/// How many events, and bytes of them, are taken in one transaction, or a few more.
 const BATCH: usize = 10_000;
-/// How long to wait for a catalog that failed.
-const RETRY: Duration = Duration::from_secs(1);
+const BATCH_BYTES: usize = 1 << 20;
 /// The time between two transactions under load.
 const BETWEEN: Duration = Duration::from_millis(150);
+/// How long to wait for a catalog that failed.
+const RETRY: Duration = Duration::from_secs(1);
 /// How often the thread checks whether it is to stop.
 const WAIT: Duration = Duration::from_millis(200);
 
@@ -74,18 +75,21 @@ struct ReceiverWorker {
 impl ReceiverWorker {
     fn run(mut self) {
         loop {
-            let mut events = Vec::new();
-            let read = self.reader.read(BATCH, &mut |_, record| events.extend(unjudged(record)));
-            match read {
-                Ok(0) if self.stop.is_stopped() => return,
-                Ok(0) => drop(self.reader.wait(WAIT)),
-                Ok(read) => {
+            let mut records = RecordList::default();
+            match self.read(&mut records) {
+                Ok(()) if records.ends.is_empty() => {
+                    if self.stop.is_stopped() {
+                        return;
+                    }
+                    self.reader.wait(WAIT);
+                }
+                Ok(()) => {
                     self.place.position = self.reader.position();
-                    if !self.take(events) {
+                    if !self.take(&records) {
                         return;
                     }
                     // Under load, fewer and larger transactions: a single event waits for none.
-                    if (2..BATCH).contains(&read) {
+                    if (2..BATCH).contains(&records.ends.len()) && records.bytes.len() < BATCH_BYTES {
                         self.stop.sleep(BETWEEN);
                     }
                 }
@@ -99,11 +103,21 @@ impl ReceiverWorker {
         }
     }
 
+    /// Reads the next batch.
+    fn read(&mut self, records: &mut RecordList) -> std::result::Result<(), weir_events::SpoolError> {
+        while records.ends.len() < BATCH && records.bytes.len() < BATCH_BYTES {
+            if self.reader.read(1, &mut |_, record| records.push(record))? == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Takes events into the catalog, as soon as it can. Returns false if it is to stop: they stay in the
     /// spool then.
-    fn take(&mut self, mut events: Vec<ReceivedEvent>) -> bool {
+    fn take(&mut self, records: &RecordList) -> bool {
         let mut is_told = false;
-        while let Err(e) = self.try_to_take(&mut events) {
+        while let Err(e) = self.try_to_take(records) {
             if !std::mem::replace(&mut is_told, true) {
                 tracing::error!("cannot take events into the catalog, they wait in the spool: {e}");
             }
@@ -132,9 +146,9 @@ impl ReceiverWorker {
         }
     }
 
-    fn try_to_take(&mut self, events: &mut [ReceivedEvent]) -> Result<()> {
-        let due = judge(&self.catalog, &mut self.finder, events)?;
-        self.catalog.take_received(Some(&self.place), events, &due, now())?;
+    fn try_to_take(&mut self, records: &RecordList) -> Result<()> {
+        let (batch, due) = judge(&self.catalog, &mut self.finder, records)?;
+        self.catalog.take_received(Some(&self.place), &batch, &due)?;
         if !due.is_empty() {
             self.wake.nudge();
         }
@@ -142,64 +156,71 @@ impl ReceiverWorker {
     }
 }
 
-/// Says what becomes of each event. Returns the numbers of the repositories that are due.
-fn judge(catalog: &Catalog, finder: &mut HintFinder, events: &mut [ReceivedEvent]) -> Result<Vec<i64>> {
-    // Many events are about few repositories: each name is looked for once.
-    let mut places: HashMap<String, usize> = HashMap::new();
-    let mut wanted: Vec<Vec<usize>> = Vec::with_capacity(events.len());
-    for event in events.iter_mut() {
-        let mut of_event = Vec::new();
-        match Notice::parse(event.line.as_bytes()) {
-            Ok(notice) => {
-                (event.verdict, event.subject) = (Verdict::Unknown, notice.names[0].clone().into_owned());
-                for name in notice.names {
-                    let next = places.len();
-                    of_event.push(*places.entry(name.into_owned()).or_insert(next));
-                }
-            }
-            Err(why) => (event.verdict, event.subject) = (Verdict::Bad, why),
-        }
-        wanted.push(of_event);
+/// Records, one behind the other.
+#[derive(Default)]
+struct RecordList {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl RecordList {
+    fn push(&mut self, record: &[u8]) {
+        self.bytes.extend_from_slice(record);
+        self.ends.push(self.bytes.len());
     }
-    let mut names: Vec<&str> = vec![""; places.len()];
-    places.iter().for_each(|(name, place)| names[*place] = name);
-    let found = finder.find(catalog, &names)?;
+
+    fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, end)| &self.bytes[start..*end])
+    }
+}
+
+/// Says what becomes of each event. Returns them as a batch, and the repositories that are due.
+fn judge(
+    catalog: &Catalog,
+    finder: &mut HintFinder,
+    records: &RecordList,
+) -> Result<(ReceivedBatch, Vec<i64>)> {
+    let notice = |record| Notice::parse(ReceivedLine::parse(record)?.line).ok();
+    let notices: Vec<Option<Notice<'_>>> = records.iter().map(notice).collect();
+    // Many events are about few repositories: each name is looked for once.
+    finder.learn(catalog, notices.iter().flatten().flat_map(|notice| &notice.names).map(AsRef::as_ref))?;
+    let mut batch = ReceivedBatch { at: now(), ..ReceivedBatch::default() };
     let mut due = Vec::new();
-    for (event, of_event) in events.iter_mut().zip(wanted) {
-        let Some(place) = of_event.into_iter().find(|place| !found[*place].is_empty()) else { continue };
-        names[place].clone_into(&mut event.subject);
-        event.verdict = Verdict::Due;
-        due.extend(&found[place]);
+    for (record, notice) in records.iter().zip(&notices) {
+        let found = notice.as_ref().map(|notice| {
+            let mut found = notice.names.iter().map(|name| finder.known(name));
+            found.find(|ids| !ids.is_empty()).unwrap_or_default()
+        });
+        let verdict = match found {
+            None => Verdict::Bad,
+            Some([]) => Verdict::Unknown,
+            Some(ids) => {
+                due.extend_from_slice(ids);
+                Verdict::Due
+            }
+        };
+        batch.push(record, verdict as u8);
     }
     due.sort_unstable();
     due.dedup();
-    Ok(due)
+    Ok((batch, due))
 }
 
-/// Takes `events` again, as new ones. Returns them with what became of each now.
+/// Takes `events` again, as new ones. Returns how many of them name a repository now.
 ///
 /// # Errors
 /// If the catalog fails.
-pub fn replay(catalog: &mut Catalog, events: &[ReceivedEvent]) -> Result<Vec<ReceivedEvent>> {
-    let mut again = events.to_vec();
-    for event in &mut again {
-        event.at_ms = now().0.saturating_mul(1000);
-        event.peer = format!("replay of {}", event.id);
+pub fn replay(catalog: &mut Catalog, events: &[ReceivedEvent]) -> Result<usize> {
+    let (mut records, at_ms) = (RecordList::default(), now().as_u64().saturating_mul(1000));
+    for event in events {
+        let peer = format!("replay of {}", event.id);
+        records.push(&ReceivedLine { at_ms, peer: &peer, line: event.line.as_bytes() }.to_bytes());
     }
-    let due = judge(catalog, &mut HintFinder::default(), &mut again)?;
-    catalog.take_received(None, &again, &due, now())?;
-    Ok(again)
-}
-
-/// Returns the event of a record, of which nothing is said yet.
-fn unjudged(record: &[u8]) -> Option<ReceivedEvent> {
-    let ReceivedLine { at_ms, peer, line } = ReceivedLine::parse(record)?;
-    Some(ReceivedEvent {
-        id: 0,
-        at_ms: i64::try_from(at_ms).unwrap_or(i64::MAX),
-        peer: peer.to_owned(),
-        line: String::from_utf8_lossy(line).replace('\0', "\u{fffd}"),
-        verdict: Verdict::Bad,
-        subject: String::new(),
-    })
+    if events.is_empty() {
+        return Ok(0);
+    }
+    let (batch, due) = judge(catalog, &mut HintFinder::default(), &records)?;
+    catalog.take_received(None, &batch, &due)?;
+    Ok(batch.verdicts.iter().filter(|verdict| **verdict == Verdict::Due as u8).count())
 }

@@ -1,7 +1,7 @@
 //! Subcommands of `weir events`.
 
 use clap::{Args, Subcommand, ValueEnum, value_parser};
-use weir_catalog::Verdict;
+use weir_pool::Verdict;
 use weir_serve::ListenAddress;
 
 #[derive(Subcommand)]

@@ -6,9 +6,8 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use weir_catalog::{ReceivedEvent, Verdict};
 use weir_ground::{Stop, Timestamp};
-use weir_pool::{Pool, replay};
+use weir_pool::{Pool, ReceivedEvent, Verdict, received, received_one, replay};
 use weir_serve::raise_descriptor_limit;
 
 use crate::cli::{EventsCommand, EventsLsArgs, EventsServeArgs, Global, ReplayArgs};
@@ -69,7 +68,7 @@ fn serve(pool: &Pool, global: &Global, args: &EventsServeArgs) -> Result<()> {
 }
 
 fn ls(pool: &Pool, global: &Global, args: &EventsLsArgs) -> Result<()> {
-    let events = pool.catalog.received(0, args.verdict.map(Verdict::from), args.max_count)?;
+    let events = received(&pool.catalog, 0, args.verdict.map(Verdict::from), args.max_count)?;
     if global.json {
         return output::json(&events);
     }
@@ -81,7 +80,7 @@ fn ls(pool: &Pool, global: &Global, args: &EventsLsArgs) -> Result<()> {
 }
 
 fn show(pool: &Pool, global: &Global, id: i64) -> Result<()> {
-    let Some(event) = pool.catalog.received_one(id)? else {
+    let Some(event) = received_one(&pool.catalog, id)? else {
         return Err(Error::Message(format!("no event has the number {id}; 'weir events ls' lists the last")));
     };
     if global.json {
@@ -105,7 +104,7 @@ fn tail(pool: &Pool, global: &Global, max_count: usize) -> Result<()> {
     let stop = Stop::default();
     stop_on_signal(&stop)?;
     let mut last = pool.catalog.last_received()?;
-    let mut events = pool.catalog.received(0, None, max_count)?;
+    let mut events = received(&pool.catalog, 0, None, max_count)?;
     loop {
         for event in &events {
             match global.json {
@@ -125,7 +124,7 @@ fn tail(pool: &Pool, global: &Global, max_count: usize) -> Result<()> {
         if !stop.sleep(TAIL_EVERY) {
             return Ok(());
         }
-        events = pool.catalog.received(last, None, REPLAY_MAX)?;
+        events = received(&pool.catalog, last, None, REPLAY_MAX)?;
     }
 }
 
@@ -134,13 +133,13 @@ fn take_again(pool: &mut Pool, global: &Global, args: &ReplayArgs) -> Result<Exi
     let mut events = Vec::new();
     if args.failed {
         for verdict in [Verdict::Unknown, Verdict::Bad] {
-            events.extend(pool.catalog.received(0, Some(verdict), REPLAY_MAX)?);
+            events.extend(received(&pool.catalog, 0, Some(verdict), REPLAY_MAX)?);
         }
     }
     for text in &args.ids {
         let (first, last) = range(text)?;
         for id in first..=last {
-            match pool.catalog.received_one(id)? {
+            match received_one(&pool.catalog, id)? {
                 Some(event) => events.push(event),
                 None if first == last => {
                     return Err(Error::Message(format!("no event has the number {id}")));
@@ -150,14 +149,13 @@ fn take_again(pool: &mut Pool, global: &Global, args: &ReplayArgs) -> Result<Exi
         }
     }
     events.sort_by_key(|event| event.id);
-    let replayed = replay(&mut pool.catalog, &events)?;
-    let due = replayed.iter().filter(|event| event.verdict == Verdict::Due).count();
+    let due = replay(&mut pool.catalog, &events)?;
     if global.json {
-        output::json(&serde_json::json!({ "replayed": replayed.len(), "due": due }))?;
+        output::json(&serde_json::json!({ "replayed": events.len(), "due": due }))?;
     } else if !global.quiet {
-        writeln!(output::stdout(), "{} events taken again, {due} name a repository", replayed.len())?;
+        writeln!(output::stdout(), "{} events taken again, {due} name a repository", events.len())?;
     }
-    Ok(ExitCode::from(u8::from(due == 0 && !replayed.is_empty())))
+    Ok(ExitCode::from(u8::from(due == 0 && !events.is_empty())))
 }
 
 /// Parses `ID` or `FIRST-LAST`.
@@ -172,5 +170,5 @@ fn range(text: &str) -> Result<(i64, i64)> {
 }
 
 fn when(event: &ReceivedEvent) -> String {
-    output::time(Timestamp(event.at_ms / 1000))
+    output::time(Timestamp::from(event.at_ms / 1000))
 }

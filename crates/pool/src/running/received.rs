@@ -1,0 +1,116 @@
+//! What senders told of, as the catalog keeps it.
+
+use serde::Serialize;
+use weir_catalog::{Catalog, ReceivedBatch};
+use weir_events::{Notice, ReceivedLine};
+
+use crate::error::Result;
+
+/// How many batches are read at once.
+const BATCHES: usize = 32;
+
+/// What became of an event from outside. The catalog holds the numbers: none ever gets another meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// A repository is due because of it.
+    Due = 1,
+    /// It names no repository that is mirrored here.
+    Unknown = 2,
+    /// It cannot be understood.
+    Bad = 3,
+}
+
+impl Verdict {
+    /// Returns its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Verdict::Due => "due",
+            Verdict::Unknown => "unknown",
+            Verdict::Bad => "bad",
+        }
+    }
+
+    fn of(number: u8) -> Verdict {
+        match number {
+            1 => Verdict::Due,
+            2 => Verdict::Unknown,
+            _ => Verdict::Bad,
+        }
+    }
+}
+
+/// An event from outside.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ReceivedEvent {
+    /// Its number: later ones have higher numbers.
+    pub id: i64,
+    /// When it came, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// Who sent it.
+    pub peer: String,
+    /// What came. Bytes that are not UTF-8 are replaced.
+    pub line: String,
+    /// What became of it.
+    pub verdict: Verdict,
+    /// What it names; the reason, if it is bad.
+    pub subject: String,
+}
+
+impl ReceivedEvent {
+    /// Reads a record of a batch; `None`, if a newer version wrote it.
+    fn read((id, record, verdict): (i64, &[u8], u8)) -> Option<ReceivedEvent> {
+        let ReceivedLine { at_ms, peer, line } = ReceivedLine::parse(record)?;
+        Some(ReceivedEvent {
+            id,
+            at_ms,
+            peer: peer.to_owned(),
+            line: String::from_utf8_lossy(line).into_owned(),
+            verdict: Verdict::of(verdict),
+            subject: Notice::parse(line)
+                .map_or_else(|why| why, |notice| notice.names[0].clone().into_owned()),
+        })
+    }
+}
+
+/// Returns the last `max` events from outside with numbers above `after`, oldest first; of one verdict, if it
+/// is given.
+///
+/// # Errors
+/// If the catalog fails.
+pub fn received(
+    catalog: &Catalog,
+    after: i64,
+    verdict: Option<Verdict>,
+    max: usize,
+) -> Result<Vec<ReceivedEvent>> {
+    let (mut found, mut before) = (Vec::new(), i64::MAX);
+    loop {
+        let batches = catalog.received_before(before, BATCHES)?;
+        let Some(last) = batches.last() else { break };
+        before = last.first;
+        for batch in &batches {
+            let is_wanted = |&(id, _, of): &(i64, &[u8], u8)| {
+                id > after && verdict.is_none_or(|wanted| Verdict::of(of) == wanted)
+            };
+            let events: Vec<_> = batch.events().filter(is_wanted).collect();
+            let left = max - found.len();
+            found.extend(events.into_iter().rev().take(left).filter_map(ReceivedEvent::read));
+        }
+        if found.len() >= max || before <= after {
+            break;
+        }
+    }
+    found.reverse();
+    Ok(found)
+}
+
+/// Returns the event from outside with number `id`.
+///
+/// # Errors
+/// If the catalog fails.
+pub fn received_one(catalog: &Catalog, id: i64) -> Result<Option<ReceivedEvent>> {
+    let batches: Vec<ReceivedBatch> = catalog.received_before(id.saturating_add(1), 1)?;
+    let mut events = batches.iter().flat_map(ReceivedBatch::events);
+    Ok(events.find(|(found, ..)| *found == id).and_then(ReceivedEvent::read))
+}
