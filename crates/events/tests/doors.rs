@@ -5,12 +5,13 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use weir_events::{
-    EventDoor, EventServer, EventServerOptions, EventSpool, ReceivedLine, SpoolOptions, SpoolReader,
+    EventDoor, EventServer, EventServerOptions, EventSpool, IntakeCounts, ReceivedLine, SpoolOptions,
+    SpoolReader,
 };
 
 /// Returns the path of the socket in `folder`. A path of a socket has at most 107 bytes, and the folder's
@@ -32,6 +33,7 @@ struct Doors {
     udp: std::net::SocketAddr,
     reader: SpoolReader,
     server: EventServer,
+    counts: Arc<IntakeCounts>,
 }
 
 impl Doors {
@@ -44,8 +46,9 @@ impl Doors {
         let unix = UnixListener::bind(socket_in(folder.path())).unwrap();
         let (tcp_at, udp_at) = (tcp.local_addr().unwrap(), udp.local_addr().unwrap());
         let doors = vec![EventDoor::Tcp(tcp), EventDoor::Unix(unix), EventDoor::Udp(udp)];
-        let server = EventServer::start(doors, spool, options).unwrap();
-        Doors { folder, tcp: tcp_at, udp: udp_at, reader, server }
+        let counts = Arc::<IntakeCounts>::default();
+        let server = EventServer::start(doors, spool, options, counts.clone()).unwrap();
+        Doors { folder, tcp: tcp_at, udp: udp_at, reader, server, counts }
     }
 
     fn plain() -> Doors {
@@ -101,7 +104,7 @@ fn lines_are_acknowledged_in_order_once_they_are_in_the_spool() {
     let lines = doors.lines(2);
     assert_eq!([&lines[0].1, &lines[1].1], ["one", "two"]);
     assert!(lines[0].0.starts_with("udp 127.0.0.1:"));
-    let counts = doors.server.counts().clone();
+    let counts = doors.counts.clone();
     let counted = || (counts.committed.load(Ordering::Relaxed), counts.bad.load(Ordering::Relaxed));
     weir_testing::wait_until(|| format!("{:?}", counted()), || counted() == (7, 1));
 }
@@ -121,7 +124,7 @@ fn a_thousand_senders_lose_nothing() {
         assert_eq!(answers(sender, 5), expected);
     }
     assert_eq!(doors.lines(5000).len(), 5000);
-    let counts = doors.server.counts();
+    let counts = &doors.counts;
     assert_eq!(counts.connections.load(Ordering::Relaxed), 1000);
     let commits = counts.commits.load(Ordering::Relaxed);
     assert!(commits < 1000, "{commits} commits for 5000 lines");
@@ -186,7 +189,7 @@ fn slowest(doors: &Doors) -> Duration {
 #[test]
 fn senders_that_misbehave_hold_up_nobody() {
     let doors = Doors::plain();
-    let counts = doors.server.counts().clone();
+    let counts = doors.counts.clone();
     // One that sends without an end of line, one that never reads its answers, one that sends single bytes,
     // and many that hang up.
     let path = doors.path();
@@ -264,7 +267,7 @@ fn too_many_connections_are_refused_and_counted() {
     assert_eq!(answers(&streams[1], 1), ["pong"]);
     // It may be reset, since it has sent something.
     assert!(!matches!(streams[2].read(&mut [0]), Ok(1..)));
-    assert_eq!(doors.server.counts().refused.load(Ordering::Relaxed), 1);
+    assert_eq!(doors.counts.refused.load(Ordering::Relaxed), 1);
     // One that ends makes room.
     drop(streams.remove(0));
     let until = Instant::now() + Duration::from_secs(10);

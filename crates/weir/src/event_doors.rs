@@ -1,10 +1,13 @@
 //! Opens the doors for events that the settings name.
 
 use std::net::UdpSocket;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use weir_events::{EventDoor, EventServer, EventServerOptions, EventSpool, SpoolError, SpoolOptions};
+use weir_events::{
+    EventDoor, EventServer, EventServerOptions, EventSpool, IntakeCounts, SpoolError, SpoolOptions,
+};
 use weir_ground::Stop;
 use weir_ground::thread::spawn;
 use weir_pool::{EventReceiver, Pool};
@@ -54,6 +57,7 @@ pub(crate) fn open_doors(
     pool: &Pool,
     addresses: &DoorAddresses,
     wake: &Stop,
+    counts: &Arc<IntakeCounts>,
     told: &mut dyn FnMut(String) -> Result<()>,
 ) -> Result<Option<OpenDoors>> {
     let c = &pool.config.events;
@@ -70,13 +74,17 @@ pub(crate) fn open_doors(
         idle_timeout: Some(c.idle_timeout.0).filter(|time| !time.is_zero()),
         ..EventServerOptions::default()
     };
-    let server = EventServer::start(doors, spool, options)?;
+    let server = EventServer::start(doors, spool, options, counts.clone())?;
     Ok(Some(OpenDoors { _server: server, _receiver: receiver }))
 }
 
 /// Opens the doors of the settings, if there are any, until `stop` is requested. If another process has them,
 /// waits in a thread until it ends. `stop` is nudged when a repository is due because of an event.
-pub(crate) fn keep_doors(pool: &Pool, stop: &Stop) -> Result<Option<JoinHandle<()>>> {
+pub(crate) fn keep_doors(
+    pool: &Pool,
+    counts: &Arc<IntakeCounts>,
+    stop: &Stop,
+) -> Result<Option<JoinHandle<()>>> {
     let addresses = DoorAddresses::of(pool, &[], &[])?;
     if addresses.is_empty() {
         return Ok(None);
@@ -85,12 +93,12 @@ pub(crate) fn keep_doors(pool: &Pool, stop: &Stop) -> Result<Option<JoinHandle<(
         tracing::info!("taking events at {url}");
         Ok(())
     };
-    let mut doors = open_doors(pool, &addresses, stop, &mut told)?;
-    let (pool, stop) = (pool.again()?, stop.clone());
+    let mut doors = open_doors(pool, &addresses, stop, counts, &mut told)?;
+    let (pool, counts, stop) = (pool.again()?, counts.clone(), stop.clone());
     let keep = move || {
         let mut is_told = false;
         while doors.is_none() && stop.sleep(RETRY) {
-            doors = open_doors(&pool, &addresses, &stop, &mut told).unwrap_or_else(|e| {
+            doors = open_doors(&pool, &addresses, &stop, &counts, &mut told).unwrap_or_else(|e| {
                 if !std::mem::replace(&mut is_told, true) {
                     tracing::error!("cannot take events: {e}");
                 }

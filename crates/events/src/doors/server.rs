@@ -68,13 +68,12 @@ impl Default for EventServerOptions {
 
 /// A running server of doors. When it is dropped, it accepts no more, commits what it has, and ends.
 pub struct EventServer {
-    counts: Arc<IntakeCounts>,
     stop: Arc<Notify>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl EventServer {
-    /// Starts to take events at `doors` into `spool`.
+    /// Starts to take events at `doors` into `spool`, and to count them in `counts`.
     ///
     /// # Errors
     /// If a thread or the runtime cannot be started, or a socket cannot be used.
@@ -82,6 +81,7 @@ impl EventServer {
         doors: Vec<EventDoor>,
         spool: EventSpool,
         options: EventServerOptions,
+        counts: Arc<IntakeCounts>,
     ) -> io::Result<EventServer> {
         let coalescing = Arc::new(Coalescing::default());
         let of_thread = coalescing.clone();
@@ -94,19 +94,14 @@ impl EventServer {
             doors.into_iter().map(OpenDoor::of).collect::<io::Result<Vec<_>>>()?
         };
         let writer = SpoolWriter::start(spool)?;
-        let (counts, stop) = (Arc::<IntakeCounts>::default(), Arc::new(Notify::new()));
-        let (own_counts, own_stop) = (counts.clone(), stop.clone());
+        let stop = Arc::new(Notify::new());
+        let own_stop = stop.clone();
         let thread = spawn("events", move || {
-            let intake = Intake::new(options.commit_interval, own_counts, coalescing);
+            let intake = Intake::new(options.commit_interval, counts, coalescing);
             let local = LocalSet::new();
             local.block_on(&runtime, run(doors, intake, writer, options, own_stop));
         })?;
-        Ok(EventServer { counts, stop, thread: Some(thread) })
-    }
-
-    /// Returns what was counted.
-    pub fn counts(&self) -> &Arc<IntakeCounts> {
-        &self.counts
+        Ok(EventServer { stop, thread: Some(thread) })
     }
 }
 

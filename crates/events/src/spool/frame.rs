@@ -49,7 +49,7 @@ impl FrameHead {
         };
         // No frame is empty, and numbers never run over.
         let is_sane = (1..=RECORDS_BYTES_MAX).contains(&bytes)
-            && head.count as usize <= bytes / LENGTH_BYTES
+            && (1..=bytes / LENGTH_BYTES).contains(&(head.count as usize))
             && (1..=NUMBER_MAX).contains(&head.first);
         is_sane.then_some(head)
     }

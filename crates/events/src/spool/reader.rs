@@ -94,7 +94,8 @@ impl SpoolReader {
             if lost > 0 {
                 tracing::error!("the spool lost {lost} records before number {first}");
             }
-            for (number, record) in (first..).zip(split(frame.records)) {
+            let numbers = first..first + u64::from(frame.head.count);
+            for (number, record) in numbers.zip(split(frame.records)) {
                 if number > position {
                     each(number, record);
                     position = number;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use weir_catalog::clock::now;
 use weir_catalog::{Catalog, EventKind, PoolEvent};
+use weir_events::IntakeCounts;
 use weir_mirror::Space;
 
 use crate::error::Result;
@@ -23,6 +24,8 @@ pub struct Counters {
     updated: AtomicU64,
     failed: AtomicU64,
     bytes_appended: AtomicU64,
+    /// What came at the doors for events.
+    pub events: Arc<IntakeCounts>,
 }
 
 impl Counters {
@@ -87,6 +90,18 @@ impl Metrics {
             "Bytes appended to archives by this process",
             load(&c.bytes_appended),
         );
+        let e = &c.events;
+        head(&mut text, "weir_event_lines_total", "counter", "Lines of senders that came to this process");
+        for (result, counter) in [("kept", &e.committed), ("bad", &e.bad), ("dropped", &e.dropped)] {
+            let _ = writeln!(text, "weir_event_lines_total{{result=\"{result}\"}} {}", load(counter));
+        }
+        for (name, kind, help, counter) in [
+            ("weir_event_connections", "gauge", "Connections of senders", &e.connections),
+            ("weir_event_refused_total", "counter", "Connections of senders that were too many", &e.refused),
+            ("weir_event_commits_total", "counter", "Times that lines of senders were synced", &e.commits),
+        ] {
+            one(&mut text, name, kind, help, load(counter));
+        }
         if let Ok((free, total)) = space(&self.store) {
             one(&mut text, "weir_store_free_bytes", "gauge", "Free bytes on the disk of the archives", free);
             one(&mut text, "weir_store_size_bytes", "gauge", "Size of the disk of the archives", total);

@@ -4,6 +4,7 @@ mod bench;
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use weir_ground::{Stop, Timestamp};
@@ -56,7 +57,7 @@ fn serve(pool: &Pool, global: &Global, args: &EventsServeArgs) -> Result<()> {
             Ok(())
         }
     };
-    let Some(doors) = open_doors(pool, &addresses, &stop, &mut told)? else {
+    let Some(doors) = open_doors(pool, &addresses, &stop, &Arc::default(), &mut told)? else {
         let text = "another process of this pool takes events already: 'weir serve', 'weir mirror --watch' \
             or 'weir events serve'";
         return Err(Error::Message(text.to_owned()));

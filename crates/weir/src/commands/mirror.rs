@@ -2,6 +2,7 @@
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use weir_catalog::clock::now;
 use weir_catalog::{Catalog, EventKind, Hold, PoolEvent};
@@ -37,7 +38,7 @@ pub(crate) fn mirror(mut pool: Pool, global: &Global, args: &MirrorArgs) -> Resu
         all_first: args.all || !args.repos.is_empty(),
         retry: CATALOG_RETRY.min(pool.config.mirror.throttle_pause.0),
     };
-    let doors = if args.watch { keep_doors(&pool, &stop)? } else { None };
+    let doors = if args.watch { keep_doors(&pool, &Arc::default(), &stop)? } else { None };
     let mut reporter = Reporter::new(global);
     let mut select = |catalog: &mut Catalog| {
         selected(catalog, args).map_err(|e| match e {

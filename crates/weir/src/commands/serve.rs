@@ -143,7 +143,7 @@ pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> 
     let counters = Arc::new(Counters::default());
     let mut beside = if args.no_mirror { Vec::new() } else { start_mirror(&pool, &counters, &stop)? };
     let mirrors = !beside.is_empty();
-    beside.extend(keep_doors(&pool, &stop)?);
+    beside.extend(keep_doors(&pool, &counters.events, &stop)?);
     let metrics = Arc::new(Metrics::new(&pool, counters.clone())?);
     let state = ServiceState {
         daemon: &daemon,
