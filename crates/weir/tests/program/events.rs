@@ -72,7 +72,8 @@ fn a_line_makes_a_repository_due_at_once() {
     let upstream = env.odd_repository("u.git");
     env.weir(&["add", "--name", "team/tool", upstream.to_str().unwrap()]);
     env.weir(&["mirror"]);
-    let serving = start(&env, &["serve", "--git", &format!("127.0.0.1:{}", free_port())], port);
+    let [git, metrics] = [free_port(), free_port()].map(|port| format!("127.0.0.1:{port}"));
+    let serving = start(&env, &["serve", "--git", &git, "--metrics", &metrics], port);
     let seq = || env.weir_json(&["ls"])[0]["seq"].as_u64().unwrap();
     let before = seq();
     let commit = env.git(&upstream, &["commit-tree", "-m", "more", "-p", "main", "main^{tree}"]);
@@ -93,6 +94,10 @@ fn a_line_makes_a_repository_due_at_once() {
     assert_eq!(verdicts, ["due", "due", "due", "unknown", "bad"], "{listed}");
     assert!(env.weir(&["events", "show", "4"]).contains("https://elsewhere.example/x"));
     assert!(env.weir_fails(&["events", "show", "99"]).contains("no event has the number 99"));
+    let mut monitor = TcpStream::connect(&metrics).unwrap();
+    monitor.write_all(b"GET /metrics HTTP/1.0\r\nHost: x\r\n\r\n").unwrap();
+    let text = std::io::read_to_string(monitor).unwrap();
+    assert!(text.contains("weir_event_lines_total{result=\"kept\"} 5\n"), "{text}");
     // A second process of the pool has no doors to open.
     let second = env.weir_fails(&["events", "serve"]);
     assert!(second.contains("takes events already"), "{second}");
