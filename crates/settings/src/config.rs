@@ -486,7 +486,7 @@ impl Config {
         Config { environment, ..Config::default() }
     }
 
-    /// Returns the forge for https://github.com, called `name` if that is given. If none is configured,
+    /// Returns the forge for <https://github.com>, called `name` if that is given. If none is configured,
     /// returns the default one. Other forges of that type have other repositories.
     ///
     /// # Errors

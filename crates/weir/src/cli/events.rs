@@ -9,7 +9,7 @@ pub(crate) enum EventsCommand {
     /// Take events, and make the repositories that they name due
     ///
     /// Takes lines over TCP, Unix sockets and UDP. 'weir serve' and 'weir mirror --watch' do the same if
-    /// [events] in weir.toml names addresses.
+    /// weir.toml names addresses in its table 'events'.
     #[command(
         after_help = "A line is a repository's name or URL, 'push URL [REF OLD NEW]', or a JSON object with \
             a key name, url, clone_url or repository. A line that begins with id=TOKEN is answered with \
