@@ -110,6 +110,24 @@ fn lines_are_acknowledged_in_order_once_they_are_in_the_spool() {
 }
 
 #[test]
+fn what_is_no_line_is_answered_and_a_last_line_needs_no_end() {
+    let mut doors = Doors::plain();
+    let mut sender = UnixStream::connect(doors.path()).unwrap();
+    sender.write_all(&[b"id=long ".as_slice(), &[b'x'; 9000], b"\nid=last"].concat()).unwrap();
+    sender.write_all(b" the end").unwrap();
+    sender.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(answers(&sender, 9), ["err long longer than 8192 bytes", "ok last"]);
+    // A page in a browser can make it send this, and no more.
+    let mut browser = TcpStream::connect(doors.tcp).unwrap();
+    browser.write_all(b"POST / HTTP/1.1\r\nHost: x\r\n\r\nteam/tool\n").unwrap();
+    let mut answered = String::new();
+    let _ = browser.read_to_string(&mut answered);
+    assert!(matches!(answered.as_str(), "err this is no HTTP server\n" | ""), "{answered}");
+    assert_eq!(doors.lines(1)[0].1, "the end");
+    assert!(!doors.reader.wait(Duration::from_millis(200)));
+}
+
+#[test]
 fn a_thousand_senders_lose_nothing() {
     let mut doors = Doors::plain();
     let mut senders: Vec<UnixStream> =

@@ -257,3 +257,58 @@ fn a_spool_of_a_newer_version_is_refused_by_name() {
     let error = EventSpool::open(folder.path(), SMALL).unwrap_err().to_string();
     assert!(error.contains("has version 2") && error.contains("use a newer weir"), "{error}");
 }
+
+#[test]
+fn a_full_spool_of_one_segment_takes_more_once_that_was_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = SpoolOptions { bytes_max: 2000, segment_bytes: 1 << 20 };
+    let mut spool = EventSpool::open(folder.path(), options).unwrap();
+    let mut reader = spool.reader(0);
+    let mut records = FrameRecords::default();
+    assert!(records.push(&[&[b'x'; 100]]));
+    for _ in 0..5 {
+        while spool.append(&records).is_ok() {}
+        while reader.read(1000, &mut |_, _| {}).unwrap() > 0 {}
+        reader.release(spool.last()).unwrap();
+        assert!(spool.append(&records).is_ok());
+    }
+    assert!(spool.last() > 20 && spool.bytes() <= 2000);
+}
+
+#[test]
+fn what_is_no_segment_does_not_count_and_what_is_damaged_keeps_the_id() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut spool = EventSpool::open(folder.path(), SMALL).unwrap();
+    fill(&mut spool, 40);
+    let id = spool.id();
+    drop(spool);
+    let files = segments(folder.path());
+    files.iter().for_each(|file| {
+        OpenOptions::new().write(true).open(file).unwrap().write_all_at(&[0; 32], 0).unwrap();
+    });
+    // A pipe that nobody writes to, a link, and a segment of another spool.
+    let name = |number: u64| folder.path().join(format!("{number:020}.spool"));
+    assert!(std::process::Command::new("mkfifo").arg(name(5000)).status().unwrap().success());
+    std::os::unix::fs::symlink("/dev/zero", name(6000)).unwrap();
+    let other = tempfile::tempdir().unwrap();
+    let mut foreign = EventSpool::open(other.path(), SMALL).unwrap();
+    fill(&mut foreign, 3);
+    std::fs::copy(&segments(other.path())[0], name(7000)).unwrap();
+    let mut spool = EventSpool::open(folder.path(), SMALL).unwrap();
+    assert_eq!((spool.id(), spool.last()), (id, 40));
+    let mut reader = spool.reader(0);
+    assert_eq!(drain(&mut reader), (1..=40).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_spool_whose_files_somebody_deletes_goes_on_in_new_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut spool = EventSpool::open(folder.path(), SMALL).unwrap();
+    let mut reader = spool.reader(0);
+    fill(&mut spool, 5);
+    assert_eq!(drain(&mut reader), (1..=5).collect::<Vec<_>>());
+    segments(folder.path()).iter().for_each(|file| std::fs::remove_file(file).unwrap());
+    fill(&mut spool, 9);
+    assert!(!segments(folder.path()).is_empty());
+    assert_eq!(drain(&mut reader), (6..=9).collect::<Vec<_>>());
+}

@@ -17,6 +17,9 @@ use crate::forges::ForgeConfig;
 /// The largest configuration file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
+/// The least that the spool of events may hold.
+const SPOOL_BYTES_MIN: u64 = 16 << 20;
+
 /// The text of the file in a new pool.
 pub const TEMPLATE: &str = include_str!("../../../docs/weir.toml");
 
@@ -519,6 +522,7 @@ impl Config {
             ("transport.idle_timeout", self.transport.idle_timeout.0.as_secs()),
             ("transport.first_byte_timeout", self.transport.first_byte_timeout.0.as_secs()),
             ("transport.pack_start_timeout", self.transport.pack_start_timeout.0.as_secs()),
+            ("events.keep", self.events.keep.0.as_secs()),
             ("events.connections_max", self.events.connections_max as u64),
             ("events.connections_per_address_max", self.events.connections_per_address_max as u64),
             ("hooks.workers", self.hooks.workers.into()),
@@ -569,6 +573,12 @@ impl Config {
             && (self.serve.tls_certificate.is_none() || self.serve.tls_key.is_none())
         {
             return Err(("serve.https", "needs serve.tls_certificate and serve.tls_key".to_owned()).into());
+        }
+        if let Some(address) = self.events.udp.iter().find(|address| address.starts_with("unix:")) {
+            return Err(("events.udp", format!("is wrong: '{address}' is no address of UDP")).into());
+        }
+        if self.events.spool_bytes_max.0 < SPOOL_BYTES_MIN {
+            return Err(("events.spool_bytes_max", "must be at least 16 MiB".to_owned()).into());
         }
         let proxies = TrustedProxies::new(&self.serve.trusted_proxies, self.serve.proxy_protocol);
         proxies.map_err(|e| ("serve.trusted_proxies", format!("is wrong: {e}")))?;

@@ -5,18 +5,21 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use nix::sys::resource::{Resource, getrlimit};
 use weir_events::{
     EventDoor, EventServer, EventServerOptions, EventSpool, IntakeCounts, SpoolError, SpoolOptions,
 };
 use weir_ground::Stop;
 use weir_ground::thread::spawn;
 use weir_pool::{EventReceiver, Pool};
-use weir_serve::{Address, ListenAddress, Listener};
+use weir_serve::{Address, ListenAddress, Listener, raise_descriptor_limit};
 
 use crate::error::{Error, Result};
 
 /// The folder of the spool in a pool.
 const SPOOL_NAME: &str = "events";
+/// The descriptors that are kept for files, the database and other clients.
+const DESCRIPTORS_KEPT: usize = 128;
 /// How often to try to open doors that another process has.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -69,7 +72,7 @@ pub(crate) fn open_doors(
     let doors = bind(addresses, told)?;
     let receiver = EventReceiver::start(pool, &mut spool, wake)?;
     let options = EventServerOptions {
-        connections_max: c.connections_max,
+        connections_max: connections_max(c.connections_max),
         connections_per_address_max: c.connections_per_address_max,
         idle_timeout: Some(c.idle_timeout.0).filter(|time| !time.is_zero()),
         ..EventServerOptions::default()
@@ -109,6 +112,20 @@ pub(crate) fn keep_doors(
         drop(doors);
     };
     Ok(Some(spawn("event doors", keep)?))
+}
+
+/// Returns how many of `wanted` connections there may be, so that descriptors are left for all else.
+fn connections_max(wanted: usize) -> usize {
+    raise_descriptor_limit();
+    let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, _)| soft);
+    let room = usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(DESCRIPTORS_KEPT).max(1);
+    if wanted > room {
+        tracing::warn!(
+            "at most {room} senders of events at a time, not {wanted}: raise the limit of open files, or \
+            lower events.connections_max"
+        );
+    }
+    wanted.min(room)
 }
 
 /// Binds sockets to `addresses`, and tells of each.

@@ -11,7 +11,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{Notify, watch};
 
 use crate::doors::intake::{Intake, IntakeCounts, now_ms};
-use crate::doors::lines::{LineBuffer, LineFate, LineVerdict, Stopped, judge};
+use crate::doors::lines::{LineBuffer, LineFate, LineVerdict, Stopped, judge, judge_long};
 use crate::record::ReceivedLine;
 
 /// The number of bytes that are read at once.
@@ -177,7 +177,12 @@ impl LineConnection {
         let taken = {
             let mut chunk = self.room.chunk.borrow_mut();
             match self.stream.try_read(&mut chunk) {
-                Ok(0) => return Ok(false),
+                // A last line needs no end.
+                Ok(0) if self.lines.is_empty() => return Ok(false),
+                Ok(0) => {
+                    let mut line_taker = taker(&self.room, &self.peer, &mut self.answers);
+                    self.lines.take(b"\n", &mut line_taker)
+                }
                 Ok(length) => {
                     let (lines, mut line_taker) =
                         (&mut self.lines, taker(&self.room, &self.peer, &mut self.answers));
@@ -226,10 +231,10 @@ fn taker<'c>(
     room: &'c LineRoom,
     peer: &'c str,
     answers: &'c mut LineAnswers,
-) -> impl FnMut(Option<&[u8]>) -> LineFate + 'c {
+) -> impl FnMut(&[u8], bool) -> LineFate + 'c {
     let (at_ms, intake) = (now_ms(), &room.intake);
-    move |line| {
-        let verdict = line.map_or(LineVerdict::Bad { token: None, why: "longer than 8192 bytes" }, judge);
+    move |line, is_long| {
+        let verdict = if is_long { judge_long(line) } else { judge(line) };
         match verdict {
             LineVerdict::Empty => {}
             LineVerdict::Event { token, line } => {
@@ -242,6 +247,11 @@ fn taker<'c>(
             }
             LineVerdict::Ping => answers.add(0, &[b"pong"]),
             LineVerdict::Quit => return LineFate::Last,
+            LineVerdict::Http => {
+                IntakeCounts::add(&intake.counts.bad, 1);
+                answers.add(0, &[b"err this is no HTTP server"]);
+                return LineFate::Last;
+            }
             LineVerdict::Bad { token, why } => {
                 IntakeCounts::add(&intake.counts.bad, 1);
                 // Whoever asks for no answers may read none.

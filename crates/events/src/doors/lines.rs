@@ -23,6 +23,8 @@ pub(crate) enum LineVerdict<'l> {
     Ping,
     /// The sender is done.
     Quit,
+    /// The sender speaks HTTP: a browser may have been made to send this.
+    Http,
     /// It cannot be taken.
     Bad { token: Option<&'l [u8]>, why: &'static str },
 }
@@ -35,6 +37,7 @@ pub(crate) fn judge(line: &[u8]) -> LineVerdict<'_> {
             b"" => LineVerdict::Empty,
             b"ping" => LineVerdict::Ping,
             b"quit" => LineVerdict::Quit,
+            line if line.ends_with(b" HTTP/1.1") || line.ends_with(b" HTTP/1.0") => LineVerdict::Http,
             line => LineVerdict::Event { token: None, line },
         };
     };
@@ -48,6 +51,15 @@ pub(crate) fn judge(line: &[u8]) -> LineVerdict<'_> {
         (true, b"") => LineVerdict::Bad { token: Some(token), why: "nothing behind the id" },
         (true, line) => LineVerdict::Event { token: Some(token), line },
     }
+}
+
+/// Returns what a line says that is too long, of which `start` has come.
+pub(crate) fn judge_long(start: &[u8]) -> LineVerdict<'_> {
+    let token = match judge(&start[..start.len().min(4 + TOKEN_BYTES_MAX)]) {
+        LineVerdict::Event { token, .. } => token,
+        _ => None,
+    };
+    LineVerdict::Bad { token, why: "longer than 8192 bytes" }
 }
 
 /// The bytes of a line whose end has not come yet.
@@ -78,13 +90,13 @@ pub(crate) enum LineFate {
 }
 
 impl LineBuffer {
-    /// Gives the lines of `chunk` to `each`, which is given `None` for a line that is too long. Keeps a line
-    /// that has not ended. If `each` has no room, keeps all from that line on: call it again with an empty
-    /// chunk.
+    /// Gives the lines of `chunk` to `each`, and says which are too long. Of such a line, it gives what has
+    /// come. Keeps a line that has not ended. If `each` has no room, keeps all from that line on: call it
+    /// again with an empty chunk.
     pub(crate) fn take(
         &mut self,
         chunk: &[u8],
-        each: &mut dyn FnMut(Option<&[u8]>) -> LineFate,
+        each: &mut dyn FnMut(&[u8], bool) -> LineFate,
     ) -> Result<(), Stopped> {
         if self.rest.is_empty() {
             // The usual case: the lines lie in the chunk, and no byte is copied.
@@ -104,9 +116,8 @@ impl LineBuffer {
         result
     }
 
-    /// Returns whether bytes are kept.
-    #[cfg(test)]
-    fn is_empty(&self) -> bool {
+    /// Returns whether no line has begun that has not ended.
+    pub(crate) fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 }
@@ -115,14 +126,14 @@ impl LineBuffer {
 fn lines(
     bytes: &[u8],
     is_skipping: &mut bool,
-    each: &mut dyn FnMut(Option<&[u8]>) -> LineFate,
+    each: &mut dyn FnMut(&[u8], bool) -> LineFate,
 ) -> (usize, Result<(), Stopped>) {
     let mut used = 0;
     while let Some(length) = memchr(b'\n', &bytes[used..]) {
         let line = &bytes[used..used + length];
         // The one that was too long was told of when it became so.
         if !std::mem::take(is_skipping) {
-            match each(Some(line).filter(|line| line.len() <= LINE_BYTES_MAX)) {
+            match each(line, line.len() > LINE_BYTES_MAX) {
                 LineFate::Taken => {}
                 LineFate::NoRoom => return (used, Err(Stopped::Full)),
                 LineFate::Last => return (used + length + 1, Err(Stopped::Quit)),
@@ -135,7 +146,7 @@ fn lines(
     }
     if bytes.len() - used > LINE_BYTES_MAX {
         *is_skipping = true;
-        each(None);
+        each(&bytes[used..], true);
         return (bytes.len(), Ok(()));
     }
     (used, Ok(()))
@@ -149,8 +160,9 @@ mod tests {
     fn lines_of(chunks: &[&[u8]]) -> Vec<String> {
         let (mut buffer, mut found) = (LineBuffer::default(), Vec::new());
         for chunk in chunks {
-            let each = &mut |line: Option<&[u8]>| {
-                found.push(line.map_or("-".to_owned(), |line| String::from_utf8_lossy(line).into_owned()));
+            let each = &mut |line: &[u8], is_long: bool| {
+                let text = if is_long { "-".into() } else { String::from_utf8_lossy(line).into_owned() };
+                found.push(text);
                 LineFate::Taken
             };
             buffer.take(chunk, each).unwrap();
@@ -182,25 +194,25 @@ mod tests {
     #[test]
     fn what_finds_no_room_comes_again() {
         let (mut buffer, mut found, mut room) = (LineBuffer::default(), Vec::new(), 1);
-        let mut each = |line: Option<&[u8]>| {
+        let mut each = |line: &[u8], _: bool| {
             if room == 0 {
                 return LineFate::NoRoom;
             }
             room -= 1;
-            found.push(line.unwrap().to_vec());
+            found.push(line.to_vec());
             LineFate::Taken
         };
         assert_eq!(buffer.take(b"a\nb\nc\nd", &mut each), Err(Stopped::Full));
         assert_eq!(buffer.take(b"", &mut each), Err(Stopped::Full));
-        let mut each = |line: Option<&[u8]>| {
-            found.push(line.unwrap().to_vec());
+        let mut each = |line: &[u8], _: bool| {
+            found.push(line.to_vec());
             LineFate::Taken
         };
         assert_eq!(buffer.take(b"", &mut each), Ok(()));
         assert_eq!(buffer.take(b"\n", &mut each), Ok(()));
         assert_eq!(found.concat(), b"abcd");
         assert!(buffer.is_empty());
-        assert_eq!(buffer.take(b"quit\nmore\n", &mut |_| LineFate::Last), Err(Stopped::Quit));
+        assert_eq!(buffer.take(b"quit\nmore\n", &mut |_, _| LineFate::Last), Err(Stopped::Quit));
     }
 
     #[test]
@@ -211,6 +223,9 @@ mod tests {
         assert_eq!(judge(b"  id=a-b   {}  "), event(Some(b"a-b"), b"{}"));
         assert_eq!([judge(b""), judge(b"\r"), judge(b"ping"), judge(b"quit\r")].len(), 4);
         assert_eq!((judge(b" "), judge(b"ping\r")), (LineVerdict::Empty, LineVerdict::Ping));
+        assert_eq!(judge(b"POST /x HTTP/1.1\r"), LineVerdict::Http);
+        let long = [b"id=t ".as_slice(), &[b'x'; 9000]].concat();
+        assert!(matches!(judge_long(&long), LineVerdict::Bad { token: Some(b"t"), .. }));
         for bad in [
             b"id=".as_slice(),
             b"id= x",

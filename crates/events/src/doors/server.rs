@@ -28,6 +28,8 @@ const SWEEPS: u32 = 8;
 const ACCEPT_RETRY: Duration = Duration::from_millis(200);
 /// How long a server that is to stop takes what has arrived, and then answers.
 const LAST_CALL: Duration = Duration::from_millis(50);
+/// Time between lines of the log about senders that cannot be accepted.
+const TOLD_EVERY: Duration = Duration::from_secs(30);
 /// The length of the largest datagram.
 const DATAGRAM_BYTES_MAX: usize = 64 << 10;
 
@@ -213,11 +215,15 @@ async fn accept_all(
     open: &Rc<RefCell<OpenConnections>>,
     options: EventServerOptions,
 ) {
+    let mut told: Option<tokio::time::Instant> = None;
     loop {
         let (stream, peer, address) = match door.accept().await {
             Ok(accepted) => accepted,
             Err(e) => {
-                tracing::warn!("cannot accept a sender of events: {e}");
+                if told.is_none_or(|told| told.elapsed() >= TOLD_EVERY) {
+                    told = Some(tokio::time::Instant::now());
+                    tracing::warn!("cannot accept senders of events: {e}");
+                }
                 tokio::time::sleep(ACCEPT_RETRY).await;
                 continue;
             }
@@ -287,7 +293,7 @@ async fn take_datagrams(socket: &UdpSocket, intake: &Rc<Intake>) {
                 LineVerdict::Event { .. } | LineVerdict::Bad { .. } => {
                     IntakeCounts::add(&intake.counts.bad, 1);
                 }
-                LineVerdict::Empty | LineVerdict::Ping | LineVerdict::Quit => {}
+                LineVerdict::Empty | LineVerdict::Ping | LineVerdict::Quit | LineVerdict::Http => {}
             }
         }
     }

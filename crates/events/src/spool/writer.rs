@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::hash::{BuildHasher, RandomState};
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -65,7 +65,7 @@ impl EventSpool {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
         made.map_err(FileError::on("make", folder))?;
         let lock = lock(folder)?;
-        let (id, mut segments) = find_segments(folder)?;
+        let (id, mut segments) = find_segments(folder, &lock)?;
         let (mut next, mut file) = (1, None);
         if let Some(last) = segments.back_mut() {
             let path = segment_path(folder, last.first);
@@ -102,11 +102,24 @@ impl EventSpool {
         }
         let bytes = self.bytes();
         let added = (HEAD_BYTES + records.bytes()) as u64;
+        let length = self.shared.lock().segments.back().map_or(0, |segment| segment.bytes);
         if bytes + added > self.options.bytes_max {
+            // The last segment can be deleted, too, once another follows it.
+            if length > SEGMENT_HEAD_BYTES as u64 {
+                self.begin_segment()?;
+            }
             return Err(SpoolError::Full { folder: self.folder.clone(), bytes });
         }
-        let length = self.shared.lock().segments.back().map_or(0, |segment| segment.bytes);
-        let is_long = length + added > self.options.segment_bytes.min(SEGMENT_BYTES_MAX);
+        if self.file.as_ref().is_some_and(|file| file.metadata().is_ok_and(|found| found.nlink() == 0)) {
+            tracing::error!(
+                "somebody has deleted files of '{}': going on with a new one",
+                self.folder.display()
+            );
+            self.file = None;
+        }
+        // Several segments fit, so that those that are done with can go.
+        let segment_max = self.options.segment_bytes.min(self.options.bytes_max / 4).min(SEGMENT_BYTES_MAX);
+        let is_long = length > SEGMENT_HEAD_BYTES as u64 && length + added > segment_max;
         if self.file.is_none() || is_long {
             self.begin_segment()?;
         }
@@ -144,7 +157,8 @@ impl EventSpool {
         let head = SegmentHead { version: VERSION, id: self.id, first: self.next };
         let mut open = OpenOptions::new();
         // A segment of this number has no records: it was made just before a failure.
-        open.write(true).create(true).truncate(true).mode(0o600);
+        let _ = std::fs::remove_file(&path);
+        open.write(true).create_new(true).mode(0o600);
         let made = open.open(&path).and_then(|mut file| {
             file.write_all(&head.to_bytes())?;
             file.sync_data()?;
@@ -185,7 +199,7 @@ impl Drop for EventSpool {
 /// Locks the spool in `folder` for this process.
 fn lock(folder: &Path) -> Result<File, SpoolError> {
     let path = folder.join(LOCK_NAME);
-    let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
+    let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o600).open(&path);
     let file = file.map_err(FileError::on("open", &path))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
@@ -194,22 +208,38 @@ fn lock(folder: &Path) -> Result<File, SpoolError> {
     }
 }
 
+/// Returns the id of the spool that its lock holds: the heads of segments may be damaged.
+fn read_id(lock: &File) -> Option<u64> {
+    let mut text = [0; 16];
+    lock.read_exact_at(&mut text, 0).ok()?;
+    u64::from_str_radix(std::str::from_utf8(&text).ok()?, 16).ok()
+}
+
 /// Returns the id of the spool in `folder`, and its segments, oldest first.
-fn find_segments(folder: &Path) -> Result<(u64, VecDeque<SegmentEnd>), SpoolError> {
+fn find_segments(folder: &Path, lock: &File) -> Result<(u64, VecDeque<SegmentEnd>), SpoolError> {
     let failed = FileError::on("read", folder);
-    let (mut id, mut segments) = (None, Vec::new());
+    let known = read_id(lock);
+    let (mut id, mut segments) = (known, Vec::new());
     for entry in std::fs::read_dir(folder).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let Some(first) = entry.file_name().to_str().and_then(first_of_name) else { continue };
         let path = entry.path();
         let failed = FileError::on("read", &path);
+        if !entry.file_type().map_err(failed)?.is_file() {
+            tracing::warn!("'{}' is no file of a spool and does not count", path.display());
+            continue;
+        }
         let file = File::open(&path).map_err(failed)?;
         let bytes = file.metadata().map_err(failed)?.len();
         match SegmentHead::read(&file).map_err(failed)? {
             Some(SegmentHead { version, .. }) if version > VERSION => {
                 return Err(SpoolError::Newer { path, version });
             }
-            Some(head) => id = id.or(Some(head.id)),
+            Some(head) if id.is_some_and(|id| id != head.id) => {
+                tracing::warn!("'{}' is of another spool and does not count", path.display());
+                continue;
+            }
+            Some(head) => id = Some(head.id),
             None => {
                 tracing::warn!(
                     "the head of '{}' is damaged; its records are read as they are",
@@ -221,6 +251,10 @@ fn find_segments(folder: &Path) -> Result<(u64, VecDeque<SegmentEnd>), SpoolErro
     }
     segments.sort_by_key(|segment| segment.first);
     let id = id.unwrap_or_else(|| RandomState::new().hash_one(0));
+    if known.is_none() {
+        let written = lock.set_len(0).and_then(|()| lock.write_all_at(format!("{id:016x}\n").as_bytes(), 0));
+        written.and_then(|()| lock.sync_data()).map_err(FileError::on("write", &folder.join(LOCK_NAME)))?;
+    }
     Ok((id, segments.into()))
 }
 

@@ -157,8 +157,23 @@ impl HookWorker {
                 }
             }
         }
+        // Another number of workers begins behind what all have done, and repeats nothing.
+        if let Some((position, _)) = places
+            && let Err(e) = self.settle(position)
+        {
+            tracing::warn!("cannot note how far the hook is: {e}");
+        }
         if let Some(program) = self.program.take() {
             program.end();
+        }
+    }
+
+    /// Moves the position to the end of the log, if nothing before that is for this worker.
+    fn settle(&self, position: i64) -> weir_catalog::Result<()> {
+        let last = self.catalog.last_event()?;
+        match self.catalog.events_after(&self.reader, position, 1)?.is_empty() {
+            true => self.catalog.set_position(&self.reader, last),
+            false => Ok(()),
         }
     }
 

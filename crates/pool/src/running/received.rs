@@ -65,12 +65,23 @@ impl ReceivedEvent {
             id,
             at_ms,
             peer: peer.to_owned(),
-            line: String::from_utf8_lossy(line).into_owned(),
+            line: without_passwords(&String::from_utf8_lossy(line)),
             verdict: Verdict::of(verdict),
-            subject: Notice::parse(line)
-                .map_or_else(|why| why, |notice| notice.names[0].clone().into_owned()),
+            subject: Notice::parse(line).map_or_else(|why| why, |notice| without_passwords(&notice.names[0])),
         })
     }
+}
+
+/// Returns `text` without the users and passwords of URLs in it.
+fn without_passwords(text: &str) -> String {
+    let (mut clean, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(at) = rest.find("://") {
+        let (before, after) = rest.split_at(at + "://".len());
+        clean.push_str(before);
+        let end = after.find(|c: char| c == '/' || c == '"' || c.is_whitespace()).unwrap_or(after.len());
+        rest = after[..end].rfind('@').map_or(after, |at| &after[at + 1..]);
+    }
+    clean + rest
 }
 
 /// Returns the last `max` events from outside with numbers above `after`, oldest first; of one verdict, if it
@@ -113,4 +124,23 @@ pub fn received_one(catalog: &Catalog, id: i64) -> Result<Option<ReceivedEvent>>
     let batches: Vec<ReceivedBatch> = catalog.received_before(id.saturating_add(1), 1)?;
     let mut events = batches.iter().flat_map(ReceivedBatch::events);
     Ok(events.find(|(found, ..)| *found == id).and_then(ReceivedEvent::read))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_not_shown() {
+        for (text, shown) in [
+            ("https://user:secret@h/x.git", "https://h/x.git"),
+            ("push https://u:a@b@h/x and ssh://g@h:22/y", "push https://h/x and ssh://h:22/y"),
+            ("{\"url\":\"https://u:p@h\"}", "{\"url\":\"https://h\"}"),
+            ("a@b", "a@b"),
+            ("https://h/a@b", "https://h/a@b"),
+            ("://", "://"),
+        ] {
+            assert_eq!(without_passwords(text), shown);
+        }
+    }
 }

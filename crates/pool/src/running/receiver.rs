@@ -81,6 +81,7 @@ impl ReceiverWorker {
                     if self.stop.is_stopped() {
                         return;
                     }
+                    self.release();
                     self.reader.wait(WAIT);
                 }
                 Ok(()) => {

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use weir_ground::{Stop, Timestamp};
 use weir_pool::{Pool, ReceivedEvent, Verdict, received, received_one, replay};
-use weir_serve::raise_descriptor_limit;
 
 use crate::cli::{EventsCommand, EventsLsArgs, EventsServeArgs, Global, ReplayArgs};
 use crate::error::{Error, Result};
@@ -21,6 +20,8 @@ use crate::systemd;
 
 /// Time between looks for new events.
 const TAIL_EVERY: Duration = Duration::from_millis(250);
+/// The most characters of what an event is about, in a list.
+const ABOUT_CHARACTERS_MAX: usize = 80;
 /// The most events that are taken again at once.
 const REPLAY_MAX: usize = 100_000;
 
@@ -47,7 +48,6 @@ fn serve(pool: &Pool, global: &Global, args: &EventsServeArgs) -> Result<()> {
         let text = "no address to take events at: set 'listen' of [events] in weir.toml, or give --listen";
         return Err(Error::Message(text.to_owned()));
     }
-    raise_descriptor_limit();
     let stop = Stop::default();
     stop_on_signal(&stop)?;
     let mut told = |at: String| match global.json {
@@ -75,7 +75,7 @@ fn ls(pool: &Pool, global: &Global, args: &EventsLsArgs) -> Result<()> {
     }
     let mut rows = vec![["ID", "WHEN", "VERDICT", "ABOUT", "FROM"].map(str::to_owned).to_vec()];
     rows.extend(events.iter().map(|e| {
-        vec![e.id.to_string(), when(e), e.verdict.name().to_owned(), e.subject.clone(), e.peer.clone()]
+        vec![e.id.to_string(), when(e), e.verdict.name().to_owned(), short(&e.subject), e.peer.clone()]
     }));
     output::table(&rows, &[0])
 }
@@ -115,7 +115,7 @@ fn tail(pool: &Pool, global: &Global, max_count: usize) -> Result<()> {
                     "{:<7} {}  {}  {}",
                     event.verdict.name(),
                     when(event),
-                    event.subject,
+                    short(&event.subject),
                     event.peer
                 )?,
             }
@@ -167,6 +167,14 @@ fn range(text: &str) -> Result<(i64, i64)> {
         _ => Err(Error::Message(format!(
             "'{text}' is neither a number of an event nor a range of at most {REPLAY_MAX}, as 5-9"
         ))),
+    }
+}
+
+/// Returns `text`, cut where a line of a terminal ends.
+fn short(text: &str) -> String {
+    match text.char_indices().nth(ABOUT_CHARACTERS_MAX) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
     }
 }
 

@@ -85,6 +85,22 @@ fn every_update_is_told_once_and_in_order() {
 }
 
 #[test]
+fn another_number_of_workers_repeats_nothing() {
+    let (env, _daemon) = with_hook("");
+    let settings = std::fs::read_to_string(env.pool().join("weir.toml")).unwrap();
+    for (n, workers) in [2, 5, 1, 7, 3].into_iter().enumerate() {
+        let settings = settings.replace("[hooks]\n", &format!("[hooks]\nworkers = {workers}\n"));
+        std::fs::write(env.pool().join("weir.toml"), settings).unwrap();
+        for n in 0..COUNT {
+            commit(&env, &format!("u{n}.git"));
+        }
+        env.weir(&["mirror", "--all"]);
+        let all = told(&env);
+        assert!(all.values().all(|seqs| seqs.len() == n + 1), "{workers}: {all:?}");
+    }
+}
+
+#[test]
 fn programs_that_fail_are_tried_again_and_stop_nobody() {
     let (env, _daemon) = with_hook(
         "case \"$line\" in *'\"u2\"'*) exit 1;; *'\"u3\"'*) sleep 30;; *'\"u4\"'*) echo \
