@@ -7,6 +7,7 @@
 mod catalog_url;
 #[expect(missing_docs, reason = "docs/weir.toml documents each key")]
 mod config;
+mod config_checks;
 mod config_errors;
 mod config_files;
 mod config_values;

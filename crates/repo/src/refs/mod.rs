@@ -1,5 +1,6 @@
 //! Refs, HEAD and configuration, as files, reftables and older states have them. Knows no objects.
 
+pub(crate) mod change;
 pub(crate) mod config;
 pub(crate) mod list;
 pub(crate) mod reftable;

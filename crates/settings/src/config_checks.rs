@@ -1,0 +1,121 @@
+//! Checks of settings: what each may be, and what it may not be beside another.
+
+use weir_forge::CrawlSource;
+use weir_serve::{ListenAddress, TrustedProxies};
+
+use crate::config::Config;
+use crate::config_errors::Wrong;
+use crate::forges::ForgeConfig;
+
+/// The least that the spool of events may hold.
+const SPOOL_BYTES_MIN: u64 = 16 << 20;
+
+impl Config {
+    /// Checks all settings.
+    pub(crate) fn check(&self) -> std::result::Result<(), Wrong> {
+        let at_least_one = [
+            ("mirror.jobs", u64::from(self.mirror.jobs)),
+            ("mirror.jobs_per_host", self.mirror.jobs_per_host.into()),
+            ("mirror.threads", self.mirror.threads.into()),
+            ("mirror.interval", self.mirror.interval.fixed_s().unwrap_or(1)),
+            ("mirror.interval_daily", self.mirror.interval_daily.0.as_secs()),
+            ("mirror.interval_max", self.mirror.interval_max.0.as_secs()),
+            ("mirror.retry", self.mirror.retry.0.as_secs()),
+            ("transport.connect_timeout", self.transport.connect_timeout.0.as_secs()),
+            ("transport.idle_timeout", self.transport.idle_timeout.0.as_secs()),
+            ("transport.first_byte_timeout", self.transport.first_byte_timeout.0.as_secs()),
+            ("transport.pack_start_timeout", self.transport.pack_start_timeout.0.as_secs()),
+            ("events.keep", self.events.keep.0.as_secs()),
+            ("events.connections_max", self.events.connections_max as u64),
+            ("events.connections_per_address_max", self.events.connections_per_address_max as u64),
+            ("hooks.workers", self.hooks.workers.into()),
+            ("hooks.timeout", self.hooks.timeout.0.as_secs()),
+            ("archive.packs_max", self.archive.packs_max.into()),
+            ("serve.init_timeout", self.serve.init_timeout.0.as_secs()),
+            ("serve.idle_timeout", self.serve.idle_timeout.0.as_secs()),
+            ("serve.connections_max", self.serve.connections_max as u64),
+            ("serve.connections_per_address_max", self.serve.connections_per_address_max as u64),
+            ("serve.computed_max", self.serve.computed_max as u64),
+            ("serve.computed_per_address_max", self.serve.computed_per_address_max as u64),
+            ("serve.computed_per_repository_max", self.serve.computed_per_repository_max as u64),
+            ("access.hook_timeout", self.access.hook_timeout.0.as_secs()),
+        ];
+        if let Some((key, _)) = at_least_one.into_iter().find(|(_, value)| *value == 0) {
+            return Err((key, "must be at least 1".to_owned()).into());
+        }
+        if self.mirror.interval_min.0 > self.mirror.interval_max.0 {
+            return Err(("mirror.interval_min", "is more than mirror.interval_max".to_owned()).into());
+        }
+        if self.transport.protocol_version_max > 2 {
+            return Err(("transport.protocol_version_max", "must be 0, 1 or 2".to_owned()).into());
+        }
+        if self.scratch.folder.as_ref().is_some_and(|f| !f.is_dir()) {
+            return Err(("scratch.folder", "is not a folder".to_owned()).into());
+        }
+        self.check_serve()?;
+        self.check_tables()?;
+        self.access.rules().map_err(|e| ("access", format!("is wrong: {e}")))?;
+        Ok(())
+    }
+
+    fn check_serve(&self) -> std::result::Result<(), Wrong> {
+        let metrics = ("serve.metrics", &self.serve.metrics);
+        for (key, list) in [
+            metrics,
+            ("serve.git", &self.serve.git),
+            ("serve.http", &self.serve.http),
+            ("serve.https", &self.serve.https),
+            ("events.listen", &self.events.listen),
+            ("events.udp", &self.events.udp),
+        ] {
+            for address in list {
+                address.parse::<ListenAddress>().map_err(|e| (key, format!("is wrong: {e}")))?;
+            }
+        }
+        if !self.serve.https.is_empty()
+            && (self.serve.tls_certificate.is_none() || self.serve.tls_key.is_none())
+        {
+            return Err(("serve.https", "needs serve.tls_certificate and serve.tls_key".to_owned()).into());
+        }
+        if let Some(address) = self.events.udp.iter().find(|address| address.starts_with("unix:")) {
+            return Err(("events.udp", format!("is wrong: '{address}' is no address of UDP")).into());
+        }
+        if self.events.spool_bytes_max.0 < SPOOL_BYTES_MIN {
+            return Err(("events.spool_bytes_max", "must be at least 16 MiB".to_owned()).into());
+        }
+        let proxies = TrustedProxies::new(&self.serve.trusted_proxies, self.serve.proxy_protocol);
+        proxies.map_err(|e| ("serve.trusted_proxies", format!("is wrong: {e}")))?;
+        if self.serve.proxy_protocol && self.serve.trusted_proxies.is_empty() {
+            return Err((
+                "serve.proxy_protocol",
+                "needs serve.trusted_proxies: the proxies that send the header".to_owned(),
+            )
+                .into());
+        }
+        Ok(())
+    }
+
+    /// Checks the settings that may occur any number of times: rules, maps, forges.
+    fn check_tables(&self) -> std::result::Result<(), Wrong> {
+        for (n, rule) in self.mirror.rules.iter().enumerate() {
+            rule.check().map_err(|e| Wrong {
+                key: "mirror.rules",
+                table: n,
+                why: format!("number {}: {e}", n + 1),
+            })?;
+        }
+        let wrong = |key, table| move |e| Wrong { key, table, why: format!("is wrong: {e}") };
+        for (n, map) in self.serve.map.iter().enumerate() {
+            map.rule().map_err(wrong("serve.map", n))?;
+        }
+        for (n, forge) in self.forge.iter().enumerate() {
+            forge.check().map_err(wrong("forge", n))?;
+        }
+        let mut names: Vec<String> = self.forge.iter().map(ForgeConfig::name).collect();
+        names.sort();
+        if let Some(twice) = names.windows(2).find(|w| w[0] == w[1]) {
+            return Err(("forge", format!("has two entries named '{}': rename one", twice[0])).into());
+        }
+        Ok(())
+    }
+}
