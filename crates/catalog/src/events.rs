@@ -16,20 +16,20 @@ pub const REFS_NAMED_MAX: usize = 100;
 /// The number of old events that one statement deletes: others may write in between.
 const DELETED_AT_ONCE: u64 = 1000;
 
-/// What happened in a pool, and when.
+/// An event in a pool: a visit that ended, a pause, a listing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PoolEvent {
-    /// When, in seconds since 1970.
+    /// The time of the event, in seconds since 1970.
     pub time: Timestamp,
-    /// The repository, if it is about one.
+    /// The repository that the event concerns, if it concerns one.
     #[serde(flatten)]
     pub subject: Option<EventSubject>,
-    /// What happened.
+    /// The kind of event, with its details.
     #[serde(flatten)]
     pub kind: EventKind,
 }
 
-/// The repository that an event is about, as it was called then.
+/// The repository that an event concerns, with the name that it had at the time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventSubject {
     /// Its number.
@@ -41,7 +41,8 @@ pub struct EventSubject {
     pub url: String,
 }
 
-/// What happened. It is stored as JSON, tagged with `event`: a name that is here never changes its meaning.
+/// The kind of an event, with its details. The catalog stores it as JSON with the kind under `event`. A name
+/// that is used here never gets another meaning.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum EventKind {
@@ -53,20 +54,20 @@ pub enum EventKind {
     Failed(VisitFailure),
     /// Visits pause.
     Paused {
-        /// The host whose visits pause; all, without one.
+        /// The host whose visits pause; `None` if all visits pause.
         host: Option<String>,
-        /// Why.
+        /// The reason.
         cause: String,
-        /// Until when, in seconds since 1970.
+        /// The end of the pause, in seconds since 1970.
         until: Timestamp,
     },
     /// The cause of a pause of all visits is gone.
     Resumed,
     /// A run has ended early, because all visits would pause.
     Left {
-        /// Why.
+        /// The reason.
         cause: String,
-        /// The number of repositories that it has not visited.
+        /// The number of repositories that the run did not visit.
         left: usize,
     },
     /// The repositories of a forge were listed.
@@ -75,9 +76,9 @@ pub enum EventKind {
         forge: String,
         /// The number of repositories that it lists.
         listed: u64,
-        /// The number of them that are new here.
+        /// The number of them that weir registered.
         added: u64,
-        /// The number of repositories here that it does not list any more.
+        /// The number of mirrored repositories that it no longer lists.
         gone: u64,
     },
     /// The repositories of a forge could not be listed.
@@ -87,7 +88,7 @@ pub enum EventKind {
         /// The failure in words.
         error: String,
     },
-    /// What a forge says around a repository was looked up, and something was new or failed.
+    /// weir fetched the issues, pull requests and releases of a repository: some were new, or it failed.
     Metadata {
         /// The number of new items, by stream.
         added: BTreeMap<String, u64>,
@@ -115,9 +116,9 @@ pub struct ArchiveUpdate {
     pub is_new: bool,
     /// The number of refs that are new.
     pub refs_added: usize,
-    /// The number of refs that lead elsewhere.
+    /// The number of refs that have another id.
     pub refs_updated: usize,
-    /// The number of refs that are gone.
+    /// The number of refs that the upstream deleted.
     pub refs_deleted: usize,
     /// The refs that changed; none of a first clone, and of others at most [`REFS_NAMED_MAX`].
     pub refs: Vec<RefUpdate>,
@@ -125,7 +126,7 @@ pub struct ArchiveUpdate {
     pub objects_added: u64,
     /// The number of bytes that were added.
     pub bytes_appended: u64,
-    /// What else the visit found.
+    /// The details that every successful visit has.
     #[serde(flatten)]
     pub visit: VisitFacts,
 }
@@ -135,13 +136,13 @@ pub struct ArchiveUpdate {
 pub struct RefUpdate {
     /// Its name. Bytes that are not UTF-8 are replaced.
     pub name: String,
-    /// What it led to; nothing, if it is new.
+    /// The id that it had before; `None` if the ref is new.
     pub old: Option<String>,
-    /// What it leads to; nothing, if it is gone.
+    /// The id that it has now; `None` if the upstream deleted the ref.
     pub new: Option<String>,
 }
 
-/// What a visit that went well has found besides an update.
+/// The details of a successful visit, besides an update.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct VisitFacts {
@@ -230,7 +231,7 @@ impl EventKind {
         }
     }
 
-    /// Returns what the visit found, if it went well.
+    /// Returns the details of the visit, if it was a successful one.
     pub fn facts(&self) -> Option<&VisitFacts> {
         match self {
             EventKind::Update(update) => Some(&update.visit),
@@ -239,7 +240,7 @@ impl EventKind {
         }
     }
 
-    /// Returns whether it is kept in the log: visits that ended as the ones before are not.
+    /// Returns whether the log keeps the event. It keeps no visit that ended as the one before.
     pub fn is_news(&self) -> bool {
         match self {
             EventKind::Unchanged(VisitFacts { recovered_from, damaged, lost, .. }) => {

@@ -1,4 +1,4 @@
-//! What senders told of: events from outside, in batches as they came, with what became of each.
+//! Stores the events that senders sent, in the batches in which weir took them.
 //!
 //! The catalog does not look into the records: they are bytes, one event each, and a byte for each says what
 //! became of it.
@@ -18,19 +18,19 @@ pub struct ReceivedBatch {
     pub at: Timestamp,
     /// The records: the length of each in four bytes, little-endian, and its bytes.
     pub records: Vec<u8>,
-    /// A byte for each record: what became of it.
+    /// A byte for each record: its verdict.
     pub verdicts: Vec<u8>,
 }
 
 impl ReceivedBatch {
-    /// Adds a record, and what became of it.
+    /// Adds a record and its verdict.
     pub fn push(&mut self, record: &[u8], verdict: u8) {
         self.records.extend((record.len() as u32).to_le_bytes());
         self.records.extend_from_slice(record);
         self.verdicts.push(verdict);
     }
 
-    /// Returns the events: the number, the record and what became of it.
+    /// Returns the number, the record and the verdict of each event.
     pub fn events(&self) -> impl Iterator<Item = (i64, &[u8], u8)> {
         let mut rest = self.records.as_slice();
         let next = move || {

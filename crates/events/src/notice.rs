@@ -1,4 +1,4 @@
-//! What a line says: which repository has changed.
+//! Parses a line that says which repository has changed.
 
 use std::borrow::Cow;
 

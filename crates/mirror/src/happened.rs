@@ -1,4 +1,4 @@
-//! What the log of the pool says of visits.
+//! Makes the events of visits for the log of the pool.
 
 use weir_catalog::{
     ArchiveUpdate, EventKind, EventSubject, LfsFacts, LostFacts, PoolEvent, RefUpdate, Repository,

@@ -244,7 +244,7 @@ impl<'r> Run<'r> {
         self.tell(catalog, EventKind::Paused { host, cause, until });
     }
 
-    /// Tells of what is about no visit, and logs it. On a full disk, the latter may fail.
+    /// Tells the observer of an event that concerns no visit, and logs it. The log may fail on a full disk.
     fn tell(&mut self, catalog: &mut Catalog, kind: EventKind) {
         let event = PoolEvent { time: self.mirror.now(), subject: None, kind };
         (self.observe)(Event::Happened(&event));

@@ -117,10 +117,10 @@ pub(crate) enum Command {
     /// They are kept as JSON lines in the archive of each repository.
     #[command(subcommand)]
     Metadata(MetadataCommand),
-    /// Take events from outside, and show what came
+    /// Take events from senders, and list them
     ///
-    /// Senders say that a repository has changed, and it is due at once. What they send is on disk before it
-    /// is acknowledged.
+    /// A sender says that a repository has changed, and weir visits it at once. weir writes each event to
+    /// disk before it acknowledges it.
     #[command(subcommand)]
     Events(EventsCommand),
     /// Write commits, tags, changed files and refs as tables

@@ -40,8 +40,8 @@ impl LineStream {
         }
     }
 
-    /// Reads what is there. Less than `buffer` holds is all: the stream then counts as not readable, without
-    /// another call that says so.
+    /// Reads the bytes that have arrived. If they do not fill `buffer`, no more have arrived: the stream then
+    /// counts as not readable, which saves a read that would find nothing.
     fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut read = None;
         let whole = buffer.len();
@@ -67,16 +67,16 @@ impl LineStream {
     }
 }
 
-/// What a sweep over idle connections sees of one.
+/// The part of a connection that the sweep for idle ones reads.
 #[derive(Default)]
 pub(crate) struct LastSeen {
-    /// The sweep before which it last said something.
+    /// The number of the sweep at which the sender last sent something.
     pub(crate) sweep: Cell<u32>,
     /// Ends the connection.
     pub(crate) close: Notify,
 }
 
-/// What all connections of the thread share.
+/// The state that all connections of the thread share.
 pub(crate) struct LineRoom {
     pub(crate) intake: Rc<Intake>,
     /// Each connection reads into it, and leaves nothing there.
@@ -100,7 +100,7 @@ pub(crate) struct LineConnection {
     answers: LineAnswers,
 }
 
-/// What is to be written to a sender.
+/// The answers that weir has to write to a sender.
 #[derive(Default)]
 struct LineAnswers {
     /// The answers to lines in batches that were not committed yet, with the number of the batch. They are
@@ -226,7 +226,7 @@ async fn changed(committed: &mut Option<watch::Receiver<u64>>) {
     }
 }
 
-/// Returns what takes the lines of a connection.
+/// Returns the function that takes the lines of a connection.
 fn taker<'c>(
     room: &'c LineRoom,
     peer: &'c str,

@@ -1,4 +1,4 @@
-//! What all connections of a process share: the batch that is being filled, and what was committed.
+//! The batch of lines that all connections fill, and its commits.
 //!
 //! All of it lives in one thread. A connection adds its lines to the batch that is being filled; the
 //! committer takes that batch, and the thread of the spool writes and syncs it. Meanwhile the next one is
@@ -27,7 +27,7 @@ const RETRY: Duration = Duration::from_millis(250);
 /// Time between lines of the log about batches that cannot be written.
 const TOLD_EVERY: Duration = Duration::from_secs(30);
 
-/// What was counted since the start. Readers may be in any thread.
+/// The counts since the start of the server. Any thread may read them.
 #[derive(Debug, Default)]
 pub struct IntakeCounts {
     /// Connections that are open.

@@ -12,7 +12,7 @@ pub const LINE_BYTES_MAX: usize = 8 << 10;
 /// The maximum length of a token, in bytes.
 const TOKEN_BYTES_MAX: usize = 128;
 
-/// What a line says.
+/// The request that a line makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LineVerdict<'l> {
     /// Nothing: it is empty.
@@ -29,7 +29,7 @@ pub(crate) enum LineVerdict<'l> {
     Bad { token: Option<&'l [u8]>, why: &'static str },
 }
 
-/// Returns what `line`, without its newline, says.
+/// Parses `line`, which has no newline.
 pub(crate) fn judge(line: &[u8]) -> LineVerdict<'_> {
     let line = line.strip_suffix(b"\r").unwrap_or(line).trim_ascii();
     let Some(rest) = line.strip_prefix(b"id=") else {
@@ -53,7 +53,7 @@ pub(crate) fn judge(line: &[u8]) -> LineVerdict<'_> {
     }
 }
 
-/// Returns what a line says that is too long, of which `start` has come.
+/// Returns the verdict on a line that is too long and begins with `start`.
 pub(crate) fn judge_long(start: &[u8]) -> LineVerdict<'_> {
     let token = match judge(&start[..start.len().min(4 + TOKEN_BYTES_MAX)]) {
         LineVerdict::Event { token, .. } => token,
@@ -79,7 +79,7 @@ pub(crate) enum Stopped {
     Quit,
 }
 
-/// What becomes of a line.
+/// The answer of a function that is given a line.
 pub(crate) enum LineFate {
     /// It was taken.
     Taken,

@@ -77,7 +77,7 @@ impl FrameHead {
     }
 }
 
-/// FrameRecords that are to be written as one frame.
+/// Records that the spool writes as one frame.
 #[derive(Debug, Default)]
 pub struct FrameRecords {
     bytes: Vec<u8>,

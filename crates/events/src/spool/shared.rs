@@ -1,4 +1,4 @@
-//! What the two ends of a spool share.
+//! The state that the writer and the reader of a spool share.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ pub(crate) struct SegmentEnd {
     pub(crate) bytes: u64,
 }
 
-/// What the writer and the reader share.
+/// The records that wait for the reader.
 #[derive(Debug)]
 pub(crate) struct WaitingRecords {
     /// The segments, oldest first. The last one grows.
@@ -29,7 +29,7 @@ impl WaitingRecords {
     }
 }
 
-/// The state, and what wakes the reader.
+/// The records that wait, with the signal that wakes the reader.
 #[derive(Debug)]
 pub(crate) struct SharedState {
     state: Mutex<WaitingRecords>,

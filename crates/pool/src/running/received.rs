@@ -1,4 +1,4 @@
-//! What senders told of, as the catalog keeps it.
+//! Reads the events that senders sent from the catalog.
 
 use serde::Serialize;
 use weir_catalog::{Catalog, ReceivedBatch};
@@ -9,7 +9,7 @@ use crate::error::Result;
 /// How many batches are read at once.
 const BATCHES: usize = 32;
 
-/// What became of an event from outside. The catalog holds the numbers: none ever gets another meaning.
+/// The verdict on an event from outside. The catalog stores the numbers: none ever gets another meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -49,11 +49,11 @@ pub struct ReceivedEvent {
     pub at_ms: u64,
     /// Who sent it.
     pub peer: String,
-    /// What came. Bytes that are not UTF-8 are replaced.
+    /// The line, without passwords. Bytes that are not UTF-8 are replaced.
     pub line: String,
-    /// What became of it.
+    /// The verdict.
     pub verdict: Verdict,
-    /// What it names; the reason, if it is bad.
+    /// The repository that the line names; if the line is bad, the reason.
     pub subject: String,
 }
 

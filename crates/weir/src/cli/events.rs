@@ -17,7 +17,7 @@ pub(crate) enum EventsCommand {
             of this machine, PORT for this machine only, or unix:PATH."
     )]
     Serve(EventsServeArgs),
-    /// List what came, and what became of it
+    /// List events, with the verdict on each
     Ls(EventsLsArgs),
     /// Show one event
     Show {
