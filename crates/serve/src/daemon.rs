@@ -17,6 +17,7 @@ use crate::answer_spool::Answers;
 use crate::cache::{OpenError, RepoCache};
 use crate::clones::KeptClones;
 use crate::descriptors::descriptors_max;
+use crate::http_handler::HttpHandler;
 use crate::locate::{BUSY, Client, Found, INTERNAL_ERROR, Locator, Refusal};
 use crate::log_limit::Notices;
 use crate::opened::Opened;
@@ -132,6 +133,8 @@ pub struct Daemon {
     pub(crate) stopping: watch::Sender<bool>,
     pub(crate) notices: Notices,
     pub(crate) proxies: TrustedProxies,
+    /// Answers requests over HTTP whose path is no git URL.
+    pub(crate) handler: Option<Arc<dyn HttpHandler>>,
     addresses: Mutex<HashMap<IpAddr, usize>>,
     connections: AtomicUsize,
     shards: Shards,
@@ -201,6 +204,7 @@ impl Daemon {
             stopping: watch::Sender::new(false),
             notices: Notices::default(),
             proxies: TrustedProxies::default(),
+            handler: None,
             limits,
             addresses: Mutex::default(),
             connections: AtomicUsize::new(0),
@@ -212,6 +216,12 @@ impl Daemon {
     #[must_use]
     pub fn behind(self, proxies: TrustedProxies) -> Daemon {
         Daemon { proxies, ..self }
+    }
+
+    /// Returns the server with `handler` for requests over HTTP whose path is no git URL.
+    #[must_use]
+    pub fn with_handler(self, handler: Arc<dyn HttpHandler>) -> Daemon {
+        Daemon { handler: Some(handler), ..self }
     }
 
     /// Resolves when each thread that serves connections has answered: at once, unless one is stuck.

@@ -257,7 +257,8 @@ impl Daemon {
             .ok_or_else(|| HttpRefusal::new(StatusCode::BAD_REQUEST, "a malformed path"))?;
         let query = request.uri().query().unwrap_or("").to_owned();
         let Some((name, route)) = route(&path, &query) else {
-            return Err(HttpRefusal::new(StatusCode::NOT_FOUND, "not a git URL"));
+            let not_found = || HttpRefusal::new(StatusCode::NOT_FOUND, "not a git URL");
+            return self.hand_on(request, peer).await?.ok_or_else(not_found);
         };
         let is_post = matches!(route, Route::Rpc(_) | Route::LfsBatch);
         match *request.method() {

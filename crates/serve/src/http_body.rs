@@ -85,8 +85,14 @@ enum Content {
 
 impl From<Vec<u8>> for ResponseBody {
     fn from(bytes: Vec<u8>) -> ResponseBody {
+        Bytes::from(bytes).into()
+    }
+}
+
+impl From<Bytes> for ResponseBody {
+    fn from(bytes: Bytes) -> ResponseBody {
         ResponseBody {
-            content: Content::Whole((!bytes.is_empty()).then(|| Bytes::from(bytes).into())),
+            content: Content::Whole((!bytes.is_empty()).then(|| bytes.into())),
             _guard: None,
             _share: None,
             entry: None,
