@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io;
 
-use crate::sum::{Sha256Sum, unhex};
+use crate::sum::{Sha256Sum, parse_sum};
 use weir_ground::hex;
 
 /// The extended attribute that holds the mark.
@@ -33,7 +33,7 @@ impl EndMark {
         let mut words = std::str::from_utf8(text).ok()?.split(' ');
         let mark = EndMark {
             end: words.next()?.parse().ok()?,
-            sum: unhex(words.next()?)?,
+            sum: parse_sum(words.next()?)?,
             seq_max: words.next()?.parse().ok()?,
         };
         words.next().is_none().then_some(mark)

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use sha2::{Digest, Sha256};
 
-use crate::sum::{Sha256Sum, unhex};
+use crate::sum::{Sha256Sum, parse_sum};
 use crate::tar;
 use weir_ground::{Epoch, Timestamp, hex};
 
@@ -110,7 +110,7 @@ impl Record {
     pub(crate) fn length_from_tail(tail: &[u8; END_BYTES]) -> Option<u64> {
         let text = std::str::from_utf8(tail).ok()?.strip_prefix("end ")?.strip_suffix('\n')?;
         let (len, sum) = text.split_once(' ')?;
-        unhex(sum)?;
+        parse_sum(sum)?;
         let well_formed = len.len() == 12 && len.bytes().all(|c| c.is_ascii_digit());
         let len: u64 = len.parse().ok().filter(|_| well_formed)?;
         ((512..=RECORD_BYTES_MAX).contains(&len) && len.is_multiple_of(512)).then_some(len)
@@ -120,7 +120,7 @@ impl Record {
     pub(crate) fn decode(data: &[u8]) -> Option<(Record, Sha256Sum)> {
         let (body, tail) = data.split_at_checked(data.len().checked_sub(END_BYTES)?)?;
         let len = Record::length_from_tail(tail.try_into().ok()?)?;
-        let sum = unhex(std::str::from_utf8(&tail[END_BYTES - 65..END_BYTES - 1]).ok()?)?;
+        let sum = parse_sum(std::str::from_utf8(&tail[END_BYTES - 65..END_BYTES - 1]).ok()?)?;
         if len != data.len() as u64 || sum != Sha256Sum::from(Sha256::digest(body)) {
             return None;
         }
@@ -146,12 +146,12 @@ impl Record {
                 text => {
                     let mut words = text.split(' ');
                     let (offset, len) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-                    Some(RecordPlace { offset, len, sum: unhex(words.next()?)? })
+                    Some(RecordPlace { offset, len, sum: parse_sum(words.next()?)? })
                 }
             },
             full: yes(field("full")?)?,
             synced: yes(field("synced")?)?,
-            frame: unhex(field("frame")?)?,
+            frame: parse_sum(field("frame")?)?,
             members: Vec::new(),
             dropped: Vec::new(),
             set: Vec::new(),
@@ -164,7 +164,7 @@ impl Record {
                     let mut words = rest.splitn(4, ' ');
                     let offset = words.next()?.parse().ok()?;
                     let len = words.next()?.parse().ok()?;
-                    let sum = unhex(words.next()?)?;
+                    let sum = parse_sum(words.next()?)?;
                     record.members.push((words.next()?.to_owned(), offset, len, sum));
                 }
                 "drop" => record.dropped.push(rest.to_owned()),

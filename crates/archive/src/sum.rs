@@ -5,16 +5,9 @@ pub const SHA256_BYTES: usize = 32;
 /// A SHA-256 checksum.
 pub type Sha256Sum = [u8; SHA256_BYTES];
 
-pub(crate) fn unhex(text: &str) -> Option<Sha256Sum> {
-    let t = text.as_bytes();
-    if t.len() != 64 || !t.iter().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f')) {
-        return None;
-    }
-    let mut out = [0; 32];
-    for (o, pair) in out.iter_mut().zip(t.chunks_exact(2)) {
-        *o = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
-    }
-    Some(out)
+/// Reads a checksum as records write it.
+pub(crate) fn parse_sum(text: &str) -> Option<Sha256Sum> {
+    weir_ground::unhex(text)?.try_into().ok()
 }
 
 #[cfg(test)]
@@ -25,7 +18,7 @@ mod tests {
     #[test]
     fn a_sum_is_written_in_one_way() {
         let sum = [0xea; 32];
-        assert_eq!(unhex(&hex(&sum)), Some(sum));
+        assert_eq!(parse_sum(&hex(&sum)), Some(sum));
         // A flipped bit turns an `e` into an `E`.
         for other in [
             hex(&sum).to_uppercase(),
@@ -33,7 +26,7 @@ mod tests {
             hex(&sum) + "0",
             hex(&sum).replacen('e', "+", 1),
         ] {
-            assert_eq!(unhex(&other), None, "{other}");
+            assert_eq!(parse_sum(&other), None, "{other}");
         }
     }
 }

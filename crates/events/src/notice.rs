@@ -21,7 +21,20 @@ struct JsonNotice<'l> {
     #[serde(borrow)]
     clone_url: Option<Cow<'l, str>>,
     #[serde(borrow)]
+    ssh_url: Option<Cow<'l, str>>,
+    #[serde(borrow)]
+    old_url: Option<Cow<'l, str>>,
+    #[serde(borrow)]
     repository: Option<JsonRepository<'l>>,
+}
+
+/// The keys of a delivery of a webhook that say whether it came before.
+#[derive(Deserialize)]
+struct JsonDelivery<'l> {
+    #[serde(borrow)]
+    webhook: Cow<'l, str>,
+    #[serde(borrow)]
+    delivery: Cow<'l, str>,
 }
 
 #[derive(Deserialize)]
@@ -64,8 +77,9 @@ impl<'l> Notice<'l> {
     fn of_json(text: &'l str) -> Result<Notice<'l>, String> {
         let json: JsonNotice<'l> =
             serde_json::from_str(text).map_err(|e| format!("it is no JSON object: {e}"))?;
-        let JsonNotice { name, url, clone_url, repository } = json;
-        let mut names: Vec<Cow<'l, str>> = [clone_url, url, name].into_iter().flatten().collect();
+        let JsonNotice { name, url, clone_url, ssh_url, old_url, repository } = json;
+        let mut names: Vec<Cow<'l, str>> =
+            [clone_url, ssh_url, url, name, old_url].into_iter().flatten().collect();
         match repository {
             Some(JsonRepository::Name(name)) => names.push(name),
             Some(JsonRepository::Object { clone_url, url, full_name, name }) => {
@@ -78,6 +92,12 @@ impl<'l> Notice<'l> {
             return Err("it has none of the keys name, url, clone_url and repository".to_owned());
         }
         Ok(Notice { names })
+    }
+
+    /// Returns the webhook and the id of the delivery that a line was made of.
+    pub(crate) fn delivery(line: &'l [u8]) -> Option<(Cow<'l, str>, Cow<'l, str>)> {
+        let JsonDelivery { webhook, delivery } = serde_json::from_slice(line).ok()?;
+        Some((webhook, delivery))
     }
 }
 

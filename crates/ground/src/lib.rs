@@ -18,7 +18,7 @@ mod time;
 
 pub use failure::FailureClass;
 pub use file_error::FileError;
-pub use hex::hex;
+pub use hex::{hex, unhex};
 pub use names::{check_name, check_pattern};
 pub use number::{Epoch, Seq};
 pub use pattern::{glob_matches, name_matches};

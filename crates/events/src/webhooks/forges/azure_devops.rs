@@ -1,0 +1,61 @@
+//! Deliveries of service hooks of Azure DevOps.
+//!
+//! <https://learn.microsoft.com/en-us/azure/devops/service-hooks/events#git.push>
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+
+use crate::webhooks::delivery::{Delivery, RefUpdate, json};
+
+#[derive(Deserialize)]
+struct Payload<'b> {
+    #[serde(borrow)]
+    id: Option<Cow<'b, str>>,
+    #[serde(borrow, rename = "eventType")]
+    event: Cow<'b, str>,
+    #[serde(borrow)]
+    resource: Option<Resource<'b>>,
+}
+
+#[derive(Deserialize)]
+struct Resource<'b> {
+    #[serde(borrow)]
+    repository: Option<Repository<'b>>,
+    #[serde(borrow, default, rename = "refUpdates")]
+    updates: Vec<Update<'b>>,
+}
+
+#[derive(Deserialize)]
+struct Repository<'b> {
+    #[serde(borrow, rename = "remoteUrl")]
+    remote_url: Option<Cow<'b, str>>,
+    #[serde(borrow, rename = "sshUrl")]
+    ssh_url: Option<Cow<'b, str>>,
+}
+
+#[derive(Deserialize)]
+struct Update<'b> {
+    #[serde(borrow)]
+    name: Cow<'b, str>,
+    #[serde(borrow, rename = "oldObjectId")]
+    old: Cow<'b, str>,
+    #[serde(borrow, rename = "newObjectId")]
+    new: Cow<'b, str>,
+}
+
+/// Reads a delivery.
+pub(crate) fn read(body: &[u8]) -> Result<Delivery<'_>, String> {
+    let Payload { id, event, resource } = json(body)?;
+    let mut found = Delivery { delivery: id, ..Delivery::of(event) };
+    found.is_change = found.event == "git.push"
+        || found.event.starts_with("git.repo.")
+        || found.event.starts_with("git.pullrequest.");
+    if let Some(Resource { repository, updates }) = resource {
+        if let Some(Repository { remote_url, ssh_url }) = repository {
+            (found.clone_url, found.ssh_url) = (remote_url, ssh_url);
+        }
+        found.update = updates.into_iter().next().map(|u| RefUpdate { name: u.name, old: u.old, new: u.new });
+    }
+    Ok(found)
+}

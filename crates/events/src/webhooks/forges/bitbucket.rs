@@ -1,0 +1,193 @@
+//! Deliveries of Bitbucket Cloud and Bitbucket Data Center.
+//!
+//! <https://support.atlassian.com/bitbucket-cloud/docs/event-payloads/>,
+//! <https://confluence.atlassian.com/bitbucketserver/event-payload-938025882.html>
+
+use std::borrow::Cow;
+
+use http::HeaderMap;
+use serde::Deserialize;
+
+use crate::webhooks::delivery::{Delivery, RefUpdate, header, json, url_at};
+
+#[derive(Deserialize)]
+struct Payload<'b> {
+    #[serde(borrow)]
+    repository: Option<Repository<'b>>,
+    /// Of Data Center, where a repository was changed.
+    #[serde(borrow)]
+    new: Option<Repository<'b>>,
+    #[serde(borrow)]
+    old: Option<Repository<'b>>,
+    #[serde(borrow)]
+    push: Option<Push<'b>>,
+    /// Of Data Center, where refs have changed: a list. Of Cloud, where a repository has: an object.
+    #[serde(borrow)]
+    changes: Option<Changes<'b>>,
+    #[serde(rename = "pullRequest", borrow)]
+    pull_request: Option<PullRequest<'b>>,
+}
+
+#[derive(Deserialize)]
+struct Repository<'b> {
+    #[serde(borrow)]
+    links: Option<Links<'b>>,
+}
+
+#[derive(Deserialize)]
+struct Links<'b> {
+    #[serde(borrow)]
+    html: Option<Link<'b>>,
+    #[serde(borrow, default)]
+    clone: Vec<Link<'b>>,
+}
+
+#[derive(Deserialize)]
+struct Link<'b> {
+    #[serde(borrow)]
+    href: Cow<'b, str>,
+    #[serde(borrow)]
+    name: Option<Cow<'b, str>>,
+}
+
+#[derive(Deserialize)]
+struct Push<'b> {
+    #[serde(borrow)]
+    changes: Vec<PushChange<'b>>,
+}
+
+#[derive(Deserialize)]
+struct PushChange<'b> {
+    #[serde(borrow)]
+    old: Option<Tip<'b>>,
+    #[serde(borrow)]
+    new: Option<Tip<'b>>,
+}
+
+#[derive(Deserialize)]
+struct Tip<'b> {
+    #[serde(borrow, rename = "type")]
+    kind: Option<Cow<'b, str>>,
+    #[serde(borrow)]
+    name: Cow<'b, str>,
+    #[serde(borrow)]
+    target: Option<Target<'b>>,
+}
+
+#[derive(Deserialize)]
+struct Target<'b> {
+    #[serde(borrow)]
+    hash: Option<Cow<'b, str>>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Changes<'b> {
+    Refs(#[serde(borrow)] Vec<RefChange<'b>>),
+    Repository {
+        #[serde(borrow)]
+        full_name: Option<Renamed<'b>>,
+    },
+}
+
+#[derive(Deserialize)]
+struct RefChange<'b> {
+    #[serde(borrow, rename = "refId")]
+    name: Option<Cow<'b, str>>,
+    #[serde(borrow, rename = "fromHash")]
+    old: Option<Cow<'b, str>>,
+    #[serde(borrow, rename = "toHash")]
+    new: Option<Cow<'b, str>>,
+}
+
+#[derive(Deserialize)]
+struct Renamed<'b> {
+    #[serde(borrow)]
+    old: Option<Cow<'b, str>>,
+}
+
+#[derive(Deserialize)]
+struct PullRequest<'b> {
+    #[serde(borrow, rename = "toRef")]
+    target: Option<PullRequestRef<'b>>,
+}
+
+#[derive(Deserialize)]
+struct PullRequestRef<'b> {
+    #[serde(borrow)]
+    repository: Option<Repository<'b>>,
+}
+
+/// Reads a delivery.
+pub(crate) fn read<'b>(headers: &'b HeaderMap, body: &'b [u8]) -> Result<Delivery<'b>, String> {
+    let event = header(headers, "x-event-key")
+        .ok_or_else(|| "the header x-event-key is missing: is this webhook of another forge?".to_owned())?;
+    let id = ["x-request-uuid", "x-request-id"].into_iter().find_map(|name| header(headers, name));
+    let mut found = Delivery { delivery: id.map(Cow::Borrowed), ..Delivery::of(event) };
+    found.is_change = matches!(
+        event,
+        "repo:push"
+            | "repo:updated"
+            | "repo:transfer"
+            | "repo:deleted"
+            | "repo:refs_changed"
+            | "repo:modified"
+            | "mirror:repo_synchronized"
+            | "pr:opened"
+            | "pr:from_ref_updated"
+            | "pr:merged"
+            | "pr:declined"
+            | "pr:deleted"
+    );
+    if !found.is_change {
+        return Ok(found);
+    }
+    let payload: Payload<'b> = json(body)?;
+    let of_request = || payload.pull_request?.target?.repository;
+    if let Some(repository) = payload.repository.or(payload.new).or_else(of_request) {
+        (found.clone_url, found.ssh_url) = urls(repository);
+    }
+    found.old_url = payload.old.and_then(|old| urls(old).0);
+    match payload.changes {
+        Some(Changes::Repository { full_name: Some(Renamed { old: Some(old) }) }) => {
+            // Cloud: https://bitbucket.org/TEAM/NAME.git
+            let site = found.clone_url.as_deref().and_then(|url| url.rsplitn(3, '/').nth(2));
+            found.old_url = site.map(|site| url_at(site, &old).into());
+        }
+        Some(Changes::Refs(refs)) => {
+            let update = |change: RefChange<'b>| {
+                Some(RefUpdate { name: change.name?, old: change.old?, new: change.new? })
+            };
+            found.update = refs.into_iter().next().and_then(update);
+        }
+        _ => {}
+    }
+    if let Some(change) = payload.push.and_then(|push| push.changes.into_iter().next()) {
+        found.update = Some(update_of(change));
+    }
+    Ok(found)
+}
+
+/// Returns the URLs for HTTP and for ssh.
+fn urls<'b>(repository: Repository<'b>) -> (Option<Cow<'b, str>>, Option<Cow<'b, str>>) {
+    let Some(Links { html, clone }) = repository.links else { return (None, None) };
+    let (mut http, mut ssh) = (None, None);
+    for link in clone {
+        match link.name.as_deref() {
+            Some("http" | "https") => http = Some(link.href),
+            Some("ssh") => ssh = Some(link.href),
+            _ => {}
+        }
+    }
+    let of_page = |page: Link<'b>| Cow::Owned(format!("{}.git", page.href.trim_end_matches('/')));
+    (http.or_else(|| html.map(of_page)), ssh)
+}
+
+fn update_of<'b>(change: PushChange<'b>) -> RefUpdate<'b> {
+    let hash = |tip: Option<Tip<'b>>| tip.and_then(|tip| tip.target?.hash).unwrap_or(Cow::Borrowed("0"));
+    let name = change.new.as_ref().or(change.old.as_ref()).map(|tip| {
+        let folder = if tip.kind.as_deref() == Some("tag") { "tags" } else { "heads" };
+        Cow::Owned(format!("refs/{folder}/{}", tip.name))
+    });
+    RefUpdate { name: name.unwrap_or_default(), old: hash(change.old), new: hash(change.new) }
+}

@@ -1,0 +1,27 @@
+//! Deliveries of other programs: JSON that names a repository as a line may ([`Notice`]).
+
+use std::borrow::Cow;
+
+use http::HeaderMap;
+use serde::Deserialize;
+
+use crate::notice::Notice;
+use crate::webhooks::delivery::{Delivery, header, json};
+
+#[derive(Deserialize)]
+struct Payload<'b> {
+    /// The type of the event, as Standard Webhooks recommends.
+    #[serde(borrow, rename = "type")]
+    kind: Option<Cow<'b, str>>,
+}
+
+/// Reads a delivery.
+pub(crate) fn read<'b>(headers: &'b HeaderMap, body: &'b [u8]) -> Result<Delivery<'b>, String> {
+    let Payload { kind } = json(body)?;
+    let mut found = Delivery::of(kind.unwrap_or(Cow::Borrowed("push")));
+    found.delivery = header(headers, "webhook-id").map(Cow::Borrowed);
+    // What names no repository is of another kind.
+    found.clone_url = Notice::parse(body).ok().and_then(|notice| notice.names.into_iter().next());
+    found.is_change = found.clone_url.is_some();
+    Ok(found)
+}

@@ -1,0 +1,143 @@
+//! Deliveries of GitHub, Gitea, Forgejo and Gogs.
+//!
+//! <https://docs.github.com/en/webhooks/webhook-events-and-payloads>,
+//! <https://forgejo.org/docs/latest/user/webhooks/>
+
+use std::borrow::Cow;
+
+use http::HeaderMap;
+use serde::Deserialize;
+
+use crate::webhooks::delivery::{Delivery, RefUpdate, header, json, wiki_url};
+
+/// The headers of a forge.
+pub(crate) struct HeaderNames {
+    event: &'static str,
+    delivery: &'static str,
+}
+
+pub(crate) const GITHUB: HeaderNames = HeaderNames { event: "x-github-event", delivery: "x-github-delivery" };
+pub(crate) const GITEA: HeaderNames = HeaderNames { event: "x-gitea-event", delivery: "x-gitea-delivery" };
+pub(crate) const FORGEJO: HeaderNames =
+    HeaderNames { event: "x-forgejo-event", delivery: "x-forgejo-delivery" };
+pub(crate) const GOGS: HeaderNames = HeaderNames { event: "x-gogs-event", delivery: "x-gogs-delivery" };
+
+/// The actions on a pull request that move its refs.
+const MOVING: [&str; 5] = ["opened", "reopened", "synchronize", "synchronized", "closed"];
+
+#[derive(Deserialize)]
+struct Payload<'b> {
+    #[serde(borrow)]
+    action: Option<Cow<'b, str>>,
+    #[serde(borrow, rename = "ref")]
+    ref_name: Option<Cow<'b, str>>,
+    #[serde(borrow)]
+    before: Option<Cow<'b, str>>,
+    #[serde(borrow)]
+    after: Option<Cow<'b, str>>,
+    #[serde(borrow)]
+    repository: Option<Repository<'b>>,
+    #[serde(borrow)]
+    changes: Option<Changes<'b>>,
+}
+
+#[derive(Deserialize)]
+struct Repository<'b> {
+    #[serde(borrow)]
+    clone_url: Option<Cow<'b, str>>,
+    #[serde(borrow)]
+    ssh_url: Option<Cow<'b, str>>,
+    #[serde(borrow)]
+    html_url: Option<Cow<'b, str>>,
+    #[serde(borrow)]
+    name: Option<Cow<'b, str>>,
+}
+
+/// What was changed, with the values before.
+#[derive(Deserialize)]
+struct Changes<'b> {
+    #[serde(borrow)]
+    repository: Option<RepositoryChanges<'b>>,
+    #[serde(borrow)]
+    owner: Option<Before<OwnerBefore<'b>>>,
+}
+
+#[derive(Deserialize)]
+struct RepositoryChanges<'b> {
+    #[serde(borrow)]
+    name: Option<Before<Cow<'b, str>>>,
+}
+
+#[derive(Deserialize)]
+struct Before<T> {
+    from: Option<T>,
+}
+
+#[derive(Deserialize)]
+struct OwnerBefore<'b> {
+    #[serde(borrow)]
+    user: Option<Login<'b>>,
+    #[serde(borrow)]
+    organization: Option<Login<'b>>,
+}
+
+#[derive(Deserialize)]
+struct Login<'b> {
+    #[serde(borrow)]
+    login: Cow<'b, str>,
+}
+
+/// Reads a delivery with the headers `names`.
+pub(crate) fn read<'b>(
+    headers: &'b HeaderMap,
+    body: &'b [u8],
+    names: &HeaderNames,
+) -> Result<Delivery<'b>, String> {
+    let event = header(headers, names.event)
+        .ok_or_else(|| format!("the header {} is missing: is this webhook of another forge?", names.event))?;
+    let delivery = header(headers, names.delivery).map(Cow::Borrowed);
+    if !matches!(
+        event,
+        "push"
+            | "create"
+            | "delete"
+            | "repository"
+            | "public"
+            | "pull_request"
+            | "pull_request_sync"
+            | "gollum"
+            | "wiki"
+    ) {
+        return Ok(Delivery { delivery, ..Delivery::of(event) });
+    }
+    let Payload { action, ref_name, before, after, repository, changes } = json(body)?;
+    let mut found = Delivery { action, delivery, ..Delivery::of(event) };
+    found.is_change = event != "pull_request"
+        || found.action.as_ref().is_some_and(|action| MOVING.contains(&action.as_ref()));
+    if let Some(Repository { clone_url, ssh_url, html_url, name }) = repository {
+        let url = clone_url.or(html_url);
+        found.old_url = url.as_deref().zip(changes).and_then(|(url, changes)| old_url(url, name, changes));
+        (found.clone_url, found.ssh_url) = (url, ssh_url);
+    }
+    if matches!(event, "gollum" | "wiki") {
+        found.clone_url = found.clone_url.map(|url| wiki_url(&url).into());
+        found.ssh_url = found.ssh_url.map(|url| wiki_url(&url).into());
+    }
+    if let (Some(name), Some(old), Some(new)) = (ref_name, before, after) {
+        found.update = Some(RefUpdate { name, old, new });
+    }
+    Ok(found)
+}
+
+/// Returns the URL that the repository at `url` had before `changes`.
+fn old_url<'b>(url: &str, name: Option<Cow<'b, str>>, changes: Changes<'b>) -> Option<Cow<'b, str>> {
+    let old_name = changes.repository.and_then(|changes| changes.name).and_then(|name| name.from);
+    let old_owner =
+        changes.owner.and_then(|owner| owner.from).and_then(|from| from.user.or(from.organization));
+    if old_name.is_none() && old_owner.is_none() {
+        return None;
+    }
+    let (site, owner) = url.rsplit_once('/')?.0.rsplit_once('/')?;
+    let owner = old_owner.map_or(Cow::Borrowed(owner), |owner| owner.login);
+    Some(format!("{site}/{owner}/{}.git", old_name.or(name)?).into())
+}

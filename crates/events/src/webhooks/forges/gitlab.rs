@@ -1,0 +1,101 @@
+//! Deliveries of GitLab: of projects, groups and the instance.
+//!
+//! <https://docs.gitlab.com/user/project/integrations/webhook_events/>,
+//! <https://docs.gitlab.com/administration/system_hooks/>
+
+use std::borrow::Cow;
+
+use http::HeaderMap;
+use serde::Deserialize;
+
+use crate::webhooks::delivery::{Delivery, RefUpdate, header, json, url_at};
+
+#[derive(Deserialize)]
+struct Payload<'b> {
+    #[serde(borrow)]
+    object_kind: Option<Cow<'b, str>>,
+    #[serde(borrow)]
+    event_name: Option<Cow<'b, str>>,
+    #[serde(borrow, rename = "ref")]
+    ref_name: Option<Cow<'b, str>>,
+    #[serde(borrow)]
+    before: Option<Cow<'b, str>>,
+    #[serde(borrow)]
+    after: Option<Cow<'b, str>>,
+    #[serde(borrow)]
+    project: Option<Project<'b>>,
+    #[serde(borrow)]
+    wiki: Option<Project<'b>>,
+    #[serde(borrow)]
+    object_attributes: Option<Attributes<'b>>,
+    /// Of events of the instance about a project.
+    #[serde(borrow)]
+    path_with_namespace: Option<Cow<'b, str>>,
+    #[serde(borrow)]
+    old_path_with_namespace: Option<Cow<'b, str>>,
+}
+
+#[derive(Deserialize)]
+struct Project<'b> {
+    #[serde(borrow)]
+    git_http_url: Option<Cow<'b, str>>,
+    #[serde(borrow)]
+    git_ssh_url: Option<Cow<'b, str>>,
+}
+
+#[derive(Deserialize)]
+struct Attributes<'b> {
+    #[serde(borrow)]
+    action: Option<Cow<'b, str>>,
+    /// The commit before, if the action moved it.
+    #[serde(borrow)]
+    oldrev: Option<Cow<'b, str>>,
+}
+
+/// Reads a delivery. The instance is at `site`, if its deliveries do not say where.
+pub(crate) fn read<'b>(
+    headers: &'b HeaderMap,
+    body: &'b [u8],
+    site: Option<&str>,
+) -> Result<Delivery<'b>, String> {
+    if header(headers, "x-gitlab-event").is_none() {
+        return Err("the header x-gitlab-event is missing: is this webhook of another forge?".to_owned());
+    }
+    // X-Gitlab-Webhook-UUID is the same in all deliveries of a webhook.
+    let id = ["idempotency-key", "webhook-id", "x-gitlab-event-uuid"];
+    let delivery = id.into_iter().find_map(|name| header(headers, name)).map(Cow::Borrowed);
+    let payload: Payload<'b> = json(body)?;
+    let event = payload.event_name.or(payload.object_kind).unwrap_or_default();
+    let mut found = Delivery { delivery, ..Delivery::of(event) };
+    let project = match found.event.as_ref() {
+        "push" | "tag_push" | "repository_update" => payload.project,
+        "merge_request" => {
+            let Attributes { action, oldrev } =
+                payload.object_attributes.unwrap_or(Attributes { action: None, oldrev: None });
+            let moves =
+                action.as_ref().is_some_and(|action| action != "update" && !action.contains("approv"));
+            found.action = action;
+            payload.project.filter(|_| moves || oldrev.is_some())
+        }
+        "wiki_page" => payload.wiki,
+        "project_create" | "project_destroy" | "project_rename" | "project_transfer" | "project_update" => {
+            let site = header(headers, "x-gitlab-instance").or(site).ok_or_else(|| {
+                "it does not say where the instance is: set url in [[events.webhook]]".to_owned()
+            })?;
+            let at = |path: Option<Cow<'b, str>>| path.map(|path| Cow::Owned(url_at(site, &path)));
+            found.old_url = at(payload.old_path_with_namespace);
+            let git_http_url = at(payload.path_with_namespace);
+            Some(Project { git_http_url, git_ssh_url: None })
+        }
+        _ => return Ok(found),
+    };
+    // Merge requests and wikis change much that is no repository.
+    found.is_change = project.is_some() || !matches!(found.event.as_ref(), "merge_request" | "wiki_page");
+    if let Some(project) = project {
+        (found.clone_url, found.ssh_url) = (project.git_http_url, project.git_ssh_url);
+    }
+    if let (Some(name), Some(old), Some(new)) = (payload.ref_name, payload.before, payload.after) {
+        found.update = Some(RefUpdate { name, old, new });
+    }
+    Ok(found)
+}

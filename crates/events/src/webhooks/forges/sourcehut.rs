@@ -1,0 +1,101 @@
+//! Deliveries of sourcehut: the answer to the GraphQL query that the webhook was made with.
+//!
+//! The query must ask for the repository:
+//! `query { webhook { uuid event ... on GitEvent { repository { name owner { canonicalName } }
+//! updates { ref { name } old { id } new { id } } } ... on RepositoryEvent { repository { name owner {
+//! canonicalName } } } } }`. <https://man.sr.ht/graphql.md#webhooks>
+
+use std::borrow::Cow;
+
+use http::HeaderMap;
+use serde::Deserialize;
+
+use crate::webhooks::delivery::{Delivery, RefUpdate, header, json};
+
+/// The site whose key is known.
+const SITE: &str = "https://git.sr.ht";
+
+#[derive(Deserialize)]
+struct Answer<'b> {
+    #[serde(borrow)]
+    data: Data<'b>,
+}
+
+#[derive(Deserialize)]
+struct Data<'b> {
+    #[serde(borrow)]
+    webhook: Payload<'b>,
+}
+
+#[derive(Deserialize)]
+struct Payload<'b> {
+    #[serde(borrow)]
+    uuid: Option<Cow<'b, str>>,
+    #[serde(borrow)]
+    event: Option<Cow<'b, str>>,
+    #[serde(borrow)]
+    repository: Option<Repository<'b>>,
+    #[serde(borrow, default)]
+    updates: Vec<Update<'b>>,
+}
+
+#[derive(Deserialize)]
+struct Repository<'b> {
+    #[serde(borrow)]
+    name: Cow<'b, str>,
+    #[serde(borrow)]
+    owner: Owner<'b>,
+}
+
+#[derive(Deserialize)]
+struct Owner<'b> {
+    #[serde(borrow, rename = "canonicalName")]
+    canonical_name: Cow<'b, str>,
+}
+
+#[derive(Deserialize)]
+struct Update<'b> {
+    #[serde(borrow, rename = "ref")]
+    reference: Option<Reference<'b>>,
+    #[serde(borrow)]
+    old: Option<ObjectId<'b>>,
+    #[serde(borrow)]
+    new: Option<ObjectId<'b>>,
+}
+
+#[derive(Deserialize)]
+struct Reference<'b> {
+    #[serde(borrow)]
+    name: Cow<'b, str>,
+}
+
+#[derive(Deserialize)]
+struct ObjectId<'b> {
+    #[serde(borrow)]
+    id: Cow<'b, str>,
+}
+
+/// Reads a delivery of the instance at `site`.
+pub(crate) fn read<'b>(
+    headers: &'b HeaderMap,
+    body: &'b [u8],
+    site: Option<&str>,
+) -> Result<Delivery<'b>, String> {
+    let Answer { data: Data { webhook } } = json(body)?;
+    let event = webhook.event.or_else(|| header(headers, "x-webhook-event").map(Cow::Borrowed));
+    let delivery = webhook.uuid.or_else(|| header(headers, "x-webhook-delivery").map(Cow::Borrowed));
+    let mut found = Delivery { delivery, ..Delivery::of(event.unwrap_or_default()) };
+    found.is_change = matches!(
+        found.event.as_ref(),
+        "GIT_POST_RECEIVE" | "GIT_PRE_RECEIVE" | "REPO_CREATED" | "REPO_UPDATE" | "REPO_DELETED"
+    );
+    if let Some(Repository { name, owner }) = webhook.repository {
+        let site = site.unwrap_or(SITE).trim_end_matches('/');
+        found.clone_url = Some(format!("{site}/{}/{name}", owner.canonical_name).into());
+    }
+    if let Some(Update { reference: Some(reference), old, new }) = webhook.updates.into_iter().next() {
+        let id = |id: Option<ObjectId<'b>>| id.map_or(Cow::Borrowed("0"), |id| id.id);
+        found.update = Some(RefUpdate { name: reference.name, old: id(old), new: id(new) });
+    }
+    Ok(found)
+}
