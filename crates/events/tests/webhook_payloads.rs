@@ -100,8 +100,16 @@ fn a_form_holds_the_json() {
         h%2Fa%22%7D%7D&other=1";
     let kind = "Content-Type: application/x-www-form-urlencoded";
     is_kept(WebhookForge::GitHub, &["X-GitHub-Event: push", kind], form, "clone_url=https://h/a");
+    // curl says so of JSON, too.
+    let json = r#" {"repository":{"clone_url":"https://h/a?x=1&payload=2"}}"#;
+    is_kept(
+        WebhookForge::GitHub,
+        &["X-GitHub-Event: push", kind],
+        json,
+        "clone_url=https://h/a?x=1&payload=2",
+    );
     let (answer, _) = deliver(WebhookForge::GitHub, None, &["X-GitHub-Event: push", kind], b"a=1");
-    assert!(answer.status() == 400 && answer.words.contains("payload"), "{answer:?}");
+    assert!(answer.status() == 400 && answer.words.contains("not the expected JSON"), "{answer:?}");
 }
 
 #[test]

@@ -25,5 +25,5 @@ pub use running::{
     CATALOG_NAME, CLOCK_SKEW_TOLD_S, CONFIG_NAME, Counters, EventReceiver, HintFinder, Hooks, InitOutcome,
     LocalClones, LocalUpstreams, LookGuard, MIRROR_LOCK_NAME, Metrics, MirrorGuard, Notifier, Pool,
     ReceivedEvent, STORE_NAME, Verdict, bytes_of, is_pool_folder, machine_of, open_catalog_again, open_local,
-    pauses, received, received_one, replay, shortage, space, transport_options,
+    pauses, received, received_one, recent_deliveries, replay, shortage, space, transport_options,
 };

@@ -17,7 +17,7 @@ use crate::answer_spool::Answers;
 use crate::cache::{OpenError, RepoCache};
 use crate::clones::KeptClones;
 use crate::descriptors::descriptors_max;
-use crate::http_handler::HttpHandler;
+use crate::handler::HttpHandler;
 use crate::locate::{BUSY, Client, Found, INTERNAL_ERROR, Locator, Refusal};
 use crate::log_limit::Notices;
 use crate::opened::Opened;

@@ -13,6 +13,7 @@ use crate::config_values::{IntervalSetting, MirrorRule, RefsConfig, Size, Span};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::forges::ForgeConfig;
+use crate::webhooks::WebhookConfig;
 
 /// The largest configuration file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -135,6 +136,7 @@ pub struct EventsConfig {
     pub connections_max: usize,
     pub connections_per_address_max: usize,
     pub idle_timeout: Span,
+    pub webhook: Vec<WebhookConfig>,
 }
 
 impl Default for EventsConfig {
@@ -147,6 +149,7 @@ impl Default for EventsConfig {
             connections_max: 16_384,
             connections_per_address_max: 1024,
             idle_timeout: Span::seconds(3600),
+            webhook: Vec::new(),
         }
     }
 }

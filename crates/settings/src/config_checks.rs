@@ -111,11 +111,20 @@ impl Config {
         for (n, forge) in self.forge.iter().enumerate() {
             forge.check().map_err(wrong("forge", n))?;
         }
-        let mut names: Vec<String> = self.forge.iter().map(ForgeConfig::name).collect();
-        names.sort();
-        if let Some(twice) = names.windows(2).find(|w| w[0] == w[1]) {
-            return Err(("forge", format!("has two entries named '{}': rename one", twice[0])).into());
+        for (n, webhook) in self.events.webhook.iter().enumerate() {
+            webhook.check().map_err(wrong("events.webhook", n))?;
         }
-        Ok(())
+        differ("forge", self.forge.iter().map(ForgeConfig::name))?;
+        differ("events.webhook", self.events.webhook.iter().map(|webhook| webhook.name().to_owned()))
+    }
+}
+
+/// Checks that no two tables with the key `key` have the same name.
+fn differ(key: &'static str, names: impl Iterator<Item = String>) -> std::result::Result<(), Wrong> {
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    match names.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(twice) => Err((key, format!("has two entries named '{}': rename one", twice[0])).into()),
+        None => Ok(()),
     }
 }

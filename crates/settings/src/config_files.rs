@@ -55,6 +55,10 @@ pub fn unusable(config: &Config, store: &Path) -> Vec<Unusable> {
         try_out(&key("token_files"), forge.tokens().map(drop).map_err(|e| e.to_string()));
         try_out(&key("app_key_file"), forge.app().map(drop).map_err(|e| e.to_string()));
     }
+    for webhook in &config.events.webhook {
+        let key = format!("secret_files of the webhook {}", webhook.name());
+        try_out(&key, webhook.options().map(drop).map_err(|e| e.to_string()));
+    }
     found
 }
 
@@ -62,7 +66,8 @@ pub fn unusable(config: &Config, store: &Path) -> Vec<Unusable> {
 pub fn secret_files(config: &Config) -> Vec<PathBuf> {
     let named = config.serve.tls_key.iter().chain(&config.transport.netrc);
     let of_forges = config.forge.iter().flat_map(|forge| forge.secret_files());
-    named.cloned().chain(of_forges.cloned()).collect()
+    let of_webhooks = config.events.webhook.iter().flat_map(|webhook| webhook.secret_files());
+    named.cloned().chain(of_forges.cloned()).chain(of_webhooks.cloned()).collect()
 }
 
 /// Returns whether every user of this machine may read the file at `path`, by its own mode.

@@ -248,13 +248,7 @@ impl ForgeConfig {
     pub fn tokens(&self) -> Result<Vec<String>> {
         let mut tokens = self.tokens.clone();
         for file in &self.token_files {
-            let text = std::fs::read_to_string(file).map_err(FileError::on("read", file))?;
-            tokens.extend(
-                text.lines()
-                    .map(str::trim)
-                    .filter(|l| !l.is_empty() && !l.starts_with('#'))
-                    .map(str::to_owned),
-            );
+            tokens.extend(secrets_of(file)?);
         }
         Ok(tokens)
     }
@@ -404,6 +398,13 @@ impl CrawlSource for ForgeConfig {
         let wait = move |time: Duration| stop.sleep(time);
         Ok(self.open_with(self.tries, Box::new(wait))?)
     }
+}
+
+/// Returns the secrets in a file: one a line, without empty lines and comments.
+pub(crate) fn secrets_of(file: &Path) -> Result<Vec<String>> {
+    let text = std::fs::read_to_string(file).map_err(FileError::on("read", file))?;
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    Ok(lines.map(str::to_owned).collect())
 }
 
 /// Returns whether `text` begins with a date as forges write it (RFC 3339).

@@ -15,6 +15,7 @@ mod environment;
 mod error;
 mod forge_credentials;
 mod forges;
+mod webhooks;
 
 pub use catalog_url::{has_password, set_catalog_url, template};
 pub use config::{
@@ -30,3 +31,4 @@ pub use environment::Environment;
 pub use error::{Error, Result};
 pub use forge_credentials::ForgeCredentials;
 pub use forges::{ForgeConfig, ForgeKind};
+pub use webhooks::WebhookConfig;

@@ -15,9 +15,14 @@ use weir_pool::{EventReceiver, Pool};
 use weir_serve::{Address, ListenAddress, Listener, raise_descriptor_limit};
 
 use crate::error::{Error, Result};
+use crate::webhook_front::IntakeSender;
 
 /// The folder of the spool in a pool.
 const SPOOL_NAME: &str = "events";
+/// The folder of the spool for webhooks: another process may have the doors.
+const WEBHOOK_SPOOL_NAME: &str = "webhooks";
+/// The least time between two commits of webhooks.
+const WEBHOOK_COMMIT_INTERVAL: Duration = Duration::from_millis(1);
 /// The descriptors that are kept for files, the database and other clients.
 const DESCRIPTORS_KEPT: usize = 128;
 /// How often to try to open doors that another process has.
@@ -26,7 +31,7 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Doors that are open. When they are dropped, what came is taken, and the doors are closed.
 pub(crate) struct OpenDoors {
     // In this order: the server ends before what it has written is taken for the last time.
-    _server: EventServer,
+    server: EventServer,
     _receiver: EventReceiver,
 }
 
@@ -63,22 +68,40 @@ pub(crate) fn open_doors(
     counts: &Arc<IntakeCounts>,
     told: &mut dyn FnMut(String) -> Result<()>,
 ) -> Result<Option<OpenDoors>> {
-    let c = &pool.config.events;
-    let options = SpoolOptions { bytes_max: c.spool_bytes_max.0, ..SpoolOptions::default() };
-    let mut spool = match EventSpool::open(&pool.path.join(SPOOL_NAME), options) {
-        Err(SpoolError::InUse(_)) => return Ok(None),
-        spool => spool.map_err(|e| Error::Message(e.to_string()))?,
-    };
+    let Some(spool) = open_spool(pool, SPOOL_NAME)? else { return Ok(None) };
     let doors = bind(addresses, told)?;
-    let receiver = EventReceiver::start(pool, &mut spool, wake)?;
+    let c = &pool.config.events;
     let options = EventServerOptions {
         connections_max: connections_max(c.connections_max),
         connections_per_address_max: c.connections_per_address_max,
         idle_timeout: Some(c.idle_timeout.0).filter(|time| !time.is_zero()),
         ..EventServerOptions::default()
     };
-    let server = EventServer::start(doors, spool, options, counts.clone())?;
-    Ok(Some(OpenDoors { _server: server, _receiver: receiver }))
+    OpenDoors::start(pool, spool, doors, options, wake, counts).map(Some)
+}
+
+/// Opens the spool in the folder `name` of the pool. Returns `None` if another process has it.
+fn open_spool(pool: &Pool, name: &str) -> Result<Option<EventSpool>> {
+    let options = SpoolOptions { bytes_max: pool.config.events.spool_bytes_max.0, ..SpoolOptions::default() };
+    match EventSpool::open(&pool.path.join(name), options) {
+        Err(SpoolError::InUse(_)) => Ok(None),
+        spool => spool.map(Some).map_err(|e| Error::Message(e.to_string())),
+    }
+}
+
+impl OpenDoors {
+    fn start(
+        pool: &Pool,
+        mut spool: EventSpool,
+        doors: Vec<EventDoor>,
+        options: EventServerOptions,
+        wake: &Stop,
+        counts: &Arc<IntakeCounts>,
+    ) -> Result<OpenDoors> {
+        let receiver = EventReceiver::start(pool, &mut spool, wake)?;
+        let server = EventServer::start(doors, spool, options, counts.clone())?;
+        Ok(OpenDoors { server, _receiver: receiver })
+    }
 }
 
 /// Opens the doors of the settings, if there are any, until `stop` is requested. If another process has them,
@@ -92,16 +115,53 @@ pub(crate) fn keep_doors(
     if addresses.is_empty() {
         return Ok(None);
     }
-    let mut told = |url: String| {
-        tracing::info!("taking events at {url}");
-        Ok(())
-    };
-    let mut doors = open_doors(pool, &addresses, stop, counts, &mut told)?;
-    let (pool, counts, stop) = (pool.again()?, counts.clone(), stop.clone());
-    let keep = move || {
+    let (pool, counts, wake) = (pool.again()?, counts.clone(), stop.clone());
+    keep_open("event doors", stop, move || {
+        let mut told = |url: String| {
+            tracing::info!("taking events at {url}");
+            Ok(())
+        };
+        open_doors(&pool, &addresses, &wake, &counts, &mut told)
+    })
+    .map(Some)
+}
+
+/// Opens the way of webhooks into the pool, until `stop` is requested, and sends it to `intake`. If another
+/// process has it, waits in a thread until it ends.
+pub(crate) fn keep_webhooks(
+    pool: &Pool,
+    counts: &Arc<IntakeCounts>,
+    intake: IntakeSender,
+    stop: &Stop,
+) -> Result<JoinHandle<()>> {
+    let (pool, counts, wake) = (pool.again()?, counts.clone(), stop.clone());
+    keep_open("webhooks", stop, move || {
+        let Some(spool) = open_spool(&pool, WEBHOOK_SPOOL_NAME)? else { return Ok(None) };
+        // Who sends waits for the answer.
+        let options = EventServerOptions {
+            commit_interval: WEBHOOK_COMMIT_INTERVAL,
+            coalesces: false,
+            ..EventServerOptions::default()
+        };
+        let doors = OpenDoors::start(&pool, spool, Vec::new(), options, &wake, &counts)?;
+        intake.send_replace(Some(doors.server.intake()));
+        Ok(Some(doors))
+    })
+}
+
+/// Calls `open` until it succeeds: once at once, and then in a thread, which keeps what was opened until
+/// `stop` is requested.
+fn keep_open(
+    name: &'static str,
+    stop: &Stop,
+    mut open: impl FnMut() -> Result<Option<OpenDoors>> + Send + 'static,
+) -> Result<JoinHandle<()>> {
+    let mut doors = open()?;
+    let stop = stop.clone();
+    Ok(spawn(name, move || {
         let mut is_told = false;
         while doors.is_none() && stop.sleep(RETRY) {
-            doors = open_doors(&pool, &addresses, &stop, &counts, &mut told).unwrap_or_else(|e| {
+            doors = open().unwrap_or_else(|e| {
                 if !std::mem::replace(&mut is_told, true) {
                     tracing::error!("cannot take events: {e}");
                 }
@@ -110,8 +170,7 @@ pub(crate) fn keep_doors(
         }
         while stop.sleep(Duration::from_secs(3600)) {}
         drop(doors);
-    };
-    Ok(Some(spawn("event doors", keep)?))
+    })?)
 }
 
 /// Returns how many of `wanted` connections there may be, so that descriptors are left for all else.

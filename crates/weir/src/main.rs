@@ -38,6 +38,7 @@ mod stdio;
 mod systemd;
 mod visit_bars;
 mod visit_lines;
+mod webhook_front;
 mod workspace_attach;
 mod workspace_mounts;
 mod workspace_status;

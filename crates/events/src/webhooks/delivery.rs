@@ -28,7 +28,7 @@ pub(crate) struct Delivery<'b> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) old_url: Option<Cow<'b, str>>,
     #[serde(flatten)]
-    pub(crate) update: Option<RefUpdate<'b>>,
+    pub(crate) update: Option<MovedRef<'b>>,
     /// Whether the repository has changed: its refs, its URL, or who may read it.
     #[serde(skip)]
     pub(crate) is_change: bool,
@@ -36,7 +36,7 @@ pub(crate) struct Delivery<'b> {
 
 /// The first ref that a delivery says has changed.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-pub(crate) struct RefUpdate<'b> {
+pub(crate) struct MovedRef<'b> {
     #[serde(rename = "ref", borrow)]
     pub(crate) name: Cow<'b, str>,
     #[serde(borrow)]

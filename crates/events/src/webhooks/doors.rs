@@ -170,7 +170,7 @@ impl WebhookDoors {
                 .map_err(|why| WebhookAnswer::new(WebhookResult::Refused, why))?;
         }
         let bad = |why: String| WebhookAnswer::new(WebhookResult::Bad, why);
-        let form = form_payload(headers, body).map_err(bad)?;
+        let form = form_payload(headers, body);
         let site = webhook.site.as_deref();
         let mut delivery = webhook.forge.read(headers, form.as_deref().unwrap_or(body), site).map_err(bad)?;
         if !delivery.is_change {
@@ -215,14 +215,14 @@ impl WebhookDoors {
 
 /// Returns the JSON in the body of a form, as GitHub and Gitea send if they are told to; `None` if it is no
 /// form.
-fn form_payload(headers: &HeaderMap, body: &[u8]) -> Result<Option<Vec<u8>>, String> {
+fn form_payload(headers: &HeaderMap, body: &[u8]) -> Option<Vec<u8>> {
     let kind = headers.get(CONTENT_TYPE).map_or(b"".as_slice(), |kind| kind.as_bytes());
-    if !kind.starts_with(b"application/x-www-form-urlencoded") {
-        return Ok(None);
+    // curl says that JSON is a form, too.
+    if !kind.starts_with(b"application/x-www-form-urlencoded") || body.trim_ascii_start().starts_with(b"{") {
+        return None;
     }
-    let fields = body.split(|&byte| byte == b'&');
-    let payload = fields.into_iter().find_map(|field| field.strip_prefix(b"payload="));
-    let payload = payload.ok_or_else(|| "the form has no field named payload".to_owned())?;
+    let mut fields = body.split(|&byte| byte == b'&');
+    let payload = fields.find_map(|field| field.strip_prefix(b"payload="))?;
     let with_blanks: Vec<u8> = payload.iter().map(|&byte| if byte == b'+' { b' ' } else { byte }).collect();
-    Ok(Some(percent_decode(&with_blanks).collect()))
+    Some(percent_decode(&with_blanks).collect())
 }

@@ -110,7 +110,8 @@ fn spellings(name: &str) -> Vec<String> {
     all
 }
 
-/// Returns where an upstream is, whatever the scheme: a hint may use another one than the mirror.
+/// Returns where an upstream is, whatever the scheme: a hint may use another one than the mirror. Most forges
+/// take a URL in any case, and name a repository in their own.
 fn place_of(url: &str) -> Option<String> {
     let url = Url::parse(url).ok()?;
     match url.scheme {
@@ -118,6 +119,6 @@ fn place_of(url: &str) -> Option<String> {
             let path = std::path::absolute(url.local_path()).ok()?;
             Some(format!("file://{}", path.display().to_string().trim_end_matches('/')))
         }
-        _ => Some(url.default_name()),
+        _ => Some(url.default_name().to_lowercase()),
     }
 }

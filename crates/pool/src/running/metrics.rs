@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use weir_catalog::clock::now;
 use weir_catalog::{Catalog, EventKind, PoolEvent};
-use weir_events::IntakeCounts;
+use weir_events::{IntakeCounts, WebhookCounts};
 use weir_mirror::Space;
 
 use crate::error::Result;
@@ -26,6 +26,8 @@ pub struct Counters {
     bytes_appended: AtomicU64,
     /// What came at the doors for events.
     pub events: Arc<IntakeCounts>,
+    /// The deliveries of webhooks.
+    pub webhooks: Arc<WebhookCounts>,
 }
 
 impl Counters {
@@ -101,6 +103,19 @@ impl Metrics {
             ("weir_event_commits_total", "counter", "Times that lines of senders were synced", &e.commits),
         ] {
             one(&mut text, name, kind, help, load(counter));
+        }
+        let deliveries = c.webhooks.all();
+        if !deliveries.is_empty() {
+            let help = "Deliveries of webhooks that came to this process";
+            head(&mut text, "weir_webhook_deliveries_total", "counter", help);
+        }
+        for (webhook, result, count) in deliveries {
+            let _ = writeln!(
+                text,
+                "weir_webhook_deliveries_total{{webhook=\"{}\",result=\"{}\"}} {count}",
+                escaped(&webhook),
+                result.name()
+            );
         }
         if let Ok((free, total)) = space(&self.store) {
             one(&mut text, "weir_store_free_bytes", "gauge", "Free bytes on the disk of the archives", free);

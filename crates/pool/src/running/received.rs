@@ -6,6 +6,8 @@ use weir_events::{Notice, ReceivedLine};
 
 use crate::error::Result;
 
+/// How many events are searched for deliveries of webhooks.
+const DELIVERIES: usize = 10_000;
 /// How many batches are read at once.
 const BATCHES: usize = 32;
 
@@ -124,6 +126,16 @@ pub fn received_one(catalog: &Catalog, id: i64) -> Result<Option<ReceivedEvent>>
     let batches: Vec<ReceivedBatch> = catalog.received_before(id.saturating_add(1), 1)?;
     let mut events = batches.iter().flat_map(ReceivedBatch::events);
     Ok(events.find(|(found, ..)| *found == id).and_then(ReceivedEvent::read))
+}
+
+/// Returns the lines of the last deliveries of webhooks.
+///
+/// # Errors
+/// If the catalog fails.
+pub fn recent_deliveries(catalog: &Catalog) -> Result<Vec<String>> {
+    let events = received(catalog, 0, None, DELIVERIES)?;
+    // Lines that came in another way may only look like deliveries.
+    Ok(events.into_iter().filter(|e| e.peer.starts_with("http")).map(|e| e.line).collect())
 }
 
 #[cfg(test)]

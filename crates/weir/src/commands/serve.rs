@@ -17,13 +17,14 @@ use weir_upload::{UploadLimits, UploadOptions};
 use crate::background::start_mirror;
 use crate::cli::{Global, ServeArgs};
 use crate::error::{Error, Result};
-use crate::event_doors::keep_doors;
+use crate::event_doors::{keep_doors, keep_webhooks};
 use crate::locators::catalog::CatalogLocator;
 use crate::output;
 use crate::restart::{start_anew, tell_ready};
 use crate::service_state::ServiceState;
 use crate::signals::stop_on_signal;
 use crate::systemd;
+use crate::webhook_front::WebhookFront;
 
 fn limits(c: &ServeConfig, scratch: PathBuf) -> DaemonLimits {
     DaemonLimits {
@@ -131,6 +132,11 @@ pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> 
     let proxies = TrustedProxies::new(&c.trusted_proxies, c.proxy_protocol).map_err(Error::Message)?;
     let daemon =
         Daemon::new(Arc::new(CatalogLocator::new(&pool)?), options, limits(c, scratch), presentation)?;
+    let counters = Arc::new(Counters::default());
+    let (daemon, webhooks) = match WebhookFront::of(&pool, &counters)? {
+        None => (daemon, None),
+        Some((front, intake)) => (daemon.with_handler(Arc::new(front)), Some(intake)),
+    };
     let daemon = Arc::new(daemon.behind(proxies));
     let stop = Stop::default();
     let asked_to_stop = stop_on_signal(&stop)?;
@@ -140,10 +146,12 @@ pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> 
     let sockets = doors.chain(monitored.iter().map(|listener| (listener.as_raw_fd(), METRICS))).collect();
     restart_on_signal(sockets, terminal)?;
     tell_ready();
-    let counters = Arc::new(Counters::default());
     let mut beside = if args.no_mirror { Vec::new() } else { start_mirror(&pool, &counters, &stop)? };
     let mirrors = !beside.is_empty();
     beside.extend(keep_doors(&pool, &counters.events, &stop)?);
+    if let Some(intake) = webhooks {
+        beside.push(keep_webhooks(&pool, &counters.events, intake, &stop)?);
+    }
     let metrics = Arc::new(Metrics::new(&pool, counters.clone())?);
     let state = ServiceState {
         daemon: &daemon,

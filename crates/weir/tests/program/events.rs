@@ -2,7 +2,7 @@
 //! are due because of it.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -169,6 +169,111 @@ fn no_kill_loses_what_was_acknowledged() {
     assert!(lost.is_empty() && acknowledged.len() > kills * 10, "{lost:?} of {}", acknowledged.len());
     assert!(found.values().all(|count| *count == 1));
     assert!(found.len() <= sent);
+}
+
+/// Sends a delivery to the webhook `name` with a bearer token. Returns the answer: its status, and its words.
+fn post(port: u16, name: &str, token: &str, body: &str) -> (u16, String) {
+    let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return (0, String::new()) };
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let request = format!(
+        "POST /webhooks/{name} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\
+         Authorization: Bearer {token}\r\nwebhook-id: {}\r\n\r\n{body}",
+        body.len(),
+        body
+    );
+    let mut answer = String::new();
+    let _ = stream.write_all(request.as_bytes()).and_then(|()| stream.read_to_string(&mut answer));
+    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+    (status, answer.split_once("\r\n\r\n").map_or("", |(_, words)| words.trim_end()).to_owned())
+}
+
+/// Returns a pool with a webhook whose secret is `secret`, and the arguments that serve it at the port.
+fn with_webhook() -> (Env, u16, [String; 4]) {
+    let env = Env::new();
+    std::fs::write(env.path("secrets"), "# the webhook's\nsecret\n").unwrap();
+    let path = env.pool().join("weir.toml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let webhook = format!(
+        "\n[[events.webhook]]\nforge = \"generic\"\nname = \"own\"\nsecret_files = [\"{}\"]\n",
+        env.path("secrets").display()
+    );
+    std::fs::write(path, text + &webhook).unwrap();
+    let (git, port) = (free_port(), free_port());
+    let args = ["serve", "--git", &format!("127.0.0.1:{git}"), "--http"].map(str::to_owned);
+    (env, port, args)
+}
+
+fn serve(env: &Env, port: u16, args: &[String; 4]) -> Child {
+    let address = format!("127.0.0.1:{port}");
+    let args: Vec<&str> = args.iter().map(String::as_str).chain([address.as_str()]).collect();
+    start(env, &args, port)
+}
+
+#[test]
+fn a_webhook_makes_a_repository_due_at_once() {
+    let (env, port, args) = with_webhook();
+    let upstream = env.odd_repository("u.git");
+    env.weir(&["add", "--name", "Team/Tool", "https://forge.invalid/Team/Tool.git"]);
+    env.weir(&["add", "--name", "local", upstream.to_str().unwrap()]);
+    env.weir(&["mirror", "local"]);
+    let serving = serve(&env, port, &args);
+    let seq = || env.weir_json(&["ls", "local"])[0]["seq"].as_u64().unwrap();
+    let before = seq();
+    let commit = env.git(&upstream, &["commit-tree", "-m", "more", "-p", "main", "main^{tree}"]);
+    env.git(&upstream, &["update-ref", "refs/heads/main", &commit]);
+    let of_local = format!("{{\"url\":\"{}\"}}", upstream.display());
+    assert_eq!(post(port, "own", "secret", &of_local), (202, "taken".to_owned()));
+    wait_until(|| "the archive is not updated".to_owned(), || seq() > before);
+    assert_eq!(post(port, "own", "secret", &of_local).0, 200, "it came before");
+    let refused = post(port, "own", "guessed", &of_local);
+    assert!(refused.0 == 401 && refused.1.contains("another secret"), "{refused:?}");
+    assert_eq!(post(port, "own", "secret", "{\"type\":\"ping\"}").0, 200);
+    assert_eq!(post(port, "own", "secret", "{").0, 400);
+    assert_eq!(post(port, "none", "secret", &of_local), (404, "there is no such webhook".to_owned()));
+    // Forges write URLs in their own case.
+    assert_eq!(post(port, "own", "secret", "{\"url\":\"https://forge.invalid/team/tool\"}").0, 202);
+    assert_eq!(post(port, "own", "secret", "{\"url\":\"https://forge.invalid/other\"}").0, 202);
+    let list = || env.weir_json(&["events", "ls"]);
+    wait_until(|| list().to_string(), || list().as_array().unwrap().len() == 3);
+    let verdicts: Vec<String> =
+        list().as_array().unwrap().iter().map(|e| e["verdict"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(verdicts, ["due", "due", "unknown"]);
+    assert!(list()[0]["peer"].as_str().unwrap().starts_with("http 127.0.0.1"));
+    end(serving);
+    // A process that starts later knows what came before; the secret is replaced meanwhile.
+    std::fs::write(env.path("secrets"), "new\nsecret").unwrap();
+    let serving = serve(&env, port, &args);
+    assert_eq!(post(port, "own", "new", &of_local).0, 200);
+    end(serving);
+    std::fs::remove_file(env.path("secrets")).unwrap();
+    assert!(env.weir_fails(&["serve"]).contains("secrets"));
+}
+
+/// A server is killed again and again while forges deliver: what was answered with 202 is there once.
+#[test]
+fn no_kill_loses_a_delivery() {
+    let kills = std::env::var("WEIR_KILLS").map_or(6, |n| n.parse().unwrap());
+    let (env, port, args) = with_webhook();
+    let (mut rng, mut taken) = (Rng(11), Vec::new());
+    for round in 0..kills {
+        let mut weir = serve(&env, port, &args);
+        let until = Instant::now() + Duration::from_millis(300 + rng.below(300));
+        let sender = std::thread::spawn(move || {
+            let name = |n: usize| format!("https://h.invalid/{round}/{n}");
+            (0..)
+                .map(name)
+                .take_while(|url| post(port, "own", "secret", &format!("{{\"url\":\"{url}\"}}")).0 == 202)
+                .collect::<Vec<String>>()
+        });
+        std::thread::sleep(until - Instant::now());
+        weir.kill().unwrap();
+        weir.wait().unwrap();
+        taken.extend(sender.join().unwrap());
+    }
+    end(serve(&env, port, &args));
+    let found = received(&env);
+    let lost: Vec<_> = taken.iter().filter(|url| found.get(*url) != Some(&1)).collect();
+    assert!(lost.is_empty() && taken.len() > kills * 10, "{lost:?} of {}", taken.len());
 }
 
 #[test]

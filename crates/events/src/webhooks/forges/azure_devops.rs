@@ -6,28 +6,28 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
-use crate::webhooks::delivery::{Delivery, RefUpdate, json};
+use crate::webhooks::delivery::{Delivery, MovedRef, json};
 
 #[derive(Deserialize)]
-struct Payload<'b> {
+struct AzurePayload<'b> {
     #[serde(borrow)]
     id: Option<Cow<'b, str>>,
     #[serde(borrow, rename = "eventType")]
     event: Cow<'b, str>,
     #[serde(borrow)]
-    resource: Option<Resource<'b>>,
+    resource: Option<AzureResource<'b>>,
 }
 
 #[derive(Deserialize)]
-struct Resource<'b> {
+struct AzureResource<'b> {
     #[serde(borrow)]
-    repository: Option<Repository<'b>>,
+    repository: Option<AzureRepository<'b>>,
     #[serde(borrow, default, rename = "refUpdates")]
-    updates: Vec<Update<'b>>,
+    updates: Vec<AzureUpdate<'b>>,
 }
 
 #[derive(Deserialize)]
-struct Repository<'b> {
+struct AzureRepository<'b> {
     #[serde(borrow, rename = "remoteUrl")]
     remote_url: Option<Cow<'b, str>>,
     #[serde(borrow, rename = "sshUrl")]
@@ -35,7 +35,7 @@ struct Repository<'b> {
 }
 
 #[derive(Deserialize)]
-struct Update<'b> {
+struct AzureUpdate<'b> {
     #[serde(borrow)]
     name: Cow<'b, str>,
     #[serde(borrow, rename = "oldObjectId")]
@@ -46,16 +46,16 @@ struct Update<'b> {
 
 /// Reads a delivery.
 pub(crate) fn read(body: &[u8]) -> Result<Delivery<'_>, String> {
-    let Payload { id, event, resource } = json(body)?;
+    let AzurePayload { id, event, resource } = json(body)?;
     let mut found = Delivery { delivery: id, ..Delivery::of(event) };
     found.is_change = found.event == "git.push"
         || found.event.starts_with("git.repo.")
         || found.event.starts_with("git.pullrequest.");
-    if let Some(Resource { repository, updates }) = resource {
-        if let Some(Repository { remote_url, ssh_url }) = repository {
+    if let Some(AzureResource { repository, updates }) = resource {
+        if let Some(AzureRepository { remote_url, ssh_url }) = repository {
             (found.clone_url, found.ssh_url) = (remote_url, ssh_url);
         }
-        found.update = updates.into_iter().next().map(|u| RefUpdate { name: u.name, old: u.old, new: u.new });
+        found.update = updates.into_iter().next().map(|u| MovedRef { name: u.name, old: u.old, new: u.new });
     }
     Ok(found)
 }

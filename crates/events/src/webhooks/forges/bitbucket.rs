@@ -8,42 +8,42 @@ use std::borrow::Cow;
 use http::HeaderMap;
 use serde::Deserialize;
 
-use crate::webhooks::delivery::{Delivery, RefUpdate, header, json, url_at};
+use crate::webhooks::delivery::{Delivery, MovedRef, header, json, url_at};
 
 #[derive(Deserialize)]
-struct Payload<'b> {
+struct BitbucketPayload<'b> {
     #[serde(borrow)]
-    repository: Option<Repository<'b>>,
+    repository: Option<BitbucketRepository<'b>>,
     /// Of Data Center, where a repository was changed.
     #[serde(borrow)]
-    new: Option<Repository<'b>>,
+    new: Option<BitbucketRepository<'b>>,
     #[serde(borrow)]
-    old: Option<Repository<'b>>,
+    old: Option<BitbucketRepository<'b>>,
     #[serde(borrow)]
-    push: Option<Push<'b>>,
+    push: Option<BitbucketPush<'b>>,
     /// Of Data Center, where refs have changed: a list. Of Cloud, where a repository has: an object.
     #[serde(borrow)]
-    changes: Option<Changes<'b>>,
+    changes: Option<BitbucketChanges<'b>>,
     #[serde(rename = "pullRequest", borrow)]
-    pull_request: Option<PullRequest<'b>>,
+    pull_request: Option<BitbucketPullRequest<'b>>,
 }
 
 #[derive(Deserialize)]
-struct Repository<'b> {
+struct BitbucketRepository<'b> {
     #[serde(borrow)]
-    links: Option<Links<'b>>,
+    links: Option<BitbucketLinks<'b>>,
 }
 
 #[derive(Deserialize)]
-struct Links<'b> {
+struct BitbucketLinks<'b> {
     #[serde(borrow)]
-    html: Option<Link<'b>>,
+    html: Option<BitbucketLink<'b>>,
     #[serde(borrow, default)]
-    clone: Vec<Link<'b>>,
+    clone: Vec<BitbucketLink<'b>>,
 }
 
 #[derive(Deserialize)]
-struct Link<'b> {
+struct BitbucketLink<'b> {
     #[serde(borrow)]
     href: Cow<'b, str>,
     #[serde(borrow)]
@@ -51,47 +51,47 @@ struct Link<'b> {
 }
 
 #[derive(Deserialize)]
-struct Push<'b> {
+struct BitbucketPush<'b> {
     #[serde(borrow)]
-    changes: Vec<PushChange<'b>>,
+    changes: Vec<BitbucketPushChange<'b>>,
 }
 
 #[derive(Deserialize)]
-struct PushChange<'b> {
+struct BitbucketPushChange<'b> {
     #[serde(borrow)]
-    old: Option<Tip<'b>>,
+    old: Option<BitbucketTip<'b>>,
     #[serde(borrow)]
-    new: Option<Tip<'b>>,
+    new: Option<BitbucketTip<'b>>,
 }
 
 #[derive(Deserialize)]
-struct Tip<'b> {
+struct BitbucketTip<'b> {
     #[serde(borrow, rename = "type")]
     kind: Option<Cow<'b, str>>,
     #[serde(borrow)]
     name: Cow<'b, str>,
     #[serde(borrow)]
-    target: Option<Target<'b>>,
+    target: Option<BitbucketTarget<'b>>,
 }
 
 #[derive(Deserialize)]
-struct Target<'b> {
+struct BitbucketTarget<'b> {
     #[serde(borrow)]
     hash: Option<Cow<'b, str>>,
 }
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Changes<'b> {
-    Refs(#[serde(borrow)] Vec<RefChange<'b>>),
+enum BitbucketChanges<'b> {
+    Refs(#[serde(borrow)] Vec<BitbucketRefChange<'b>>),
     Repository {
         #[serde(borrow)]
-        full_name: Option<Renamed<'b>>,
+        full_name: Option<BitbucketRenamed<'b>>,
     },
 }
 
 #[derive(Deserialize)]
-struct RefChange<'b> {
+struct BitbucketRefChange<'b> {
     #[serde(borrow, rename = "refId")]
     name: Option<Cow<'b, str>>,
     #[serde(borrow, rename = "fromHash")]
@@ -101,21 +101,21 @@ struct RefChange<'b> {
 }
 
 #[derive(Deserialize)]
-struct Renamed<'b> {
+struct BitbucketRenamed<'b> {
     #[serde(borrow)]
     old: Option<Cow<'b, str>>,
 }
 
 #[derive(Deserialize)]
-struct PullRequest<'b> {
+struct BitbucketPullRequest<'b> {
     #[serde(borrow, rename = "toRef")]
-    target: Option<PullRequestRef<'b>>,
+    target: Option<BitbucketPullRequestRef<'b>>,
 }
 
 #[derive(Deserialize)]
-struct PullRequestRef<'b> {
+struct BitbucketPullRequestRef<'b> {
     #[serde(borrow)]
-    repository: Option<Repository<'b>>,
+    repository: Option<BitbucketRepository<'b>>,
 }
 
 /// Reads a delivery.
@@ -142,21 +142,21 @@ pub(crate) fn read<'b>(headers: &'b HeaderMap, body: &'b [u8]) -> Result<Deliver
     if !found.is_change {
         return Ok(found);
     }
-    let payload: Payload<'b> = json(body)?;
+    let payload: BitbucketPayload<'b> = json(body)?;
     let of_request = || payload.pull_request?.target?.repository;
     if let Some(repository) = payload.repository.or(payload.new).or_else(of_request) {
         (found.clone_url, found.ssh_url) = urls(repository);
     }
     found.old_url = payload.old.and_then(|old| urls(old).0);
     match payload.changes {
-        Some(Changes::Repository { full_name: Some(Renamed { old: Some(old) }) }) => {
+        Some(BitbucketChanges::Repository { full_name: Some(BitbucketRenamed { old: Some(old) }) }) => {
             // Cloud: https://bitbucket.org/TEAM/NAME.git
             let site = found.clone_url.as_deref().and_then(|url| url.rsplitn(3, '/').nth(2));
             found.old_url = site.map(|site| url_at(site, &old).into());
         }
-        Some(Changes::Refs(refs)) => {
-            let update = |change: RefChange<'b>| {
-                Some(RefUpdate { name: change.name?, old: change.old?, new: change.new? })
+        Some(BitbucketChanges::Refs(refs)) => {
+            let update = |change: BitbucketRefChange<'b>| {
+                Some(MovedRef { name: change.name?, old: change.old?, new: change.new? })
             };
             found.update = refs.into_iter().next().and_then(update);
         }
@@ -169,8 +169,8 @@ pub(crate) fn read<'b>(headers: &'b HeaderMap, body: &'b [u8]) -> Result<Deliver
 }
 
 /// Returns the URLs for HTTP and for ssh.
-fn urls<'b>(repository: Repository<'b>) -> (Option<Cow<'b, str>>, Option<Cow<'b, str>>) {
-    let Some(Links { html, clone }) = repository.links else { return (None, None) };
+fn urls<'b>(repository: BitbucketRepository<'b>) -> (Option<Cow<'b, str>>, Option<Cow<'b, str>>) {
+    let Some(BitbucketLinks { html, clone }) = repository.links else { return (None, None) };
     let (mut http, mut ssh) = (None, None);
     for link in clone {
         match link.name.as_deref() {
@@ -179,15 +179,16 @@ fn urls<'b>(repository: Repository<'b>) -> (Option<Cow<'b, str>>, Option<Cow<'b,
             _ => {}
         }
     }
-    let of_page = |page: Link<'b>| Cow::Owned(format!("{}.git", page.href.trim_end_matches('/')));
+    let of_page = |page: BitbucketLink<'b>| Cow::Owned(format!("{}.git", page.href.trim_end_matches('/')));
     (http.or_else(|| html.map(of_page)), ssh)
 }
 
-fn update_of<'b>(change: PushChange<'b>) -> RefUpdate<'b> {
-    let hash = |tip: Option<Tip<'b>>| tip.and_then(|tip| tip.target?.hash).unwrap_or(Cow::Borrowed("0"));
+fn update_of<'b>(change: BitbucketPushChange<'b>) -> MovedRef<'b> {
+    let hash =
+        |tip: Option<BitbucketTip<'b>>| tip.and_then(|tip| tip.target?.hash).unwrap_or(Cow::Borrowed("0"));
     let name = change.new.as_ref().or(change.old.as_ref()).map(|tip| {
         let folder = if tip.kind.as_deref() == Some("tag") { "tags" } else { "heads" };
         Cow::Owned(format!("refs/{folder}/{}", tip.name))
     });
-    RefUpdate { name: name.unwrap_or_default(), old: hash(change.old), new: hash(change.new) }
+    MovedRef { name: name.unwrap_or_default(), old: hash(change.old), new: hash(change.new) }
 }

@@ -9,7 +9,7 @@ use crate::notice::Notice;
 use crate::webhooks::delivery::{Delivery, header, json};
 
 #[derive(Deserialize)]
-struct Payload<'b> {
+struct GenericPayload<'b> {
     /// The type of the event, as Standard Webhooks recommends.
     #[serde(borrow, rename = "type")]
     kind: Option<Cow<'b, str>>,
@@ -17,7 +17,7 @@ struct Payload<'b> {
 
 /// Reads a delivery.
 pub(crate) fn read<'b>(headers: &'b HeaderMap, body: &'b [u8]) -> Result<Delivery<'b>, String> {
-    let Payload { kind } = json(body)?;
+    let GenericPayload { kind } = json(body)?;
     let mut found = Delivery::of(kind.unwrap_or(Cow::Borrowed("push")));
     found.delivery = header(headers, "webhook-id").map(Cow::Borrowed);
     // What names no repository is of another kind.

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use http::HeaderMap;
 use serde::Deserialize;
 
-use crate::webhooks::delivery::{Delivery, RefUpdate, header, json, wiki_url};
+use crate::webhooks::delivery::{Delivery, MovedRef, header, json, wiki_url};
 
 /// The headers of a forge.
 pub(crate) struct HeaderNames {
@@ -26,7 +26,7 @@ pub(crate) const GOGS: HeaderNames = HeaderNames { event: "x-gogs-event", delive
 const MOVING: [&str; 5] = ["opened", "reopened", "synchronize", "synchronized", "closed"];
 
 #[derive(Deserialize)]
-struct Payload<'b> {
+struct GithubPayload<'b> {
     #[serde(borrow)]
     action: Option<Cow<'b, str>>,
     #[serde(borrow, rename = "ref")]
@@ -36,13 +36,13 @@ struct Payload<'b> {
     #[serde(borrow)]
     after: Option<Cow<'b, str>>,
     #[serde(borrow)]
-    repository: Option<Repository<'b>>,
+    repository: Option<GithubRepository<'b>>,
     #[serde(borrow)]
-    changes: Option<Changes<'b>>,
+    changes: Option<GithubChanges<'b>>,
 }
 
 #[derive(Deserialize)]
-struct Repository<'b> {
+struct GithubRepository<'b> {
     #[serde(borrow)]
     clone_url: Option<Cow<'b, str>>,
     #[serde(borrow)]
@@ -55,34 +55,34 @@ struct Repository<'b> {
 
 /// What was changed, with the values before.
 #[derive(Deserialize)]
-struct Changes<'b> {
+struct GithubChanges<'b> {
     #[serde(borrow)]
-    repository: Option<RepositoryChanges<'b>>,
+    repository: Option<GithubRepositoryChanges<'b>>,
     #[serde(borrow)]
-    owner: Option<Before<OwnerBefore<'b>>>,
+    owner: Option<GithubBefore<GithubOwnerBefore<'b>>>,
 }
 
 #[derive(Deserialize)]
-struct RepositoryChanges<'b> {
+struct GithubRepositoryChanges<'b> {
     #[serde(borrow)]
-    name: Option<Before<Cow<'b, str>>>,
+    name: Option<GithubBefore<Cow<'b, str>>>,
 }
 
 #[derive(Deserialize)]
-struct Before<T> {
+struct GithubBefore<T> {
     from: Option<T>,
 }
 
 #[derive(Deserialize)]
-struct OwnerBefore<'b> {
+struct GithubOwnerBefore<'b> {
     #[serde(borrow)]
-    user: Option<Login<'b>>,
+    user: Option<GithubLogin<'b>>,
     #[serde(borrow)]
-    organization: Option<Login<'b>>,
+    organization: Option<GithubLogin<'b>>,
 }
 
 #[derive(Deserialize)]
-struct Login<'b> {
+struct GithubLogin<'b> {
     #[serde(borrow)]
     login: Cow<'b, str>,
 }
@@ -110,11 +110,11 @@ pub(crate) fn read<'b>(
     ) {
         return Ok(Delivery { delivery, ..Delivery::of(event) });
     }
-    let Payload { action, ref_name, before, after, repository, changes } = json(body)?;
+    let GithubPayload { action, ref_name, before, after, repository, changes } = json(body)?;
     let mut found = Delivery { action, delivery, ..Delivery::of(event) };
     found.is_change = event != "pull_request"
         || found.action.as_ref().is_some_and(|action| MOVING.contains(&action.as_ref()));
-    if let Some(Repository { clone_url, ssh_url, html_url, name }) = repository {
+    if let Some(GithubRepository { clone_url, ssh_url, html_url, name }) = repository {
         let url = clone_url.or(html_url);
         found.old_url = url.as_deref().zip(changes).and_then(|(url, changes)| old_url(url, name, changes));
         (found.clone_url, found.ssh_url) = (url, ssh_url);
@@ -124,13 +124,13 @@ pub(crate) fn read<'b>(
         found.ssh_url = found.ssh_url.map(|url| wiki_url(&url).into());
     }
     if let (Some(name), Some(old), Some(new)) = (ref_name, before, after) {
-        found.update = Some(RefUpdate { name, old, new });
+        found.update = Some(MovedRef { name, old, new });
     }
     Ok(found)
 }
 
 /// Returns the URL that the repository at `url` had before `changes`.
-fn old_url<'b>(url: &str, name: Option<Cow<'b, str>>, changes: Changes<'b>) -> Option<Cow<'b, str>> {
+fn old_url<'b>(url: &str, name: Option<Cow<'b, str>>, changes: GithubChanges<'b>) -> Option<Cow<'b, str>> {
     let old_name = changes.repository.and_then(|changes| changes.name).and_then(|name| name.from);
     let old_owner =
         changes.owner.and_then(|owner| owner.from).and_then(|from| from.user.or(from.organization));

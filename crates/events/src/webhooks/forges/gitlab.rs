@@ -8,10 +8,10 @@ use std::borrow::Cow;
 use http::HeaderMap;
 use serde::Deserialize;
 
-use crate::webhooks::delivery::{Delivery, RefUpdate, header, json, url_at};
+use crate::webhooks::delivery::{Delivery, MovedRef, header, json, url_at};
 
 #[derive(Deserialize)]
-struct Payload<'b> {
+struct GitlabPayload<'b> {
     #[serde(borrow)]
     object_kind: Option<Cow<'b, str>>,
     #[serde(borrow)]
@@ -23,11 +23,11 @@ struct Payload<'b> {
     #[serde(borrow)]
     after: Option<Cow<'b, str>>,
     #[serde(borrow)]
-    project: Option<Project<'b>>,
+    project: Option<GitlabProject<'b>>,
     #[serde(borrow)]
-    wiki: Option<Project<'b>>,
+    wiki: Option<GitlabProject<'b>>,
     #[serde(borrow)]
-    object_attributes: Option<Attributes<'b>>,
+    object_attributes: Option<GitlabAttributes<'b>>,
     /// Of events of the instance about a project.
     #[serde(borrow)]
     path_with_namespace: Option<Cow<'b, str>>,
@@ -36,7 +36,7 @@ struct Payload<'b> {
 }
 
 #[derive(Deserialize)]
-struct Project<'b> {
+struct GitlabProject<'b> {
     #[serde(borrow)]
     git_http_url: Option<Cow<'b, str>>,
     #[serde(borrow)]
@@ -44,7 +44,7 @@ struct Project<'b> {
 }
 
 #[derive(Deserialize)]
-struct Attributes<'b> {
+struct GitlabAttributes<'b> {
     #[serde(borrow)]
     action: Option<Cow<'b, str>>,
     /// The commit before, if the action moved it.
@@ -64,14 +64,14 @@ pub(crate) fn read<'b>(
     // X-Gitlab-Webhook-UUID is the same in all deliveries of a webhook.
     let id = ["idempotency-key", "webhook-id", "x-gitlab-event-uuid"];
     let delivery = id.into_iter().find_map(|name| header(headers, name)).map(Cow::Borrowed);
-    let payload: Payload<'b> = json(body)?;
+    let payload: GitlabPayload<'b> = json(body)?;
     let event = payload.event_name.or(payload.object_kind).unwrap_or_default();
     let mut found = Delivery { delivery, ..Delivery::of(event) };
     let project = match found.event.as_ref() {
         "push" | "tag_push" | "repository_update" => payload.project,
         "merge_request" => {
-            let Attributes { action, oldrev } =
-                payload.object_attributes.unwrap_or(Attributes { action: None, oldrev: None });
+            let GitlabAttributes { action, oldrev } =
+                payload.object_attributes.unwrap_or(GitlabAttributes { action: None, oldrev: None });
             let moves =
                 action.as_ref().is_some_and(|action| action != "update" && !action.contains("approv"));
             found.action = action;
@@ -85,7 +85,7 @@ pub(crate) fn read<'b>(
             let at = |path: Option<Cow<'b, str>>| path.map(|path| Cow::Owned(url_at(site, &path)));
             found.old_url = at(payload.old_path_with_namespace);
             let git_http_url = at(payload.path_with_namespace);
-            Some(Project { git_http_url, git_ssh_url: None })
+            Some(GitlabProject { git_http_url, git_ssh_url: None })
         }
         _ => return Ok(found),
     };
@@ -95,7 +95,7 @@ pub(crate) fn read<'b>(
         (found.clone_url, found.ssh_url) = (project.git_http_url, project.git_ssh_url);
     }
     if let (Some(name), Some(old), Some(new)) = (payload.ref_name, payload.before, payload.after) {
-        found.update = Some(RefUpdate { name, old, new });
+        found.update = Some(MovedRef { name, old, new });
     }
     Ok(found)
 }

@@ -6,15 +6,15 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
-use crate::webhooks::delivery::{Delivery, RefUpdate, json, url_at};
+use crate::webhooks::delivery::{Delivery, MovedRef, json, url_at};
 
 /// Where SourceForge serves the repositories of its projects.
 const SOURCEFORGE_GIT: &str = "https://git.code.sf.net";
 
 #[derive(Deserialize)]
-struct Payload<'b> {
+struct SourceforgePayload<'b> {
     #[serde(borrow)]
-    repository: Repository<'b>,
+    repository: SourceforgeRepository<'b>,
     #[serde(borrow, rename = "ref")]
     ref_name: Option<Cow<'b, str>>,
     #[serde(borrow)]
@@ -24,7 +24,7 @@ struct Payload<'b> {
 }
 
 #[derive(Deserialize)]
-struct Repository<'b> {
+struct SourceforgeRepository<'b> {
     #[serde(borrow)]
     full_name: Cow<'b, str>,
     #[serde(borrow)]
@@ -33,7 +33,7 @@ struct Repository<'b> {
 
 /// Reads a delivery. They have no ids.
 pub(crate) fn read(body: &[u8]) -> Result<Delivery<'_>, String> {
-    let Payload { repository, ref_name, before, after } = json(body)?;
+    let SourceforgePayload { repository, ref_name, before, after } = json(body)?;
     let host = repository.url.split("://").nth(1).and_then(|rest| rest.split('/').next());
     let clone_url = match host {
         Some("sourceforge.net" | "www.sourceforge.net") => {
@@ -45,7 +45,7 @@ pub(crate) fn read(body: &[u8]) -> Result<Delivery<'_>, String> {
     let mut found = Delivery { clone_url: Some(clone_url), is_change: true, ..Delivery::of("push") };
     if let Some(name) = ref_name {
         let (old, new) = (before.unwrap_or_default(), after.unwrap_or_default());
-        found.update = Some(RefUpdate { name, old, new });
+        found.update = Some(MovedRef { name, old, new });
     }
     Ok(found)
 }

@@ -10,67 +10,67 @@ use std::borrow::Cow;
 use http::HeaderMap;
 use serde::Deserialize;
 
-use crate::webhooks::delivery::{Delivery, RefUpdate, header, json};
+use crate::webhooks::delivery::{Delivery, MovedRef, header, json};
 
 /// The site whose key is known.
 const SITE: &str = "https://git.sr.ht";
 
 #[derive(Deserialize)]
-struct Answer<'b> {
+struct SourcehutAnswer<'b> {
     #[serde(borrow)]
-    data: Data<'b>,
+    data: SourcehutData<'b>,
 }
 
 #[derive(Deserialize)]
-struct Data<'b> {
+struct SourcehutData<'b> {
     #[serde(borrow)]
-    webhook: Payload<'b>,
+    webhook: SourcehutPayload<'b>,
 }
 
 #[derive(Deserialize)]
-struct Payload<'b> {
+struct SourcehutPayload<'b> {
     #[serde(borrow)]
     uuid: Option<Cow<'b, str>>,
     #[serde(borrow)]
     event: Option<Cow<'b, str>>,
     #[serde(borrow)]
-    repository: Option<Repository<'b>>,
+    repository: Option<SourcehutRepository<'b>>,
     #[serde(borrow, default)]
-    updates: Vec<Update<'b>>,
+    updates: Vec<SourcehutUpdate<'b>>,
 }
 
 #[derive(Deserialize)]
-struct Repository<'b> {
+struct SourcehutRepository<'b> {
     #[serde(borrow)]
     name: Cow<'b, str>,
     #[serde(borrow)]
-    owner: Owner<'b>,
+    owner: SourcehutOwner<'b>,
 }
 
 #[derive(Deserialize)]
-struct Owner<'b> {
+struct SourcehutOwner<'b> {
     #[serde(borrow, rename = "canonicalName")]
     canonical_name: Cow<'b, str>,
 }
 
 #[derive(Deserialize)]
-struct Update<'b> {
+struct SourcehutUpdate<'b> {
     #[serde(borrow, rename = "ref")]
-    reference: Option<Reference<'b>>,
+    reference: Option<SourcehutReference<'b>>,
     #[serde(borrow)]
-    old: Option<ObjectId<'b>>,
+    old: Option<SourcehutObjectId<'b>>,
     #[serde(borrow)]
-    new: Option<ObjectId<'b>>,
+    new: Option<SourcehutObjectId<'b>>,
 }
 
 #[derive(Deserialize)]
-struct Reference<'b> {
+struct SourcehutReference<'b> {
     #[serde(borrow)]
     name: Cow<'b, str>,
 }
 
 #[derive(Deserialize)]
-struct ObjectId<'b> {
+struct SourcehutObjectId<'b> {
     #[serde(borrow)]
     id: Cow<'b, str>,
 }
@@ -81,7 +81,7 @@ pub(crate) fn read<'b>(
     body: &'b [u8],
     site: Option<&str>,
 ) -> Result<Delivery<'b>, String> {
-    let Answer { data: Data { webhook } } = json(body)?;
+    let SourcehutAnswer { data: SourcehutData { webhook } } = json(body)?;
     let event = webhook.event.or_else(|| header(headers, "x-webhook-event").map(Cow::Borrowed));
     let delivery = webhook.uuid.or_else(|| header(headers, "x-webhook-delivery").map(Cow::Borrowed));
     let mut found = Delivery { delivery, ..Delivery::of(event.unwrap_or_default()) };
@@ -89,13 +89,14 @@ pub(crate) fn read<'b>(
         found.event.as_ref(),
         "GIT_POST_RECEIVE" | "GIT_PRE_RECEIVE" | "REPO_CREATED" | "REPO_UPDATE" | "REPO_DELETED"
     );
-    if let Some(Repository { name, owner }) = webhook.repository {
+    if let Some(SourcehutRepository { name, owner }) = webhook.repository {
         let site = site.unwrap_or(SITE).trim_end_matches('/');
         found.clone_url = Some(format!("{site}/{}/{name}", owner.canonical_name).into());
     }
-    if let Some(Update { reference: Some(reference), old, new }) = webhook.updates.into_iter().next() {
-        let id = |id: Option<ObjectId<'b>>| id.map_or(Cow::Borrowed("0"), |id| id.id);
-        found.update = Some(RefUpdate { name: reference.name, old: id(old), new: id(new) });
+    if let Some(SourcehutUpdate { reference: Some(reference), old, new }) = webhook.updates.into_iter().next()
+    {
+        let id = |id: Option<SourcehutObjectId<'b>>| id.map_or(Cow::Borrowed("0"), |id| id.id);
+        found.update = Some(MovedRef { name: reference.name, old: id(old), new: id(new) });
     }
     Ok(found)
 }

@@ -76,8 +76,14 @@ const CHAPTERS: &[Chapter] = &[
     Chapter {
         file: "events.md",
         before: "pool https://github.com/git/git.git
+            config events.webhook 'forge = \"generic\"' 'secrets = [\"tell-nobody\"]'
+            config events.webhook 'forge = \"github\"' 'secrets = [\"tell-nobody\"]'
             serve weir events serve --listen 127.0.0.1:9419 --udp 127.0.0.1:9419",
-        between: &[("weir events ls", "sleep 1")],
+        between: &[
+            ("curl -H 'Auth", "serve weir serve --http 127.0.0.1:8080"),
+            ("weir events ls", "sleep 1"),
+            ("weir events bench", "serve weir events serve --listen 127.0.0.1:9419"),
+        ],
         left_out: &[],
     },
     Chapter {
