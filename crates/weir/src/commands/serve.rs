@@ -24,7 +24,7 @@ use crate::restart::{start_anew, tell_ready};
 use crate::service_state::ServiceState;
 use crate::signals::stop_on_signal;
 use crate::systemd;
-use crate::webhook_front::WebhookFront;
+use crate::webhook_front::{IntakeSender, WebhookFront};
 
 fn limits(c: &ServeConfig, scratch: PathBuf) -> DaemonLimits {
     DaemonLimits {
@@ -115,29 +115,34 @@ fn bind(flag: &str, addresses: &[ListenAddress]) -> Result<Vec<Listener>> {
     Ok(listeners)
 }
 
-pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> {
-    // Asked before anybody can connect: a terminal that goes away later is a lost one.
-    let terminal = has_terminal();
-    pool.warn_of_readable_secrets();
+/// Returns the server, and where to send the way into the spool of webhooks, if there are any.
+fn daemon(pool: &Pool, counters: &Counters) -> Result<(Arc<Daemon>, Option<IntakeSender>)> {
     let c = &pool.config.serve;
     let options = UploadOptions {
         limits: UploadLimits { steps_max: c.steps_max, ..Default::default() },
         ..Default::default()
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (listeners, monitored) = runtime.block_on(async { listen(c, &args) })?;
     let scratch = pool.store.scratch.clone().folder.unwrap_or_else(std::env::temp_dir);
     let presentation = Presentation { files: c.files, ..Presentation::default() };
-    raise_descriptor_limit();
     let proxies = TrustedProxies::new(&c.trusted_proxies, c.proxy_protocol).map_err(Error::Message)?;
-    let daemon =
-        Daemon::new(Arc::new(CatalogLocator::new(&pool)?), options, limits(c, scratch), presentation)?;
+    let locator = Arc::new(CatalogLocator::new(pool)?);
+    let daemon = Daemon::new(locator, options, limits(c, scratch), presentation)?.behind(proxies);
+    Ok(match WebhookFront::of(pool, counters)? {
+        None => (Arc::new(daemon), None),
+        Some((front, intake)) => (Arc::new(daemon.with_handler(Arc::new(front))), Some(intake)),
+    })
+}
+
+pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> {
+    // Asked before anybody can connect: a terminal that goes away later is a lost one.
+    let terminal = has_terminal();
+    pool.warn_of_readable_secrets();
+    let c = &pool.config.serve;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (listeners, monitored) = runtime.block_on(async { listen(c, &args) })?;
+    raise_descriptor_limit();
     let counters = Arc::new(Counters::default());
-    let (daemon, webhooks) = match WebhookFront::of(&pool, &counters)? {
-        None => (daemon, None),
-        Some((front, intake)) => (daemon.with_handler(Arc::new(front)), Some(intake)),
-    };
-    let daemon = Arc::new(daemon.behind(proxies));
+    let (daemon, webhooks) = daemon(&pool, &counters)?;
     let stop = Stop::default();
     let asked_to_stop = stop_on_signal(&stop)?;
     let urls = announce(&listeners, global.json)?;
