@@ -66,7 +66,8 @@ impl Catalog {
 
     /// Takes a batch of events, makes the repositories `due` due, and notes the `place` in the spool that it
     /// comes from: all or nothing, so that each event is taken once. A power failure may undo it, until
-    /// [`Catalog::sync_received`]. The number of the batch does not count. Returns the one that it gets.
+    /// [`Catalog::sync_received`]. The number of the batch does not count. Returns the one that it gets;
+    /// `None` if the catalog has it already, because the answer to an earlier try was lost.
     ///
     /// # Errors
     /// If the database fails.
@@ -75,27 +76,30 @@ impl Catalog {
         place: Option<&SpoolPosition>,
         batch: &ReceivedBatch,
         due: &[i64],
-    ) -> Result<i64> {
+    ) -> Result<Option<i64>> {
         let make_due =
             concat!("UPDATE repositories SET ", hinted!("?2"), " WHERE id = ANY(?1) AND enabled = 1");
         // The last batch is never deleted, so that numbers are never used again.
         let next = "SELECT coalesce(max(first + count), 1) FROM received";
         let keep = "INSERT INTO received (first, count, at, records, verdicts) VALUES (?1, ?2, ?3, ?4, ?5)";
         let note = "INSERT INTO spools (spool, position) VALUES (?1, ?2)
-            ON CONFLICT (spool) DO UPDATE SET position = excluded.position";
+            ON CONFLICT (spool) DO UPDATE SET position = excluded.position
+            WHERE excluded.position > spools.position";
         let ReceivedBatch { at, records, verdicts, .. } = batch;
         self.database.transaction(TransactionKind::Visits, |db| {
+            if let Some(place) = place
+                && db.execute(note, &values![place.spool.as_str(), place.position])? == 0
+            {
+                return Ok(None);
+            }
             if !due.is_empty() {
                 db.execute(make_due, &[Value::Integers(due.to_vec()), (*at).into()])?;
-            }
-            if let Some(place) = place {
-                db.execute(note, &values![place.spool.as_str(), place.position])?;
             }
             db.lock_events()?;
             let first = db.query_one(next, &[], |row| row.get::<i64>(0))?.unwrap_or(1);
             let row = values![first, verdicts.len(), *at, records.as_slice(), verdicts.as_slice()];
             db.execute(keep, &row)?;
-            Ok(first)
+            Ok(Some(first))
         })
     }
 

@@ -19,7 +19,6 @@ use crate::doors::coalescing::Coalescing;
 use crate::doors::connection::{LastSeen, LineConnection, LineRoom, LineStream};
 use crate::doors::intake::{Intake, IntakeCounts, SpoolWriter, now_ms};
 use crate::doors::lines::{LINE_BYTES_MAX, LineVerdict, judge};
-use crate::doors::offers::{EventIntake, Offers};
 use crate::record::ReceivedLine;
 use crate::spool::EventSpool;
 
@@ -56,9 +55,6 @@ pub struct EventServerOptions {
     pub connections_per_address_max: usize,
     /// How long a connection may say nothing; for ever, without.
     pub idle_timeout: Option<Duration>,
-    /// Whether the thread waits a little under load before it looks for more: less work, and some
-    /// milliseconds more for each event.
-    pub coalesces: bool,
 }
 
 impl Default for EventServerOptions {
@@ -68,7 +64,6 @@ impl Default for EventServerOptions {
             connections_max: 16_384,
             connections_per_address_max: 16_384,
             idle_timeout: Some(Duration::from_secs(3600)),
-            coalesces: true,
         }
     }
 }
@@ -76,7 +71,6 @@ impl Default for EventServerOptions {
 /// A running server of doors. When it is dropped, it accepts no more, commits what it has, and ends.
 pub struct EventServer {
     stop: Arc<Notify>,
-    intake: EventIntake,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -93,11 +87,10 @@ impl EventServer {
     ) -> io::Result<EventServer> {
         let coalescing = Arc::new(Coalescing::default());
         let of_thread = coalescing.clone();
-        let mut builder = tokio::runtime::Builder::new_current_thread();
-        if options.coalesces {
-            builder.on_thread_park(move || of_thread.before_wait());
-        }
-        let runtime = builder.enable_all().build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .on_thread_park(move || of_thread.before_wait())
+            .build()?;
         let doors = {
             let _entered = runtime.enter();
             doors.into_iter().map(OpenDoor::of).collect::<io::Result<Vec<_>>>()?
@@ -105,18 +98,12 @@ impl EventServer {
         let writer = SpoolWriter::start(spool)?;
         let stop = Arc::new(Notify::new());
         let own_stop = stop.clone();
-        let (intake, offers) = Offers::new();
         let thread = spawn("events", move || {
             let intake = Intake::new(options.commit_interval, counts, coalescing);
             let local = LocalSet::new();
-            local.block_on(&runtime, run(doors, offers, intake, writer, options, own_stop));
+            local.block_on(&runtime, run(doors, intake, writer, options, own_stop));
         })?;
-        Ok(EventServer { stop, intake, thread: Some(thread) })
-    }
-
-    /// Returns a way for other threads into the spool.
-    pub fn intake(&self) -> EventIntake {
-        self.intake.clone()
+        Ok(EventServer { stop, thread: Some(thread) })
     }
 }
 
@@ -187,7 +174,6 @@ struct OpenConnections {
 /// Serves `doors` until told to stop.
 async fn run(
     doors: Vec<OpenDoor>,
-    offers: Offers,
     intake: Rc<Intake>,
     writer: SpoolWriter,
     options: EventServerOptions,
@@ -199,7 +185,6 @@ async fn run(
         let intake = intake.clone();
         spawn_local(async move { intake.commit_all(writer).await })
     };
-    spawn_local(offers.take(intake.clone()));
     let mut tasks = Vec::new();
     for door in doors {
         let (room, open) = (room.clone(), open.clone());
