@@ -11,10 +11,11 @@ mod record;
 mod spool;
 mod webhooks;
 
-pub use doors::{
-    EventDoor, EventIntake, EventServer, EventServerOptions, IntakeCounts, LINE_BYTES_MAX, ServerEnded,
-};
+pub use doors::{EventDoor, EventServer, EventServerOptions, IntakeCounts, LINE_BYTES_MAX};
 pub use notice::Notice;
 pub use record::ReceivedLine;
-pub use spool::{EventSpool, FrameRecords, SpoolError, SpoolOptions, SpoolReader};
+pub use spool::{
+    EventCommitter, EventIntake, EventSpool, FrameRecords, NotCommitted, SpoolError, SpoolOptions,
+    SpoolReader,
+};
 pub use webhooks::{WebhookAnswer, WebhookCounts, WebhookDoors, WebhookForge, WebhookOptions, WebhookResult};

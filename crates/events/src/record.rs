@@ -1,5 +1,7 @@
 //! A record of the spool: a line, with when and from whom it came.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 /// The kind of record that this version writes. Others are passed over.
 const LINE: u8 = 1;
 
@@ -33,6 +35,11 @@ impl<'r> ReceivedLine<'r> {
         let (peer, line) = rest.split_at_checked(usize::from(*length))?;
         Some(ReceivedLine { at_ms: u64::from_le_bytes(*at_ms), peer: std::str::from_utf8(peer).ok()?, line })
     }
+}
+
+/// Returns the time in milliseconds since 1970.
+pub(crate) fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis() as u64)
 }
 
 #[cfg(test)]

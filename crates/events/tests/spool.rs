@@ -288,7 +288,9 @@ fn what_is_no_segment_does_not_count_and_what_is_damaged_keeps_the_id() {
     });
     // A pipe that nobody writes to, a link, and a segment of another spool.
     let name = |number: u64| folder.path().join(format!("{number:020}.spool"));
-    assert!(std::process::Command::new("mkfifo").arg(name(5000)).status().unwrap().success());
+    // Not by a program: for a moment, a child has the locks of all tests.
+    let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR);
+    rustix::fs::mknodat(rustix::fs::CWD, name(5000), kind, mode, 0).unwrap();
     std::os::unix::fs::symlink("/dev/zero", name(6000)).unwrap();
     let other = tempfile::tempdir().unwrap();
     let mut foreign = EventSpool::open(other.path(), SMALL).unwrap();

@@ -1,14 +1,13 @@
 //! What forges send is understood: which repository has changed, where it was before, and what changes none.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 use tokio::sync::watch;
 use weir_events::{
-    EventServer, EventServerOptions, EventSpool, Notice, ReceivedLine, SpoolOptions, WebhookAnswer,
-    WebhookDoors, WebhookForge, WebhookOptions, WebhookResult,
+    EventCommitter, EventSpool, Notice, ReceivedLine, SpoolOptions, WebhookAnswer, WebhookDoors,
+    WebhookForge, WebhookOptions, WebhookResult,
 };
 
 /// Sends a delivery with `headers`, each `NAME: VALUE`, to a webhook that wants no signature. Returns the
@@ -22,9 +21,8 @@ fn deliver(
     let folder = tempfile::tempdir().unwrap();
     let mut spool = EventSpool::open(folder.path(), SpoolOptions::default()).unwrap();
     let mut reader = spool.reader(0);
-    let options = EventServerOptions { commit_interval: Duration::ZERO, ..EventServerOptions::default() };
-    let server = EventServer::start(Vec::new(), spool, options, Arc::default()).unwrap();
-    let intake = watch::Sender::new(Some(server.intake()));
+    let committer = EventCommitter::start(spool).unwrap();
+    let intake = watch::Sender::new(Some(committer.intake()));
     let (site, name) = (site.map(str::to_owned), "a".to_owned());
     let webhook = WebhookOptions { name, forge, secrets: Vec::new(), unsigned: true, site };
     let doors = WebhookDoors::new(&[webhook], intake.subscribe(), Arc::default()).unwrap();

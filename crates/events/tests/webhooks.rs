@@ -11,8 +11,8 @@ use ring::{hmac, signature};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use weir_events::{
-    EventIntake, EventServer, EventServerOptions, EventSpool, ReceivedLine, SpoolOptions, SpoolReader,
-    WebhookCounts, WebhookDoors, WebhookForge, WebhookOptions, WebhookResult,
+    EventCommitter, EventIntake, EventSpool, ReceivedLine, SpoolOptions, SpoolReader, WebhookCounts,
+    WebhookDoors, WebhookForge, WebhookOptions, WebhookResult,
 };
 
 const SECRET: &str = "It's a Secret to Everybody";
@@ -22,7 +22,7 @@ struct Hooks {
     doors: WebhookDoors,
     counts: Arc<WebhookCounts>,
     intake: watch::Sender<Option<EventIntake>>,
-    server: Option<EventServer>,
+    committer: Option<EventCommitter>,
     reader: SpoolReader,
     _folder: tempfile::TempDir,
 }
@@ -32,16 +32,11 @@ impl Hooks {
         let folder = tempfile::tempdir().unwrap();
         let mut spool = EventSpool::open(folder.path(), SpoolOptions::default()).unwrap();
         let reader = spool.reader(0);
-        let options = EventServerOptions {
-            commit_interval: Duration::from_millis(2),
-            coalesces: false,
-            ..EventServerOptions::default()
-        };
-        let server = EventServer::start(Vec::new(), spool, options, Arc::default()).unwrap();
-        let intake = watch::Sender::new(Some(server.intake()));
+        let committer = EventCommitter::start(spool).unwrap();
+        let intake = watch::Sender::new(Some(committer.intake()));
         let counts = Arc::<WebhookCounts>::default();
         let doors = WebhookDoors::new(webhooks, intake.subscribe(), counts.clone()).unwrap();
-        Hooks { doors, counts, intake, server: Some(server), reader, _folder: folder }
+        Hooks { doors, counts, intake, committer: Some(committer), reader, _folder: folder }
     }
 
     fn of(forge: WebhookForge) -> Hooks {
@@ -289,16 +284,15 @@ fn a_delivery_is_not_taken_before_it_can_be_kept() {
     let signature = format!("sha256={}", sha256(SECRET, &body));
     let headers =
         [("x-github-event", "push"), ("x-github-delivery", "1"), ("x-hub-signature-256", signature.as_str())];
-    drop(hooks.server.take());
+    drop(hooks.committer.take());
     let (result, words) = hooks.send(&headers, &body);
     assert!(result == WebhookResult::Failed && words.contains("send it again"), "{words}");
-    // It waits for a server that is about to start.
+    // It waits for a process that is about to start.
     let folder = tempfile::tempdir().unwrap();
     let spool = EventSpool::open(folder.path(), SpoolOptions::default()).unwrap();
-    let server =
-        EventServer::start(Vec::new(), spool, EventServerOptions::default(), Arc::default()).unwrap();
+    let committer = EventCommitter::start(spool).unwrap();
     hooks.intake.send_replace(None);
-    let (hooks, intake) = (&hooks, server.intake());
+    let (hooks, intake) = (&hooks, committer.intake());
     std::thread::scope(|scope| {
         let sent = scope.spawn(move || hooks.send(&headers, &body).0);
         std::thread::sleep(Duration::from_millis(200));

@@ -7,7 +7,7 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
-/// Returns the bytes that `text` means, two lower-case hexadecimal digits each; `None`, if it is another text.
+/// Returns the bytes that `text` means: two lower-case hexadecimal digits each. `None` for any other text.
 pub fn unhex(text: &str) -> Option<Vec<u8>> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use http_body::Body;
 use http_body_util::BodyExt;
 use hyper::body::Bytes;
-use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
+use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 use weir_ground::MinRate;
 use weir_upload::{Features, Step, UploadOptions, UploadPack, Version};
@@ -34,6 +34,8 @@ const FED_BYTES: usize = 64 << 10;
 /// What a parsed request takes at most, in multiples of its length: its object ids, and what tells them
 /// apart.
 const PARSED_TIMES: usize = 2;
+/// Bytes that are reserved at most for a body before it comes.
+const RESERVED_BYTES_MAX: usize = 16 << 10;
 /// Where bundles are found, relative to the repository's URL.
 const BUNDLES: &str = "weir";
 
@@ -72,13 +74,29 @@ impl Daemon {
         B: Body<Data = Bytes> + Unpin,
         B::Error: Display,
     {
+        let (head, body) = request.into_parts();
+        self.receive(&head.headers, body, bytes_max, peer).await
+    }
+
+    /// Receives the body of a request with these headers.
+    pub(crate) async fn receive<B>(
+        &self,
+        headers: &HeaderMap,
+        mut incoming: B,
+        bytes_max: usize,
+        peer: Option<SocketAddr>,
+    ) -> Result<Received, HttpRefusal>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: Display,
+    {
         let too_large = || {
             HttpRefusal::new(
                 StatusCode::PAYLOAD_TOO_LARGE,
                 format!("the request is larger than {bytes_max} bytes"),
             )
         };
-        let is_packed = match request.headers().get(CONTENT_ENCODING).map(HeaderValue::as_bytes) {
+        let is_packed = match headers.get(CONTENT_ENCODING).map(HeaderValue::as_bytes) {
             None | Some(b"identity") => false,
             Some(b"gzip" | b"x-gzip") => true,
             Some(_) => {
@@ -88,8 +106,9 @@ impl Daemon {
                 ));
             }
         };
-        let mut incoming = request.into_body();
-        let mut body = Vec::new();
+        // No more is reserved for what is only announced.
+        let announced = usize::try_from(incoming.size_hint().lower()).unwrap_or(usize::MAX);
+        let mut body = Vec::with_capacity(announced.min(RESERVED_BYTES_MAX));
         let mut share = self.request_room.share(peer.map(network_of));
         let busy = |_| HttpRefusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY);
         let mut rate = MinRate::new(self.limits.bytes_per_second_min);

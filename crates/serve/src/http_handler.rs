@@ -31,7 +31,7 @@ impl Daemon {
             HttpAdmission::Answer(answer) => return Ok(Some(answer.map(ResponseBody::from))),
             HttpAdmission::Body(bytes_max) => bytes_max,
         };
-        let received = self.body_of(Request::from_parts(head.clone(), body), bytes_max, peer).await?;
+        let received = self.receive(&head.headers, body, bytes_max, peer).await?;
         let (body, share) = received.unpacked().await?;
         let answer = handler.answer(Request::from_parts(head, Bytes::from(body)), peer).await;
         Ok(Some(answer.map(|body| ResponseBody::from(body).holding(share))))

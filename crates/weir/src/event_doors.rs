@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit};
 use weir_events::{
-    EventDoor, EventServer, EventServerOptions, EventSpool, IntakeCounts, SpoolError, SpoolOptions,
+    EventCommitter, EventDoor, EventServer, EventServerOptions, EventSpool, IntakeCounts, SpoolError,
+    SpoolOptions,
 };
 use weir_ground::Stop;
 use weir_ground::thread::spawn;
@@ -21,8 +22,6 @@ use crate::webhook_front::IntakeSender;
 const SPOOL_NAME: &str = "events";
 /// The folder of the spool for webhooks: another process may have the doors.
 const WEBHOOK_SPOOL_NAME: &str = "webhooks";
-/// The least time between two commits of webhooks.
-const WEBHOOK_COMMIT_INTERVAL: Duration = Duration::from_millis(1);
 /// The descriptors that are kept for files, the database and other clients.
 const DESCRIPTORS_KEPT: usize = 128;
 /// How often to try to open doors that another process has.
@@ -31,7 +30,7 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Doors that are open. When they are dropped, what came is taken, and the doors are closed.
 pub(crate) struct OpenDoors {
     // In this order: the server ends before what it has written is taken for the last time.
-    server: EventServer,
+    _server: EventServer,
     _receiver: EventReceiver,
 }
 
@@ -68,8 +67,9 @@ pub(crate) fn open_doors(
     counts: &Arc<IntakeCounts>,
     told: &mut dyn FnMut(String) -> Result<()>,
 ) -> Result<Option<OpenDoors>> {
-    let Some(spool) = open_spool(pool, SPOOL_NAME)? else { return Ok(None) };
+    let Some(mut spool) = open_spool(pool, SPOOL_NAME)? else { return Ok(None) };
     let doors = bind(addresses, told)?;
+    let receiver = EventReceiver::start(pool, &mut spool, wake)?;
     let c = &pool.config.events;
     let options = EventServerOptions {
         connections_max: connections_max(c.connections_max),
@@ -77,7 +77,8 @@ pub(crate) fn open_doors(
         idle_timeout: Some(c.idle_timeout.0).filter(|time| !time.is_zero()),
         ..EventServerOptions::default()
     };
-    OpenDoors::start(pool, spool, doors, options, wake, counts).map(Some)
+    let server = EventServer::start(doors, spool, options, counts.clone())?;
+    Ok(Some(OpenDoors { _server: server, _receiver: receiver }))
 }
 
 /// Opens the spool in the folder `name` of the pool. Returns `None` if another process has it.
@@ -86,21 +87,6 @@ fn open_spool(pool: &Pool, name: &str) -> Result<Option<EventSpool>> {
     match EventSpool::open(&pool.path.join(name), options) {
         Err(SpoolError::InUse(_)) => Ok(None),
         spool => spool.map(Some).map_err(|e| Error::Message(e.to_string())),
-    }
-}
-
-impl OpenDoors {
-    fn start(
-        pool: &Pool,
-        mut spool: EventSpool,
-        doors: Vec<EventDoor>,
-        options: EventServerOptions,
-        wake: &Stop,
-        counts: &Arc<IntakeCounts>,
-    ) -> Result<OpenDoors> {
-        let receiver = EventReceiver::start(pool, &mut spool, wake)?;
-        let server = EventServer::start(doors, spool, options, counts.clone())?;
-        Ok(OpenDoors { server, _receiver: receiver })
     }
 }
 
@@ -128,33 +114,23 @@ pub(crate) fn keep_doors(
 
 /// Opens the way of webhooks into the pool, until `stop` is requested, and sends it to `intake`. If another
 /// process has it, waits in a thread until it ends.
-pub(crate) fn keep_webhooks(
-    pool: &Pool,
-    counts: &Arc<IntakeCounts>,
-    intake: IntakeSender,
-    stop: &Stop,
-) -> Result<JoinHandle<()>> {
-    let (pool, counts, wake) = (pool.again()?, counts.clone(), stop.clone());
+pub(crate) fn keep_webhooks(pool: &Pool, intake: IntakeSender, stop: &Stop) -> Result<JoinHandle<()>> {
+    let (pool, wake) = (pool.again()?, stop.clone());
     keep_open("webhooks", stop, move || {
-        let Some(spool) = open_spool(&pool, WEBHOOK_SPOOL_NAME)? else { return Ok(None) };
-        // Who sends waits for the answer.
-        let options = EventServerOptions {
-            commit_interval: WEBHOOK_COMMIT_INTERVAL,
-            coalesces: false,
-            ..EventServerOptions::default()
-        };
-        let doors = OpenDoors::start(&pool, spool, Vec::new(), options, &wake, &counts)?;
-        intake.send_replace(Some(doors.server.intake()));
-        Ok(Some(doors))
+        let Some(mut spool) = open_spool(&pool, WEBHOOK_SPOOL_NAME)? else { return Ok(None) };
+        let receiver = EventReceiver::start(&pool, &mut spool, &wake)?;
+        let committer = EventCommitter::start(spool)?;
+        intake.send_replace(Some(committer.intake()));
+        Ok(Some((committer, receiver)))
     })
 }
 
 /// Calls `open` until it succeeds: once at once, and then in a thread, which keeps what was opened until
 /// `stop` is requested.
-fn keep_open(
+fn keep_open<T: Send + 'static>(
     name: &'static str,
     stop: &Stop,
-    mut open: impl FnMut() -> Result<Option<OpenDoors>> + Send + 'static,
+    mut open: impl FnMut() -> Result<Option<T>> + Send + 'static,
 ) -> Result<JoinHandle<()>> {
     let mut doors = open()?;
     let stop = stop.clone();

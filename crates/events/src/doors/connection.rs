@@ -10,9 +10,9 @@ use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{Notify, watch};
 
-use crate::doors::intake::{Intake, IntakeCounts, now_ms};
+use crate::doors::intake::{Intake, IntakeCounts};
 use crate::doors::lines::{LineBuffer, LineFate, LineVerdict, Stopped, judge, judge_long};
-use crate::record::ReceivedLine;
+use crate::record::{ReceivedLine, now_ms};
 
 /// The number of bytes that are read at once.
 const CHUNK_BYTES: usize = 64 << 10;

@@ -17,9 +17,9 @@ use weir_ground::thread::spawn;
 
 use crate::doors::coalescing::Coalescing;
 use crate::doors::connection::{LastSeen, LineConnection, LineRoom, LineStream};
-use crate::doors::intake::{Intake, IntakeCounts, SpoolWriter, now_ms};
+use crate::doors::intake::{Intake, IntakeCounts, SpoolWriter};
 use crate::doors::lines::{LINE_BYTES_MAX, LineVerdict, judge};
-use crate::record::ReceivedLine;
+use crate::record::{ReceivedLine, now_ms};
 use crate::spool::EventSpool;
 
 /// The number of sweeps in the time for which a connection may be idle.

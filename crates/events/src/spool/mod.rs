@@ -3,6 +3,7 @@
 //!
 //! The format is in `docs/event-spool.md`.
 
+mod committer;
 mod error;
 mod frame;
 mod reader;
@@ -10,6 +11,7 @@ mod segment;
 mod shared;
 mod writer;
 
+pub use committer::{EventCommitter, EventIntake, NotCommitted};
 pub use error::SpoolError;
 pub use frame::FrameRecords;
 pub use reader::SpoolReader;

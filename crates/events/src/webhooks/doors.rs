@@ -12,8 +12,9 @@ use percent_encoding::percent_decode;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::doors::{EventIntake, now_ms};
 use crate::notice::Notice;
+use crate::record::now_ms;
+use crate::spool::EventIntake;
 use crate::webhooks::counts::{WebhookCounts, WebhookResult};
 use crate::webhooks::delivery::Delivery;
 use crate::webhooks::forge::WebhookForge;
@@ -199,7 +200,7 @@ impl WebhookDoors {
         let kept = async {
             // Another process of the pool may be about to end.
             let intake = intake.wait_for(Option::is_some).await.ok()?.clone()?;
-            intake.put(peer, line).await.ok()
+            intake.put(&peer, &line).await.ok()
         };
         match timeout(DURABLE_WITHIN, kept).await {
             Ok(Some(())) => {

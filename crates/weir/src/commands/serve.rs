@@ -155,7 +155,7 @@ pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> 
     let mirrors = !beside.is_empty();
     beside.extend(keep_doors(&pool, &counters.events, &stop)?);
     if let Some(intake) = webhooks {
-        beside.push(keep_webhooks(&pool, &counters.events, intake, &stop)?);
+        beside.push(keep_webhooks(&pool, intake, &stop)?);
     }
     let metrics = Arc::new(Metrics::new(&pool, counters.clone())?);
     let state = ServiceState {
