@@ -1,0 +1,153 @@
+"""Webhooks: what a signed delivery of 10 kB costs a server, and how long its sender waits, beside the least
+that a receiver in Go must do (webhook_peer.go). Both sync it before they answer. Prints the table of
+docs/benchmarks.md.
+
+WEIR_BENCH_DIR: where to work; WEIR_BENCH_SMOKE=1: small inputs; WEIR_BENCH_SECONDS: time of a row (10)."""
+
+import hashlib
+import hmac
+import json
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+
+from events import SECONDS, WEIR, cpu_seconds
+
+SECRET = b"It's a Secret to Everybody"
+SENDERS = 10
+
+
+def body(number):
+    """A push with as many commits as make 10 kB."""
+    commits = [{"id": hashlib.sha1(b"%d" % n).hexdigest(), "message": "x" * 300} for n in range(26)]
+    push = {
+        "ref": "refs/heads/main", "before": "0" * 40, "after": hashlib.sha1(b"%d" % number).hexdigest(),
+        "commits": commits,
+        "repository": {"full_name": "acme/tool", "clone_url": "https://github.invalid/acme/tool.git"},
+    }
+    return json.dumps(push).encode()
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def wait_for(port):
+    for _ in range(200):
+        with socket.socket() as one:
+            if one.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.05)
+    raise SystemExit(f"nothing listens on port {port}")
+
+
+def deliver(port, path, rate):
+    """Sends deliveries over kept connections. Returns the milliseconds that each waited, and the statuses."""
+    waits, statuses, lock = [], set(), threading.Lock()
+    count = int(rate * SECONDS / SENDERS)
+    began = time.time() + 0.2
+    bodies = [body(n) for n in range(16)]
+    signatures = ["sha256=" + hmac.new(SECRET, one, hashlib.sha256).hexdigest() for one in bodies]
+
+    def send(sender):
+        own, seen = [], set()
+        connection = socket.create_connection(("127.0.0.1", port))
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for n in range(count):
+            request = "\r\n".join([
+                f"POST {path} HTTP/1.1", "Host: 127.0.0.1", "Content-Type: application/json",
+                "X-GitHub-Event: push", f"X-GitHub-Delivery: {sender}-{n}",
+                f"X-Hub-Signature-256: {signatures[n % 16]}",
+                f"Content-Length: {len(bodies[n % 16])}", "", "",
+            ]).encode() + bodies[n % 16]
+            due = began + (n + sender / SENDERS) * SENDERS / rate
+            time.sleep(max(0, due - time.time()))
+            at = time.time()
+            connection.sendall(request)
+            seen.add(int(connection.recv(65536).split(b" ", 2)[1]))
+            own.append((time.time() - at) * 1000)
+        connection.close()
+        with lock:
+            waits.extend(own)
+            statuses.update(seen)
+
+    threads = [threading.Thread(target=send, args=(n,)) for n in range(SENDERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sorted(waits), statuses
+
+
+def measure(server, port, path, rate, expected):
+    """Returns microseconds of CPU a delivery, and the waits."""
+    wait_for(port)
+    time.sleep(0.5)
+    began = cpu_seconds(server.pid)
+    waits, statuses = deliver(port, path, rate)
+    # What is written behind the answers belongs to the work.
+    time.sleep(1)
+    if statuses != {expected}:
+        raise SystemExit(f"{path} answered {statuses}")
+    return (cpu_seconds(server.pid) - began) / len(waits) * 1e6, waits
+
+
+def of_weir(at, rate):
+    pool, port = os.path.join(at, "pool"), free_port()
+    subprocess.run([WEIR, "-q", "init", pool], check=True)
+    with open(os.path.join(pool, "weir.toml"), "a") as settings:
+        settings.write(f'\n[[events.webhook]]\nforge = "github"\nsecrets = ["{SECRET.decode()}"]\n')
+    doors = ["--git", f"127.0.0.1:{free_port()}", "--http", f"127.0.0.1:{port}"]
+    server = subprocess.Popen([WEIR, "-q", "--pool", pool, "serve", "--no-mirror", *doors])
+    try:
+        return measure(server, port, "/webhooks/github", rate, 202)
+    finally:
+        server.terminate()
+        server.wait()
+        shutil.rmtree(pool)
+
+
+def build_peer(at):
+    """Builds the peer, if Go is here."""
+    program = os.path.join(at, "webhook_peer")
+    source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "webhook_peer.go")
+    try:
+        subprocess.run(["go", "build", "-o", program, source], check=True)
+    except OSError:
+        print("Go is not here: weir is measured alone")
+        return None
+    return program
+
+
+def of_peer(at, program, rate):
+    port, file = free_port(), os.path.join(at, "lines")
+    server = subprocess.Popen([program, str(port), file, SECRET.decode()])
+    try:
+        return measure(server, port, "/", rate, 202)
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def main():
+    print("| deliveries/s | server | CPU a delivery | median | 99 % |")
+    print("|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory(dir=os.environ.get("WEIR_BENCH_DIR")) as at:
+        peer = build_peer(at)
+        for rate in (500, 4000):
+            rows = [("weir", of_weir(at, rate))]
+            if peer:
+                rows.append(("Go", of_peer(at, peer, rate)))
+            for name, (cpu, waits) in rows:
+                middle, late = (waits[int(share * (len(waits) - 1))] for share in (0.5, 0.99))
+                print(f"| {rate} | {name} | {cpu:.0f} us | {middle:.1f} ms | {late:.1f} ms |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
