@@ -13,13 +13,13 @@ use std::time::Duration;
 
 use serde::Serialize;
 use weir_catalog::{Catalog, EventReader, LoggedEvent};
+use weir_collect::{LineProgram, error_of};
 use weir_ground::Stop;
 use weir_ground::thread::spawn;
 use weir_settings::HooksConfig;
 
 use crate::error::Result;
 use crate::running::pool::Pool;
-use crate::running::program::{LineProgram, error_of};
 
 /// The name of the hooks' readers of the log.
 const READER: &str = "hooks";

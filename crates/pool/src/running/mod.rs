@@ -8,7 +8,6 @@ mod metrics;
 mod notify;
 mod pauses;
 mod pool;
-mod program;
 mod received;
 mod receiver;
 

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use weir_catalog::{EventKind, EventSubject, PoolEvent, VisitFacts};
+use weir_collect::{GOODBYE, LineProgram, error_of};
 use weir_ground::thread::spawn;
 use weir_ground::{FailureClass, Stop};
 
 use crate::running::pool::Pool;
-use crate::running::program::{GOODBYE, LineProgram, error_of};
 
 /// The number of notifications that wait for the program. Further ones are dropped, with a warning.
 const WAITING_MAX: usize = 1000;

@@ -1,4 +1,4 @@
-//! A long-lived program that reads lines of JSON, and answers each with a line.
+//! A long-lived program that reads lines, and answers each with a line.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -11,25 +11,31 @@ use weir_ground::thread::spawn;
 
 /// The longest answer, in bytes.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
+/// How many lines a program has at most that it has not answered.
+pub(crate) const WINDOW: usize = 64;
 /// How long a program may take to end after its input is closed.
-pub(super) const GOODBYE: Duration = Duration::from_secs(5);
+pub const GOODBYE: Duration = Duration::from_secs(5);
 /// How often a wait for an answer checks whether weir is to stop.
 const STOP_EVERY: Duration = Duration::from_millis(100);
 
-/// Returns the error that a program reports: `{"error": "..."}`.
-pub(super) fn error_of(answer: &str) -> Option<String> {
+/// Returns the error that a program reports in an answer: `{"error": "..."}`.
+pub fn error_of(answer: &str) -> Option<String> {
     Some(serde_json::from_str::<serde_json::Value>(answer).ok()?.get("error")?.to_string())
 }
 
-/// A running program.
-pub(super) struct LineProgram {
+/// A running program. When it is dropped, it is killed, with the processes that it has started.
+pub struct LineProgram {
     child: Child,
     input: Option<ChildStdin>,
     answers: Receiver<String>,
 }
 
 impl LineProgram {
-    pub(super) fn start(words: &[String], folder: &Path) -> std::io::Result<LineProgram> {
+    /// Starts `words`, the program and its arguments, in `folder`.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn start(words: &[String], folder: &Path) -> std::io::Result<LineProgram> {
         let mut command = Command::new(&words[0]);
         // A process group of its own: an interrupt from the terminal is for weir, which ends the program
         // after its answer.
@@ -42,7 +48,7 @@ impl LineProgram {
         let mut child = command.spawn()?;
         let (input, output) = (child.stdin.take(), child.stdout.take().expect("piped above"));
         // A program that writes more than its answers blocks until they are read.
-        let (sender, answers) = sync_channel(1);
+        let (sender, answers) = sync_channel(WINDOW);
         let listening = spawn("hook output", move || {
             let mut output = BufReader::new(output);
             loop {
@@ -64,43 +70,73 @@ impl LineProgram {
     }
 
     /// Sends `line`, and returns the answer.
-    pub(super) fn ask(
+    ///
+    /// # Errors
+    /// If there is none in time. The error says what the program did.
+    pub fn ask(
         &mut self,
         line: &str,
         timeout: Duration,
         is_stopped: impl Fn() -> bool,
     ) -> std::result::Result<String, String> {
+        let (mut answers, failure) = self.ask_all(&[line.as_bytes()], timeout, is_stopped);
+        failure.map_or_else(|| Ok(answers.pop().unwrap_or_default()), Err)
+    }
+
+    /// Sends `lines`, 64 at most, at once, and returns the answers, and why there are no more. The program
+    /// has `timeout` for each.
+    pub(crate) fn ask_all(
+        &mut self,
+        lines: &[&[u8]],
+        timeout: Duration,
+        is_stopped: impl Fn() -> bool,
+    ) -> (Vec<String>, Option<String>) {
+        let mut found = Vec::with_capacity(lines.len());
         // A line that was not requested would be taken for the answer.
         if let Ok(unasked) = self.answers.try_recv() {
-            return Err(format!(
-                "said '{}' unasked: it answers each line with one",
-                unasked.chars().take(80).collect::<String>()
-            ));
+            let shown = unasked.chars().take(80).collect::<String>();
+            return (found, Some(format!("said '{shown}' unasked: it answers each line with one")));
+        }
+        let mut text = Vec::with_capacity(lines.iter().map(|line| line.len() + 1).sum());
+        for line in lines {
+            text.extend_from_slice(line);
+            text.push(b'\n');
         }
         let input = self.input.as_mut().expect("open until the end");
-        writeln!(input, "{line}").and_then(|()| input.flush()).map_err(|e| format!("does not read: {e}"))?;
-        let until = Instant::now() + timeout;
+        if let Err(e) = input.write_all(&text).and_then(|()| input.flush()) {
+            return (found, Some(format!("does not read: {e}")));
+        }
         // When weir ends, it waits a little for the current answer.
         let mut stopped_since = None;
-        loop {
-            match self.answers.recv_timeout(STOP_EVERY) {
-                Ok(answer) => return Ok(answer),
-                Err(RecvTimeoutError::Disconnected) => return Err("has ended".to_owned()),
-                Err(RecvTimeoutError::Timeout) if Instant::now() > until => {
-                    return Err(format!("said nothing for {} s", timeout.as_secs()));
-                }
-                Err(RecvTimeoutError::Timeout) if is_stopped() => {
-                    if stopped_since.get_or_insert_with(Instant::now).elapsed() > GOODBYE {
-                        return Err("takes too long".to_owned());
+        while found.len() < lines.len() {
+            let until = Instant::now() + timeout;
+            let why = loop {
+                match self.answers.recv_timeout(STOP_EVERY) {
+                    Ok(answer) => {
+                        found.push(answer);
+                        break None;
                     }
+                    Err(RecvTimeoutError::Disconnected) => break Some("has ended".to_owned()),
+                    Err(RecvTimeoutError::Timeout) if Instant::now() > until => {
+                        break Some(format!("said nothing for {} s", timeout.as_secs()));
+                    }
+                    Err(RecvTimeoutError::Timeout) if is_stopped() => {
+                        if stopped_since.get_or_insert_with(Instant::now).elapsed() > GOODBYE {
+                            break Some("takes too long".to_owned());
+                        }
+                    }
+                    Err(RecvTimeoutError::Timeout) => {}
                 }
-                Err(RecvTimeoutError::Timeout) => {}
+            };
+            if why.is_some() {
+                return (found, why);
             }
         }
+        (found, None)
     }
 
     /// Closes the program's input, and waits a while for its end.
-    pub(super) fn end(mut self) {
+    pub fn end(mut self) {
         self.input = None;
         let until = Instant::now() + GOODBYE;
         while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < until {

@@ -1,0 +1,22 @@
+//! Lines of senders, put into tables of a database and given to long-lived programs.
+//!
+//! A [`LineParser`] makes cells of a line; an [`EventTable`] appends rows of them, in SQLite or PostgreSQL,
+//! and notes in the same transaction how far it is. [`EventWorkers`] give lines to a fixed number of
+//! programs, each of which answers a line with a line. What reads the lines, and keeps what is rejected, is
+//! the caller's.
+
+mod column;
+mod filter;
+mod parser;
+mod program;
+mod table;
+mod workers;
+
+pub use column::{EventCell, EventColumn, EventColumnType};
+pub use filter::LineFilter;
+pub use parser::{LineFormat, LineParser};
+pub use program::{GOODBYE, LineProgram, error_of};
+pub use table::{
+    ConnectPostgres, EventRow, EventTable, EventTableSpec, RefusedRow, TableDatabase, TableError,
+};
+pub use workers::{EventWorkers, FinishedLine, WorkerLine, WorkerSpec};

@@ -1,0 +1,217 @@
+//! Makes cells of lines.
+
+use std::borrow::Cow;
+
+use regex_lite::Regex;
+use serde_json::Value;
+
+use crate::column::{EventCell, EventColumn, EventColumnType, cell_of_text};
+
+/// The form of lines.
+#[derive(Clone, Debug)]
+pub enum LineFormat {
+    /// A JSON object; a column is a key, or keys with dots between.
+    Json,
+    /// A regular expression; a column is a named group.
+    Pattern(Regex),
+    /// Fields with this between them; a blank stands for any number of them.
+    Separated(String),
+}
+
+/// A parser of lines.
+#[derive(Clone, Debug)]
+pub struct LineParser {
+    format: LineFormat,
+    columns: Vec<EventColumn>,
+}
+
+impl LineParser {
+    /// Returns a parser of lines in `format` with these columns.
+    ///
+    /// # Errors
+    /// If a column has no place in a line.
+    pub fn new(format: LineFormat, columns: Vec<EventColumn>) -> Result<LineParser, String> {
+        if columns.is_empty() {
+            return Err("it has no columns".to_owned());
+        }
+        for column in &columns {
+            let source = column.source.as_ref().unwrap_or(&column.name);
+            match &format {
+                LineFormat::Pattern(pattern) if !pattern.capture_names().flatten().any(|n| n == source) => {
+                    return Err(format!("the pattern has no group '{source}': (?<{source}>...)"));
+                }
+                LineFormat::Separated(_)
+                    if column.source.as_ref().is_some_and(|s| !s.parse().is_ok_and(|n: usize| n > 0)) =>
+                {
+                    return Err(format!("'{source}' is no number of a field, from 1"));
+                }
+                _ => {}
+            }
+        }
+        Ok(LineParser { format, columns })
+    }
+
+    /// Returns the columns.
+    pub fn columns(&self) -> &[EventColumn] {
+        &self.columns
+    }
+
+    /// Makes a cell for each column.
+    ///
+    /// # Errors
+    /// If the line has not this form. The error says why.
+    pub fn parse<'l>(&self, line: &'l [u8]) -> Result<Vec<EventCell<'l>>, String> {
+        let text = std::str::from_utf8(line).map_err(|_| "it is not UTF-8".to_owned())?;
+        match &self.format {
+            LineFormat::Json => self.of_json(text),
+            LineFormat::Pattern(pattern) => {
+                let found =
+                    pattern.captures(text).ok_or_else(|| "the pattern is not found in it".to_owned())?;
+                let group = |column: &EventColumn, _| {
+                    found.name(column.source.as_ref().unwrap_or(&column.name)).map(|group| group.as_str())
+                };
+                self.of_fields(group)
+            }
+            LineFormat::Separated(separator) => {
+                let fields: Vec<&str> = match separator.as_str() {
+                    " " => text.split_whitespace().collect(),
+                    separator => text.split(separator).collect(),
+                };
+                let is_whole = self.columns.iter().all(|column| column.source.is_none());
+                if is_whole && fields.len() != self.columns.len() {
+                    return Err(format!("it has {} fields, not {}", fields.len(), self.columns.len()));
+                }
+                let field = |column: &EventColumn, n: usize| {
+                    let number = column.source.as_ref().and_then(|source| source.parse::<usize>().ok());
+                    fields.get(number.map_or(n, |number| number - 1)).copied()
+                };
+                self.of_fields(field)
+            }
+        }
+    }
+
+    fn of_fields<'l>(
+        &self,
+        field: impl Fn(&EventColumn, usize) -> Option<&'l str>,
+    ) -> Result<Vec<EventCell<'l>>, String> {
+        let cell = |(n, column): (usize, &EventColumn)| match field(column, n) {
+            // An empty field is no number and no time.
+            Some("") if column.kind != EventColumnType::Text => missing(column),
+            Some(text) => cell_of_text(text, column.kind).map_err(|why| format!("'{}': {why}", column.name)),
+            None => missing(column),
+        };
+        self.columns.iter().enumerate().map(cell).collect()
+    }
+
+    fn of_json<'l>(&self, text: &'l str) -> Result<Vec<EventCell<'l>>, String> {
+        let whole: Value = serde_json::from_str(text).map_err(|e| format!("it is no JSON: {e}"))?;
+        if !whole.is_object() {
+            return Err("it is no JSON object".to_owned());
+        }
+        let cell = |column: &EventColumn| {
+            let found = find(&whole, column.source.as_ref().unwrap_or(&column.name));
+            match found {
+                None | Some(Value::Null) => missing(column),
+                Some(value) => {
+                    cell_of_json(value, column.kind).map_err(|why| format!("'{}': {why}", column.name))
+                }
+            }
+        };
+        self.columns.iter().map(cell).collect()
+    }
+}
+
+/// Returns the value at `path` in a JSON object: that of the key, or of keys with dots between.
+pub(crate) fn find<'v>(whole: &'v Value, path: &str) -> Option<&'v Value> {
+    whole.get(path).or_else(|| path.split('.').try_fold(whole, |value, key| value.get(key)))
+}
+
+/// Returns the cell of a line that has no value for `column`.
+fn missing<'l>(column: &EventColumn) -> Result<EventCell<'l>, String> {
+    if column.is_required { Err(format!("it has no '{}'", column.name)) } else { Ok(EventCell::Null) }
+}
+
+fn cell_of_json<'l>(value: &Value, kind: EventColumnType) -> Result<EventCell<'l>, String> {
+    let text: Cow<'_, str> = match (value, kind) {
+        (Value::String(text), kind) if kind != EventColumnType::Json => text.into(),
+        (value, _) => value.to_string().into(),
+    };
+    Ok(match cell_of_text(&text, kind)? {
+        EventCell::Text(text) => EventCell::Text(text.into_owned().into()),
+        EventCell::Integer(number) => EventCell::Integer(number),
+        EventCell::Real(number) => EventCell::Real(number),
+        EventCell::Boolean(is) => EventCell::Boolean(is),
+        EventCell::Null => EventCell::Null,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parser(format: LineFormat, columns: &[&str]) -> Result<LineParser, String> {
+        LineParser::new(format, columns.iter().map(|text| EventColumn::parse(text).unwrap()).collect())
+    }
+
+    fn shown(parser: &LineParser, line: &str) -> String {
+        match parser.parse(line.as_bytes()) {
+            Ok(cells) => cells
+                .iter()
+                .map(|cell| match cell {
+                    EventCell::Null => "-".to_owned(),
+                    EventCell::Text(text) => text.to_string(),
+                    EventCell::Integer(number) => number.to_string(),
+                    EventCell::Real(number) => number.to_string(),
+                    EventCell::Boolean(is) => is.to_string(),
+                })
+                .collect::<Vec<_>>()
+                .join("|"),
+            Err(why) => format!("error: {why}"),
+        }
+    }
+
+    #[test]
+    fn json_by_keys() {
+        let columns = ["host text not null", "load real from system.load", "up boolean", "tags json"];
+        let parser = parser(LineFormat::Json, &columns).unwrap();
+        for (line, expected) in [
+            (r#"{"host":"a","system":{"load":1.5},"up":true,"tags":["x", 1]}"#, r#"a|1.5|true|["x",1]"#),
+            (r#"{"host":"a","system.load":2,"up":"no","tags":"x"}"#, r#"a|2|false|"x""#),
+            (r#"{"host":7,"other":[]}"#, "7|-|-|-"),
+            (r#"{"host":null}"#, "error: it has no 'host'"),
+            (r#"{"host":"a","system":{"load":"high"}}"#, "error: 'load': 'high' is no number"),
+            ("[]", "error: it is no JSON object"),
+        ] {
+            assert_eq!(shown(&parser, line), expected, "{line}");
+        }
+        assert!(shown(&parser, "{").starts_with("error: it is no JSON: "));
+        assert_eq!(parser.parse(b"\xff").unwrap_err(), "it is not UTF-8");
+    }
+
+    #[test]
+    fn groups_of_a_pattern() {
+        let pattern = Regex::new(r"^(?<host>\S+) took (?<ms>\d+)ms(?: by (?<who>\w+))?$").unwrap();
+        let format = LineFormat::Pattern(pattern);
+        let parsed = parser(format.clone(), &["took_ms integer from ms", "host text", "who text"]).unwrap();
+        assert_eq!(shown(&parsed, "a took 12ms"), "12|a|-");
+        assert_eq!(shown(&parsed, "a took 12ms by bob"), "12|a|bob");
+        assert_eq!(shown(&parsed, "other"), "error: the pattern is not found in it");
+        let error = parser(format, &["other text"]).unwrap_err();
+        assert_eq!(error, "the pattern has no group 'other': (?<other>...)");
+    }
+
+    #[test]
+    fn fields_by_separator() {
+        let tab = LineFormat::Separated("\t".to_owned());
+        let parsed = parser(tab.clone(), &["a text", "b integer"]).unwrap();
+        assert_eq!(shown(&parsed, "x y\t3"), "x y|3");
+        assert_eq!(shown(&parsed, "\t"), "|-");
+        assert_eq!(shown(&parsed, "x"), "error: it has 1 fields, not 2");
+        let blank = LineFormat::Separated(" ".to_owned());
+        let parsed = parser(blank, &["last integer from 3", "first text from 1"]).unwrap();
+        assert_eq!(shown(&parsed, "  a   b  7 more"), "7|a");
+        assert_eq!(shown(&parsed, "a b"), "-|a");
+        assert!(parser(tab.clone(), &["a text from 0"]).unwrap_err().contains("is no number of a field"));
+        assert!(parser(tab, &[]).is_err());
+    }
+}
