@@ -125,6 +125,18 @@ impl Catalog {
         self.database.query(sql, &values![before, max], batch)
     }
 
+    /// Returns the batches that hold events with numbers above `position`, the first ones first, at most
+    /// `max`.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn received_after(&self, position: i64, max: usize) -> Result<Vec<ReceivedBatch>> {
+        let sql =
+            "SELECT first, at, records, verdicts FROM received WHERE first + count > ?1 + 1 AND first >=
+            coalesce((SELECT max(first) FROM received WHERE first <= ?1 + 1), 0) ORDER BY first LIMIT ?2";
+        self.database.query(sql, &values![position, max], batch)
+    }
+
     /// Returns the number of the last event from outside; 0 if there was none.
     ///
     /// # Errors
@@ -134,14 +146,17 @@ impl Catalog {
         Ok(self.database.query_one(sql, &[], |row| row.get(0))?.unwrap_or(0))
     }
 
-    /// Deletes events from outside that came before `before`, but the last batch.
+    /// Deletes events from outside that came before `before` and that all tables and workers are done with,
+    /// and those that came before `all_before`; but not the last batch.
     ///
     /// # Errors
     /// If the database fails.
-    pub fn trim_received(&self, before: Timestamp) -> Result<()> {
-        let sql = "DELETE FROM received WHERE first IN (SELECT first FROM received ORDER BY first LIMIT ?2)
-            AND at < ?1 AND first < (SELECT max(first) FROM received)";
-        while self.database.execute(sql, &values![before, DELETED_AT_ONCE])? == DELETED_AT_ONCE {}
+    pub fn trim_received(&self, before: Timestamp, all_before: Timestamp) -> Result<()> {
+        let sql = "DELETE FROM received WHERE first IN (SELECT first FROM received ORDER BY first LIMIT ?3)
+            AND first < (SELECT max(first) FROM received)
+            AND (at < ?2 OR at < ?1 AND first + count - 1 <=
+                coalesce((SELECT min(position) FROM collected), first + count))";
+        while self.database.execute(sql, &values![before, all_before, DELETED_AT_ONCE])? == DELETED_AT_ONCE {}
         Ok(())
     }
 

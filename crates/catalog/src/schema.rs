@@ -320,6 +320,25 @@ CREATE TABLE spools (
     position        INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 ",
+    "
+-- The last event from outside that each worker is done with
+CREATE TABLE collected (
+    collector       TEXT PRIMARY KEY,
+    position        INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+-- Events from outside that a table or a worker did not take
+CREATE TABLE rejected (
+    collector       TEXT NOT NULL,
+    event           INTEGER NOT NULL,
+    -- the record of the event, as it came
+    record          BLOB NOT NULL,
+    at              INTEGER NOT NULL,
+    reason          TEXT NOT NULL,
+    -- whether it is to be tried again
+    again           INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (collector, event)
+) STRICT, WITHOUT ROWID;
+",
 ];
 
 /// Runs all missing steps in one transaction. Fails if the database is newer than this program.

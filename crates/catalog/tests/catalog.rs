@@ -45,6 +45,7 @@ cases!(
     events_are_logged_with_the_visits_that_found_them,
     events_are_deleted_once_they_are_old_and_read,
     events_from_outside_are_taken_once,
+    rejected_events_are_tried_again,
     forks_build_on_the_root_of_their_network,
     priorities_go_first_then_hints_then_the_most_overdue,
     visits_that_are_news_are_kept,

@@ -111,10 +111,11 @@ impl MirrorLoop<'_> {
     /// Deletes old events from the log.
     fn trim_events(&self, catalog: &Catalog) {
         let (now, keep_s) = (self.mirror.now(), self.mirror.options.events_keep_s as i64);
-        if let Err(e) = catalog.trim_received(now - keep_s) {
+        let (before, all_before) = (now - keep_s, now - keep_s.saturating_mul(UNREAD_KEPT_TIMES));
+        if let Err(e) = catalog.trim_received(before, all_before) {
             tracing::warn!("cannot delete what senders told of from the catalog: {e}");
         }
-        match catalog.trim_events(now - keep_s, now - keep_s.saturating_mul(UNREAD_KEPT_TIMES)) {
+        match catalog.trim_events(before, all_before) {
             Ok(0) => {}
             Ok(unread) => tracing::error!("{unread} old events were deleted that a hook has not been told"),
             Err(e) => tracing::warn!("cannot delete old events from the catalog: {e}"),

@@ -7,6 +7,14 @@ use weir_ground::FileError;
 /// Why something cannot be done with a repository of a pool.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// A table or worker for events cannot be used.
+    #[error("the table or worker '{name}' of [events]: {why}")]
+    Collector {
+        /// Its name.
+        name: String,
+        /// The reason.
+        why: String,
+    },
     /// A failure of the system without a better name.
     #[error(transparent)]
     Io(#[from] std::io::Error),

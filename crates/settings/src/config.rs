@@ -2,14 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use weir_catalog::AccessNames;
+use weir_collect::LineFilter;
 use weir_forge::CrawlSource;
 use weir_ground::{FileError, check_pattern};
 use weir_serve::{Access, AccessRule, MapRule, Token, network as network_of};
 
+use crate::collectors::{TableConfig, WorkerConfig};
 use crate::config_errors::{Wrong, line_of, toml_error, without_empty_tables};
-use crate::config_values::{IntervalSetting, MirrorRule, RefsConfig, Size, Span};
+use crate::config_values::{IntervalSetting, MirrorRule, RefsConfig, Size, Span, without_password};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::forges::ForgeConfig;
@@ -49,13 +51,6 @@ pub struct CatalogConfig {
     /// The URL of the catalog. It is shown without its password.
     #[serde(serialize_with = "without_password")]
     pub url: Option<String>,
-}
-
-fn without_password<S: Serializer>(
-    url: &Option<String>,
-    serializer: S,
-) -> std::result::Result<S::Ok, S::Error> {
-    url.as_deref().map(weir_catalog::redacted).serialize(serializer)
 }
 
 /// The table `[mirror]`: how and when upstreams are visited.
@@ -137,6 +132,8 @@ pub struct EventsConfig {
     pub connections_per_address_max: usize,
     pub idle_timeout: Span,
     pub webhook: Vec<WebhookConfig>,
+    pub table: Vec<TableConfig>,
+    pub worker: Vec<WorkerConfig>,
 }
 
 impl Default for EventsConfig {
@@ -150,7 +147,18 @@ impl Default for EventsConfig {
             connections_per_address_max: 1024,
             idle_timeout: Span::seconds(3600),
             webhook: Vec::new(),
+            table: Vec::new(),
+            worker: Vec::new(),
         }
+    }
+}
+
+impl EventsConfig {
+    /// Returns the filters of all tables and workers: what one of them takes is collected.
+    pub fn collected(&self) -> Vec<LineFilter> {
+        let of_tables = self.table.iter().filter_map(|table| table.filter().ok());
+        let of_workers = self.worker.iter().filter_map(|worker| worker.spec(Path::new("")).ok());
+        of_tables.chain(of_workers.map(|spec| spec.filter)).collect()
     }
 }
 

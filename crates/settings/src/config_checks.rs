@@ -1,5 +1,7 @@
 //! Checks of settings: what each may be, and what it may not be beside another.
 
+use std::path::Path;
+
 use weir_forge::CrawlSource;
 use weir_serve::{ListenAddress, TrustedProxies};
 
@@ -114,6 +116,15 @@ impl Config {
         for (n, webhook) in self.events.webhook.iter().enumerate() {
             webhook.check().map_err(wrong("events.webhook", n))?;
         }
+        for (n, table) in self.events.table.iter().enumerate() {
+            table.open(Path::new("")).map_err(wrong("events.table", n))?;
+        }
+        for (n, worker) in self.events.worker.iter().enumerate() {
+            worker.spec(Path::new("")).map_err(wrong("events.worker", n))?;
+        }
+        // The names of both stand beside each other in the list of what was rejected.
+        let tables = self.events.table.iter().map(|table| table.name.clone());
+        differ("events.table", tables.chain(self.events.worker.iter().map(|worker| worker.name.clone())))?;
         differ("forge", self.forge.iter().map(ForgeConfig::name))?;
         differ("events.webhook", self.events.webhook.iter().map(|webhook| webhook.name().to_owned()))
     }

@@ -35,6 +35,11 @@ pub fn unusable(config: &Config, store: &Path) -> Vec<Unusable> {
             try_out(key, find_program(program, store, path));
         }
     }
+    for worker in &config.events.worker {
+        if let Some(program) = worker.program() {
+            try_out(&format!("command of the worker {}", worker.name), find_program(program, store, path));
+        }
+    }
     if let Some(hook) = &config.access.hook {
         try_out("access.hook", find_program(&hook.to_string_lossy(), here, path));
     }

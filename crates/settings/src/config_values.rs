@@ -227,6 +227,14 @@ impl<'de> Deserialize<'de> for RefsConfig {
     }
 }
 
+/// Writes a URL without its password.
+pub(crate) fn without_password<S: Serializer>(
+    url: &Option<String>,
+    serializer: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    url.as_deref().map(weir_catalog::redacted).serialize(serializer)
+}
+
 /// Writes `***` in place of each secret.
 pub(crate) fn hidden<S: Serializer>(
     secrets: &[String],

@@ -5,6 +5,7 @@
 //! in: this crate reads no variable itself.
 
 mod catalog_url;
+mod collectors;
 #[expect(missing_docs, reason = "docs/weir.toml documents each key")]
 mod config;
 mod config_checks;
@@ -18,6 +19,7 @@ mod forges;
 mod webhooks;
 
 pub use catalog_url::{has_password, set_catalog_url, template};
+pub use collectors::{TableCollector, TableConfig, WorkerConfig};
 pub use config::{
     AccessConfig, ArchiveConfig, CatalogConfig, Config, EventsConfig, HooksConfig, LimitsConfig, MapConfig,
     MirrorConfig, RuleConfig, ScratchConfig, ServeConfig, StoreConfig, TEMPLATE, TokenConfig,

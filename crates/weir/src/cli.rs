@@ -18,7 +18,9 @@ pub(crate) use args::{
 };
 pub(crate) use clone::CloneArgs;
 pub(crate) use daemon::{DaemonArgs, UploadPackArgs};
-pub(crate) use events::{EventsBenchArgs, EventsCommand, EventsLsArgs, EventsServeArgs, ReplayArgs};
+pub(crate) use events::{
+    EventsBenchArgs, EventsCommand, EventsLsArgs, EventsServeArgs, RejectedArgs, ReplayArgs,
+};
 pub(crate) use mine::{DiffMerges, MineArgs, MineFormat, MineWhat};
 pub(crate) use mount::MountArgs;
 pub(crate) use workspace::WorkspaceCommand;

@@ -2,7 +2,7 @@
 
 use weir_catalog::{
     ArchiveUpdate, Catalog, EventKind, EventReader, EventSubject, LoggedEvent, Outcome, PoolEvent,
-    ReceivedBatch, SpoolPosition, Visit,
+    ReceivedBatch, RejectedEvent, SpoolPosition, Visit,
 };
 use weir_ground::{Epoch, FailureClass, Timestamp};
 
@@ -136,10 +136,54 @@ pub fn events_from_outside_are_taken_once(c: &mut Catalog) {
     assert_eq!(all, [(1, &b"x"[..], 7), (2, b"", 7), (3, b"y", 7), (4, b"z", 7)]);
     assert_eq!(c.received_before(4, 9).unwrap(), batches[1..]);
     assert_eq!(c.last_received().unwrap(), 4);
+    for (after, expected) in [(0, &batches[..]), (2, &batches[..]), (3, &batches[..1]), (4, &[])] {
+        let mut found = c.received_after(after, 9).unwrap();
+        found.reverse();
+        assert_eq!(found, expected, "{after}");
+    }
+    assert_eq!(c.received_after(0, 1).unwrap(), batches[1..]);
+    // What a worker is not done with stays, for a while.
+    c.set_collected("w", 2).unwrap();
+    c.trim_received(Timestamp(99), Timestamp(0)).unwrap();
+    assert_eq!(c.received_before(i64::MAX, 9).unwrap(), batches);
+    c.set_collected("w", 3).unwrap();
+    assert_eq!((c.collected("w").unwrap(), c.collected("x").unwrap()), (3, 0));
+    c.set_collectors(&["w", "x"]).unwrap();
+    assert_eq!((c.collected("w").unwrap(), c.collected("x").unwrap()), (3, 0));
+    c.set_collectors(&["w"]).unwrap();
     // The last batch stays, so that no number comes again.
-    c.trim_received(Timestamp(99)).unwrap();
+    c.trim_received(Timestamp(99), Timestamp(0)).unwrap();
     assert_eq!(c.received_before(i64::MAX, 9).unwrap(), batches[..1]);
     assert_eq!(c.take_received(None, &batch(100, &["late"]), &[]).unwrap(), Some(5));
+}
+
+pub fn rejected_events_are_tried_again(c: &mut Catalog) {
+    let event = |collector: &str, event, reason: &str| RejectedEvent {
+        collector: collector.to_owned(),
+        event,
+        record: vec![1, 0, 255],
+        at: Timestamp(event),
+        reason: reason.to_owned(),
+    };
+    let all = [event("t", 1, "a"), event("t", 2, "b"), event("u", 2, "c")];
+    c.reject(&all).unwrap();
+    let found = |c: &Catalog, of| {
+        c.rejected(of, 9).unwrap().iter().map(|e| format!("{}{}{}", e.collector, e.event, e.reason)).collect()
+    };
+    let listed: Vec<String> = found(c, None);
+    assert_eq!(listed, ["t2b", "u2c", "t1a"]);
+    assert_eq!(c.rejected(Some("t"), 1).unwrap(), all[1..2]);
+    assert_eq!(c.rejected_again("t", 9).unwrap(), []);
+    assert_eq!(c.retry_rejected(Some("t"), &[2, 7]).unwrap(), 1);
+    assert_eq!(c.rejected_again("t", 9).unwrap(), all[1..2]);
+    c.reject(&[event("t", 2, "still")]).unwrap();
+    assert_eq!(c.rejected_again("t", 9).unwrap(), [], "it was tried");
+    assert_eq!(c.retry_rejected(None, &[]).unwrap(), 3);
+    assert_eq!((c.rejected_again("t", 9).unwrap().len(), c.rejected_again("t", 1).unwrap().len()), (2, 1));
+    assert_eq!(c.drop_rejected(Some("t"), &[1]).unwrap(), 1);
+    assert_eq!(c.drop_rejected(Some("t"), &[]).unwrap(), 1);
+    let left: Vec<String> = found(c, None);
+    assert_eq!(left, ["u2c"]);
 }
 
 pub fn visits_that_are_news_are_kept(c: &mut Catalog) {

@@ -5,7 +5,9 @@ use std::io::Write;
 use postgres::Client;
 
 use crate::column::{EventCell, EventColumn, EventColumnType};
-use crate::table::{ConnectPostgres, EventRow, EventTableSpec, RefusedRow, TableConnection, TableError};
+use crate::table::spec::{
+    ConnectPostgres, EventRow, EventTableSpec, RefusedRow, TableConnection, TableError,
+};
 
 /// Where it is, in errors.
 const PLACE: &str = "PostgreSQL";
@@ -94,14 +96,16 @@ impl TableConnection for PostgresTable {
         Ok(found.map_err(|e| self.spec.fail(PLACE, message(&e)))?.map_or(0, |row| row.get(0)))
     }
 
-    fn append(&mut self, rows: &[EventRow<'_>], position: i64) -> Result<(), TableError> {
+    fn append(&mut self, rows: &[EventRow<'_>], position: Option<i64>) -> Result<(), TableError> {
         let spec = &self.spec;
         let fail = |e: postgres::Error| spec.fail(PLACE, message(&e));
         let mut transaction = self.client.transaction().map_err(fail)?;
         let note = "INSERT INTO weir_positions (reader, position) VALUES ($1, $2)
             ON CONFLICT (reader) DO UPDATE SET position = excluded.position
             WHERE excluded.position > weir_positions.position";
-        if transaction.execute(note, &[&spec.name, &position]).map_err(fail)? == 0 {
+        if let Some(position) = position
+            && transaction.execute(note, &[&spec.name, &position]).map_err(fail)? == 0
+        {
             // The answer to an earlier try was lost.
             return Ok(());
         }

@@ -11,7 +11,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::column::{EventCell, EventColumn, EventColumnType};
-use crate::table::{EventRow, EventTableSpec, RefusedRow, TableConnection, TableError};
+use crate::table::spec::{EventRow, EventTableSpec, RefusedRow, TableConnection, TableError};
 
 /// How long to wait for another writer.
 const BUSY: Duration = Duration::from_secs(30);
@@ -57,7 +57,7 @@ impl TableConnection for SqliteTable {
         Ok(found.map_err(|e| self.spec.fail(&self.place, e))?.unwrap_or(0))
     }
 
-    fn append(&mut self, rows: &[EventRow<'_>], position: i64) -> Result<(), TableError> {
+    fn append(&mut self, rows: &[EventRow<'_>], position: Option<i64>) -> Result<(), TableError> {
         let (spec, place) = (&self.spec, &self.place);
         let fail = |e: rusqlite::Error| spec.fail(place, e);
         let transaction =
@@ -65,8 +65,9 @@ impl TableConnection for SqliteTable {
         let note = "INSERT INTO weir_positions (reader, position) VALUES (?1, ?2)
             ON CONFLICT (reader) DO UPDATE SET position = excluded.position
             WHERE excluded.position > weir_positions.position";
-        let noted = transaction.execute(note, rusqlite::params![spec.name, position]).map_err(fail)?;
-        if noted == 0 {
+        if let Some(position) = position
+            && transaction.execute(note, rusqlite::params![spec.name, position]).map_err(fail)? == 0
+        {
             return Ok(());
         }
         let mut refused = Vec::new();

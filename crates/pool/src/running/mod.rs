@@ -1,5 +1,6 @@
 //! A pool that is open, and what runs on it: visits, and the programs and metrics that tell of them.
 
+mod collectors;
 mod guards;
 mod hint_finder;
 mod hooks;
@@ -11,6 +12,7 @@ mod pool;
 mod received;
 mod receiver;
 
+pub use collectors::{Collectors, RejectedLine, rejected_lines};
 pub use guards::{LookGuard, MIRROR_LOCK_NAME, MirrorGuard};
 pub use hint_finder::HintFinder;
 pub use hooks::Hooks;

@@ -21,6 +21,8 @@ pub enum Verdict {
     Unknown = 2,
     /// It cannot be understood.
     Bad = 3,
+    /// It names no repository that is mirrored here, but a table or a worker takes it.
+    Collected = 4,
 }
 
 impl Verdict {
@@ -30,6 +32,7 @@ impl Verdict {
             Verdict::Due => "due",
             Verdict::Unknown => "unknown",
             Verdict::Bad => "bad",
+            Verdict::Collected => "collected",
         }
     }
 
@@ -37,6 +40,7 @@ impl Verdict {
         match number {
             1 => Verdict::Due,
             2 => Verdict::Unknown,
+            4 => Verdict::Collected,
             _ => Verdict::Bad,
         }
     }
@@ -55,7 +59,7 @@ pub struct ReceivedEvent {
     pub line: String,
     /// The verdict.
     pub verdict: Verdict,
-    /// The repository that the line names; if the line is bad, the reason.
+    /// The repository that the line names; if the line is bad, the reason; if it is collected, the line.
     pub subject: String,
 }
 
@@ -63,19 +67,18 @@ impl ReceivedEvent {
     /// Reads a record of a batch; `None`, if a newer version wrote it.
     fn read((id, record, verdict): (i64, &[u8], u8)) -> Option<ReceivedEvent> {
         let ReceivedLine { at_ms, peer, line } = ReceivedLine::parse(record)?;
-        Some(ReceivedEvent {
-            id,
-            at_ms,
-            peer: peer.to_owned(),
-            line: without_passwords(&String::from_utf8_lossy(line)),
-            verdict: Verdict::of(verdict),
-            subject: Notice::parse(line).map_or_else(|why| why, |notice| without_passwords(&notice.names[0])),
-        })
+        let (peer, verdict) = (peer.to_owned(), Verdict::of(verdict));
+        let shown = without_passwords(&String::from_utf8_lossy(line));
+        let subject = match verdict {
+            Verdict::Collected => shown.clone(),
+            _ => Notice::parse(line).map_or_else(|why| why, |notice| without_passwords(&notice.names[0])),
+        };
+        Some(ReceivedEvent { id, at_ms, peer, line: shown, verdict, subject })
     }
 }
 
 /// Returns `text` without the users and passwords of URLs in it.
-fn without_passwords(text: &str) -> String {
+pub(crate) fn without_passwords(text: &str) -> String {
     let (mut clean, mut rest) = (String::with_capacity(text.len()), text);
     while let Some(at) = rest.find("://") {
         let (before, after) = rest.split_at(at + "://".len());

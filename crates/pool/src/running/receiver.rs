@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use weir_catalog::clock::now;
 use weir_catalog::{Catalog, ReceivedBatch, SpoolPosition};
+use weir_collect::LineFilter;
 use weir_events::{EventSpool, Notice, ReceivedLine, SpoolReader};
 use weir_ground::Stop;
 use weir_ground::thread::spawn;
@@ -46,6 +47,7 @@ impl EventReceiver {
             reader: spool.reader(position),
             place: SpoolPosition { spool: id, position },
             finder: HintFinder::default(),
+            collected: pool.config.events.collected(),
             wake: wake.clone(),
             stop: stop.clone(),
         };
@@ -68,6 +70,8 @@ struct ReceiverWorker {
     reader: SpoolReader,
     place: SpoolPosition,
     finder: HintFinder,
+    /// What tables and workers take.
+    collected: Vec<LineFilter>,
     wake: Stop,
     stop: Stop,
 }
@@ -148,7 +152,7 @@ impl ReceiverWorker {
     }
 
     fn try_to_take(&mut self, records: &RecordList) -> Result<()> {
-        let (batch, due) = judge(&self.catalog, &mut self.finder, records)?;
+        let (batch, due) = judge(&self.catalog, &mut self.finder, &self.collected, records)?;
         self.catalog.take_received(Some(&self.place), &batch, &due)?;
         if !due.is_empty() {
             self.wake.nudge();
@@ -180,6 +184,7 @@ impl RecordList {
 fn judge(
     catalog: &Catalog,
     finder: &mut HintFinder,
+    collected: &[LineFilter],
     records: &RecordList,
 ) -> Result<(ReceivedBatch, Vec<i64>)> {
     let notice = |record| Notice::parse(ReceivedLine::parse(record)?.line).ok();
@@ -193,7 +198,12 @@ fn judge(
             let mut found = notice.names.iter().map(|name| finder.known(name));
             found.find(|ids| !ids.is_empty()).unwrap_or_default()
         });
+        let is_collected = || {
+            let line = ReceivedLine::parse(record).map_or(&[][..], |received| received.line);
+            collected.iter().any(|filter| filter.takes(line))
+        };
         let verdict = match found {
+            None | Some([]) if is_collected() => Verdict::Collected,
             None => Verdict::Bad,
             Some([]) => Verdict::Unknown,
             Some(ids) => {
@@ -212,7 +222,7 @@ fn judge(
 ///
 /// # Errors
 /// If the catalog fails.
-pub fn replay(catalog: &mut Catalog, events: &[ReceivedEvent]) -> Result<usize> {
+pub fn replay(pool: &mut Pool, events: &[ReceivedEvent]) -> Result<usize> {
     let (mut records, at_ms) = (RecordList::default(), now().as_u64().saturating_mul(1000));
     for event in events {
         let peer = format!("replay of {}", event.id);
@@ -221,7 +231,8 @@ pub fn replay(catalog: &mut Catalog, events: &[ReceivedEvent]) -> Result<usize> 
     if events.is_empty() {
         return Ok(0);
     }
-    let (batch, due) = judge(catalog, &mut HintFinder::default(), &records)?;
-    catalog.take_received(None, &batch, &due)?;
+    let collected = pool.config.events.collected();
+    let (batch, due) = judge(&pool.catalog, &mut HintFinder::default(), &collected, &records)?;
+    pool.catalog.take_received(None, &batch, &due)?;
     Ok(batch.verdicts.iter().filter(|verdict| **verdict == Verdict::Due as u8).count())
 }

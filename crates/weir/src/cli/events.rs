@@ -32,9 +32,11 @@ pub(crate) enum EventsCommand {
     },
     /// Take events again
     Replay(ReplayArgs),
+    /// List lines that a table or a worker did not take; try them again, or drop them
+    Rejected(RejectedArgs),
     /// Send lines at a steady rate, and tell how long acknowledgements take
     ///
-    /// The lines name repositories that are not there. Try it against doors of your own.
+    /// Without --line, they name repositories that are not there. Try it against doors of your own.
     Bench(EventsBenchArgs),
 }
 
@@ -70,6 +72,25 @@ pub(crate) struct ReplayArgs {
 }
 
 #[derive(Args)]
+pub(crate) struct RejectedArgs {
+    /// Only those of this table or worker
+    #[arg(long, value_name = "NAME")]
+    pub(crate) of: Option<String>,
+    /// Show at most the last N
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
+    pub(crate) max_count: usize,
+    /// Have them tried again, by the process that takes events
+    #[arg(long)]
+    pub(crate) retry: bool,
+    /// Delete them from the list
+    #[arg(long, conflicts_with = "retry")]
+    pub(crate) drop: bool,
+    /// With --retry or --drop: only the events with these numbers
+    #[arg(value_name = "ID")]
+    pub(crate) ids: Vec<i64>,
+}
+
+#[derive(Args)]
 pub(crate) struct EventsBenchArgs {
     /// Where the doors are: ADDRESS:PORT or unix:PATH
     pub(crate) address: ListenAddress,
@@ -88,6 +109,9 @@ pub(crate) struct EventsBenchArgs {
     /// Ask for an acknowledgement of each line
     #[arg(long)]
     pub(crate) acknowledged: bool,
+    /// Send this line; {n} stands for its number
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) line: Option<String>,
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {
@@ -102,6 +126,8 @@ pub(crate) enum VerdictArg {
     Unknown,
     /// It cannot be understood
     Bad,
+    /// A table or a worker takes it
+    Collected,
 }
 
 impl From<VerdictArg> for Verdict {
@@ -110,6 +136,7 @@ impl From<VerdictArg> for Verdict {
             VerdictArg::Due => Verdict::Due,
             VerdictArg::Unknown => Verdict::Unknown,
             VerdictArg::Bad => Verdict::Bad,
+            VerdictArg::Collected => Verdict::Collected,
         }
     }
 }

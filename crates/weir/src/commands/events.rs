@@ -1,4 +1,4 @@
-//! `events`: takes events from outside, and shows what came.
+//! `events`: takes events from outside, and shows what came, and what became of it.
 
 mod bench;
 
@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_ground::{Stop, Timestamp};
-use weir_pool::{Pool, ReceivedEvent, Verdict, received, received_one, replay};
+use weir_pool::{Collectors, Pool, ReceivedEvent, Verdict, received, received_one, rejected_lines, replay};
 
-use crate::cli::{EventsCommand, EventsLsArgs, EventsServeArgs, Global, ReplayArgs};
+use crate::cli::{EventsCommand, EventsLsArgs, EventsServeArgs, Global, RejectedArgs, ReplayArgs};
 use crate::error::{Error, Result};
 use crate::event_doors::{DoorAddresses, open_doors};
 use crate::output;
@@ -37,6 +37,7 @@ pub(crate) fn events(global: &Global, command: EventsCommand) -> Result<ExitCode
         EventsCommand::Ls(args) => ls(&pool, global, &args)?,
         EventsCommand::Show { id } => show(&pool, global, id)?,
         EventsCommand::Tail { max_count } => tail(&pool, global, max_count)?,
+        EventsCommand::Rejected(args) => rejected(&pool, global, &args)?,
         EventsCommand::Replay(args) => return take_again(&mut pool, global, &args),
     }
     Ok(ExitCode::SUCCESS)
@@ -62,9 +63,10 @@ fn serve(pool: &Pool, global: &Global, args: &EventsServeArgs) -> Result<()> {
             or 'weir events serve'";
         return Err(Error::Message(text.to_owned()));
     };
+    let collectors = Collectors::start(pool)?;
     systemd::notify("READY=1");
     while stop.sleep(Duration::from_secs(3600)) {}
-    drop(doors);
+    drop((doors, collectors));
     Ok(())
 }
 
@@ -150,13 +152,41 @@ fn take_again(pool: &mut Pool, global: &Global, args: &ReplayArgs) -> Result<Exi
         }
     }
     events.sort_by_key(|event| event.id);
-    let due = replay(&mut pool.catalog, &events)?;
+    let due = replay(pool, &events)?;
     if global.json {
         output::json(&serde_json::json!({ "replayed": events.len(), "due": due }))?;
     } else if !global.quiet {
         writeln!(output::stdout(), "{} events taken again, {due} name a repository", events.len())?;
     }
     Ok(ExitCode::from(u8::from(due == 0 && !events.is_empty())))
+}
+
+/// Lists what tables and workers did not take, or says what is to be done with it.
+fn rejected(pool: &Pool, global: &Global, args: &RejectedArgs) -> Result<()> {
+    let of = args.of.as_deref();
+    if args.retry || args.drop {
+        let (count, what) = match args.retry {
+            true => (pool.catalog.retry_rejected(of, &args.ids)?, "to be tried again"),
+            false => (pool.catalog.drop_rejected(of, &args.ids)?, "dropped"),
+        };
+        return match (global.json, global.quiet) {
+            (true, _) => output::json(&serde_json::json!({ "changed": count })),
+            (false, true) => Ok(()),
+            (false, false) => Ok(writeln!(output::stdout(), "{count} lines {what}")?),
+        };
+    }
+    if !args.ids.is_empty() {
+        return Err(Error::Message("numbers of events need --retry or --drop".to_owned()));
+    }
+    let lines = rejected_lines(&pool.catalog, of, args.max_count)?;
+    if global.json {
+        return output::json(&lines);
+    }
+    let mut rows = vec![["ID", "BY", "REASON", "LINE"].map(str::to_owned).to_vec()];
+    rows.extend(lines.iter().map(|line| {
+        vec![line.id.to_string(), line.collector.clone(), short(&line.reason), short(&line.line)]
+    }));
+    output::table(&rows, &[0])
 }
 
 /// Parses `ID` or `FIRST-LAST`.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use weir_ground::Stop;
 use weir_ground::thread::spawn;
-use weir_pool::{Counters, Metrics, Pool};
+use weir_pool::{Collectors, Counters, Metrics, Pool};
 use weir_serve::{
     Address, Daemon, DaemonLimits, Door, ListenAddress, Listener, MetricsText, Presentation, Tls,
     TrustedProxies, raise_descriptor_limit, serve_text,
@@ -138,13 +138,14 @@ pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> 
     let terminal = has_terminal();
     pool.warn_of_readable_secrets();
     let c = &pool.config.serve;
+    let stop = Stop::default();
+    // Before anybody can connect, and think that it runs.
+    let asked_to_stop = stop_on_signal(&stop)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (listeners, monitored) = runtime.block_on(async { listen(c, &args) })?;
     raise_descriptor_limit();
     let counters = Arc::new(Counters::default());
     let (daemon, webhooks) = daemon(&pool, &counters)?;
-    let stop = Stop::default();
-    let asked_to_stop = stop_on_signal(&stop)?;
     let urls = announce(&listeners, global.json)?;
     announce_metrics(&monitored, global.json)?;
     let doors = listeners.iter().map(|(door, listener)| (listener.as_raw_fd(), scheme(door)));
@@ -154,6 +155,7 @@ pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> 
     let mut beside = if args.no_mirror { Vec::new() } else { start_mirror(&pool, &counters, &stop)? };
     let mirrors = !beside.is_empty();
     beside.extend(keep_doors(&pool, &counters.events, &stop)?);
+    let collectors = Collectors::start(&pool)?;
     if let Some(intake) = webhooks {
         beside.push(keep_webhooks(&pool, intake, &stop)?);
     }
@@ -198,6 +200,7 @@ pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> 
     for thread in beside {
         let _ = thread.join();
     }
+    drop(collectors);
     Ok(())
 }
 

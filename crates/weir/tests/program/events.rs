@@ -295,3 +295,117 @@ fn events_wait_while_the_database_is_away() {
     assert!(received(&env).values().all(|count| *count == 1));
     end(weir);
 }
+
+/// A worker that appends each line to a file, and rejects those with `bad` in them.
+const APPENDING: &str = "#!/bin/bash
+while read -r line; do
+    echo \"$line\" >> got
+    case $line in *bad*) echo '{\"error\":\"bad\"}' ;; *) echo ok ;; esac
+done
+";
+
+/// Returns a pool with a table in `database` and a worker, and the port of its doors.
+fn with_collectors(database: &str) -> (Env, u16) {
+    let (env, port) = with_doors(Env::new());
+    std::fs::write(env.path("append"), APPENDING).unwrap();
+    let path = env.pool().join("weir.toml");
+    let settings = std::fs::read_to_string(&path).unwrap();
+    let collectors = format!(
+        "\n[[events.table]]\nname = \"readings\"\nmatch = '\"n\"'\n\
+         columns = [\"n integer not null\", \"host text\"]\n{database}\n\
+         [[events.worker]]\nname = \"count\"\ncommand = [\"bash\", \"{}\"]\ncount = 3\nkey = \"host\"\n",
+        env.path("append").display()
+    );
+    std::fs::write(path, settings + &collectors).unwrap();
+    (env, port)
+}
+
+/// Lines go into a table, and to workers, each once, though processes are killed and the database goes away;
+/// what does not fit is listed, and tried again.
+fn lines_are_collected(database: &str, count: &dyn Fn(&Env, &str) -> i64, away: &mut dyn FnMut(bool)) {
+    let (env, port) = with_collectors(database);
+    let mut sent = 0;
+    let mut weir = start(&env, &["events", "serve"], port);
+    for round in 0..4 {
+        let mut sender = Sender::connect(port);
+        for n in 0..200 {
+            match (round, n) {
+                (2, 50) => away(true),
+                (2, 150) => away(false),
+                _ => {}
+            }
+            let line = format!("{{\"n\": {sent}, \"host\": \"h{}\"}}", sent % 7);
+            sender.send(&sent.to_string(), &line).unwrap();
+            assert_eq!(sender.answer(), format!("ok {sent}"));
+            sent += 1;
+        }
+        if round < 3 {
+            std::thread::sleep(Duration::from_millis(300));
+            weir.kill().unwrap();
+            weir.wait().unwrap();
+            weir = start(&env, &["events", "serve"], port);
+        }
+    }
+    let mut sender = Sender::connect(port);
+    for (id, line) in [("a", "{\"n\": \"many\"}"), ("b", "{\"n\": 1, \"host\": \"bad\"}")] {
+        sender.send(id, line).unwrap();
+        assert_eq!(sender.answer(), format!("ok {id}"));
+    }
+    let table = || count(&env, "SELECT count(*) FROM readings");
+    wait_until(|| format!("{} rows", table()), || table() == sent + 1);
+    assert_eq!(count(&env, "SELECT count(DISTINCT n) FROM readings"), sent);
+    let rejected = || env.weir_json(&["events", "rejected"]);
+    wait_until(|| rejected().to_string(), || rejected().as_array().unwrap().len() == 2);
+    // Lines that a killed process had not noted come again; none is missing.
+    let got = || std::fs::read_to_string(env.pool().join("got")).unwrap_or_default();
+    let distinct = || got().lines().collect::<std::collections::BTreeSet<_>>().len() as i64;
+    wait_until(|| format!("{} lines", distinct()), || distinct() == sent + 2);
+    end(weir);
+    let rejected = rejected();
+    let keys: Vec<&String> = rejected[0].as_object().unwrap().keys().collect();
+    assert_eq!(
+        keys,
+        ["collector", "id", "line", "peer", "reason", "rejected"],
+        "reference/json.md has these"
+    );
+    assert_eq!((&rejected[0]["collector"], &rejected[1]["collector"]), (&"readings".into(), &"count".into()));
+    assert!(rejected[0]["reason"].as_str().unwrap().contains("'many' is no integer"), "{rejected}");
+    assert_eq!(rejected[1]["reason"], "\"bad\"");
+    // All lines are collected, and none is said to name an unknown repository.
+    let unknown = env.weir_json(&["events", "ls", "--verdict", "unknown"]);
+    assert_eq!(unknown.as_array().unwrap().len(), 0);
+    assert!(env.weir(&["events", "rejected", "--of", "readings", "--retry"]).contains("1 lines to be tried"));
+    assert!(env.weir(&["events", "rejected", "--of", "count", "--drop"]).contains("1 lines dropped"));
+    assert!(env.weir_fails(&["events", "rejected", "3"]).contains("need --retry or --drop"));
+    let before = rejected[0]["rejected"].as_i64().unwrap();
+    std::thread::sleep(Duration::from_millis(1100));
+    let weir = start(&env, &["events", "serve"], port);
+    // It was tried, and does not fit: the time is a new one.
+    let again = || env.weir_json(&["events", "rejected"]);
+    wait_until(|| again().to_string(), || again()[0]["rejected"].as_i64().is_some_and(|at| at > before));
+    assert_eq!(again().as_array().unwrap().len(), 1);
+    end(weir);
+}
+
+#[test]
+fn lines_go_into_sqlite_and_to_workers() {
+    let count = |env: &Env, sql: &str| {
+        let database = rusqlite::Connection::open(env.pool().join("events.db")).unwrap();
+        database.query_row(sql, [], |row| row.get(0)).unwrap_or(0)
+    };
+    lines_are_collected("", &count, &mut |_| {});
+}
+
+#[test]
+fn lines_go_into_postgres_and_to_workers() {
+    let Some(postgres) = weir_testing::PostgresServer::start(&[]) else { return };
+    let url = postgres.schema("collected");
+    let database = format!("database = \"{url}\"");
+    let mut postgres = postgres;
+    let count = |_: &Env, sql: &str| {
+        let mut client = postgres::Client::connect(&url, postgres::NoTls).unwrap();
+        client.query_one(sql, &[]).map_or(0, |row| row.get(0))
+    };
+    let mut away = |is_away: bool| if is_away { postgres.stop() } else { postgres.go_on() };
+    lines_are_collected(&database, &count, &mut away);
+}

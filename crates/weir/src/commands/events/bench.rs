@@ -133,10 +133,15 @@ async fn run(args: &EventsBenchArgs, counts: &Rc<BenchCounts>) -> io::Result<Dur
                 if args.acknowledged {
                     text += &format!("id={} ", began.elapsed().as_micros());
                 }
-                text += &format!(
-                    "push https://git.example/team/repository-{:06}.git refs/heads/main {n:08x}\n",
-                    n % 5000
-                );
+                match &args.line {
+                    Some(line) => text += &line.replace("{n}", &n.to_string()),
+                    None => {
+                        let repository = format!("repository-{:06}.git", n % 5000);
+                        text +=
+                            &format!("push https://git.example/team/{repository} refs/heads/main {n:08x}");
+                    }
+                }
+                text.push('\n');
             }
             streams[next % args.connections].write_all(text.as_bytes()).await?;
             next += 1;

@@ -78,11 +78,14 @@ const CHAPTERS: &[Chapter] = &[
         before: "pool https://github.com/git/git.git
             config events.webhook 'forge = \"generic\"' 'secrets = [\"tell-nobody\"]'
             config events.webhook 'forge = \"github\"' 'secrets = [\"tell-nobody\"]'
+            config events.table 'name = \"readings\"' 'match = \"host\"' \
+                'columns = [\"host text not null\", \"load real from system.load\"]'
             serve weir events serve --listen 127.0.0.1:9419 --udp 127.0.0.1:9419",
         between: &[
             ("curl -H 'Auth", "serve weir serve --http 127.0.0.1:8080"),
             ("weir events ls", "sleep 1"),
-            ("weir events bench", "serve weir events serve --listen 127.0.0.1:9419"),
+            ("printf '{\"host\": \"a1\"", "serve weir events serve --listen 127.0.0.1:9419"),
+            ("weir events rejected", "sleep 2"),
         ],
         left_out: &[],
     },

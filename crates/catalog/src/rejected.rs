@@ -1,0 +1,133 @@
+//! Events from outside that a table or a worker did not take, and how far each worker is.
+
+use weir_ground::Timestamp;
+
+use crate::database::{Row, TransactionKind, Value, values};
+use crate::{Catalog, Result};
+
+/// An event from outside that a table or a worker did not take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RejectedEvent {
+    /// The name of the table or worker.
+    pub collector: String,
+    /// The number of the event.
+    pub event: i64,
+    /// The record, as it came.
+    pub record: Vec<u8>,
+    /// When it was rejected.
+    pub at: Timestamp,
+    /// The reason.
+    pub reason: String,
+}
+
+impl Catalog {
+    /// Returns the number of the last event from outside that `collector` is done with; 0, if there is none.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn collected(&self, collector: &str) -> Result<i64> {
+        let sql = "SELECT position FROM collected WHERE collector = ?1";
+        Ok(self.database.query_one(sql, &values![collector], |row| row.get(0))?.unwrap_or(0))
+    }
+
+    /// Notes that `collector` is done with the events from outside up to number `position`.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn set_collected(&self, collector: &str, position: i64) -> Result<()> {
+        let sql = "INSERT INTO collected (collector, position) VALUES (?1, ?2)
+            ON CONFLICT (collector) DO UPDATE SET position = excluded.position";
+        self.database.execute(sql, &values![collector, position]).map(|_| ())
+    }
+
+    /// Notes which tables and workers there are: what they are not done with is kept longer. Forgets others;
+    /// their rejected events stay.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn set_collectors(&self, collectors: &[&str]) -> Result<()> {
+        let sql = "DELETE FROM collected WHERE NOT collector = ANY(?1)";
+        self.database.execute(sql, &[Value::Texts(collectors.to_vec())])?;
+        let sql =
+            "INSERT INTO collected (collector, position) VALUES (?1, 0) ON CONFLICT (collector) DO NOTHING";
+        collectors.iter().try_for_each(|name| self.database.execute(sql, &values![*name]).map(|_| ()))
+    }
+
+    /// Keeps events that a table or a worker did not take. One that is kept already gets the new reason.
+    ///
+    /// # Errors
+    /// If the database fails: none is kept.
+    pub fn reject(&mut self, events: &[RejectedEvent]) -> Result<()> {
+        let sql = "INSERT INTO rejected (collector, event, record, at, reason) VALUES (?1, ?2, ?3, ?4, ?5)
+            ON CONFLICT (collector, event) DO UPDATE
+            SET at = excluded.at, reason = excluded.reason, again = 0";
+        self.database.transaction(TransactionKind::Visits, |db| {
+            events.iter().try_for_each(|e| {
+                let record = e.record.as_slice();
+                let row = values![e.collector.as_str(), e.event, record, e.at, e.reason.as_str()];
+                db.execute(sql, &row).map(|_| ())
+            })
+        })
+    }
+
+    /// Returns the last `max` events that were rejected, by `collector` if it is given, the last ones first.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn rejected(&self, collector: Option<&str>, max: usize) -> Result<Vec<RejectedEvent>> {
+        let sql = "SELECT collector, event, record, at, reason FROM rejected
+            WHERE ?1 = '' OR collector = ?1 ORDER BY event DESC, collector LIMIT ?2";
+        self.database.query(sql, &values![collector.unwrap_or(""), max], rejected)
+    }
+
+    /// Asks for rejected events to be tried again: those with these numbers, or all of `collector`, or all.
+    /// Returns how many.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn retry_rejected(&self, collector: Option<&str>, events: &[i64]) -> Result<u64> {
+        self.change_rejected("UPDATE rejected SET again = 1", collector, events)
+    }
+
+    /// Deletes rejected events: those with these numbers, or all of `collector`, or all. Returns how many.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn drop_rejected(&self, collector: Option<&str>, events: &[i64]) -> Result<u64> {
+        self.change_rejected("DELETE FROM rejected", collector, events)
+    }
+
+    fn change_rejected(&self, what: &str, collector: Option<&str>, events: &[i64]) -> Result<u64> {
+        let collector = collector.unwrap_or("");
+        match events.is_empty() {
+            true => {
+                let sql = format!("{what} WHERE ?1 = '' OR collector = ?1");
+                self.database.execute(&sql, &values![collector])
+            }
+            false => {
+                let sql = format!("{what} WHERE (?1 = '' OR collector = ?1) AND event = ANY(?2)");
+                self.database.execute(&sql, &[collector.into(), Value::Integers(events.to_vec())])
+            }
+        }
+    }
+
+    /// Returns at most `max` rejected events of `collector` that are to be tried again, the first ones first.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn rejected_again(&self, collector: &str, max: usize) -> Result<Vec<RejectedEvent>> {
+        let sql = "SELECT collector, event, record, at, reason FROM rejected
+            WHERE collector = ?1 AND again = 1 ORDER BY event LIMIT ?2";
+        self.database.query(sql, &values![collector, max], rejected)
+    }
+}
+
+fn rejected(row: &Row<'_>) -> Result<RejectedEvent> {
+    Ok(RejectedEvent {
+        collector: row.get(0)?,
+        event: row.get(1)?,
+        record: row.get(2)?,
+        at: row.get(3)?,
+        reason: row.get(4)?,
+    })
+}

@@ -1,0 +1,108 @@
+//! What tables of both databases have in common: their columns, their rows, and what can go wrong.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::column::{EventCell, EventColumn};
+
+/// Connects to a PostgreSQL server. An error is a text for the user.
+pub type ConnectPostgres = Arc<dyn Fn() -> Result<::postgres::Client, String> + Send + Sync>;
+
+/// Where a table is.
+#[derive(Clone)]
+pub enum TableDatabase {
+    /// In a file of SQLite.
+    Sqlite(PathBuf),
+    /// In PostgreSQL.
+    Postgres(ConnectPostgres),
+}
+
+/// A table.
+#[derive(Clone)]
+pub struct EventTableSpec {
+    /// Its name.
+    pub name: String,
+    /// Where it is.
+    pub database: TableDatabase,
+    /// Its columns, beside those that each table has: `event_id`, `received_at` and `peer`.
+    pub columns: Vec<EventColumn>,
+}
+
+/// A row.
+#[derive(Clone, Debug)]
+pub struct EventRow<'r> {
+    /// The number of the event.
+    pub id: i64,
+    /// When it came, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// Who sent it.
+    pub peer: &'r str,
+    /// A cell for each column.
+    pub cells: Vec<EventCell<'r>>,
+}
+
+/// A row that the database does not take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedRow {
+    /// The number of the event.
+    pub id: i64,
+    /// What the database said.
+    pub why: String,
+}
+
+/// Why rows were not appended: none of them was.
+#[derive(Debug, thiserror::Error)]
+pub enum TableError {
+    /// The database does not take these rows: a constraint, a value out of range. It takes the others.
+    #[error("the database refuses {} rows", .0.len())]
+    Rows(Vec<RefusedRow>),
+    /// The database cannot be used.
+    #[error("{0}")]
+    Database(String),
+}
+
+/// The statements of a table, and its connection.
+pub(super) trait TableConnection: Send {
+    /// Returns the number of the last event that is in the table.
+    fn position(&mut self) -> Result<i64, TableError>;
+
+    /// Appends `rows`, and notes `position`. Does nothing if that was noted before.
+    fn append(&mut self, rows: &[EventRow<'_>], position: Option<i64>) -> Result<(), TableError>;
+}
+
+impl EventTableSpec {
+    /// Returns the names of all columns, quoted: any word may be one.
+    pub(super) fn column_names(&self) -> String {
+        let own = self.columns.iter().map(|column| format!("\"{}\"", column.name));
+        let names = ["event_id", "received_at", "peer"].map(str::to_owned);
+        names.into_iter().chain(own).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Returns the statements that make the table and that of positions, with the types that `type_of` names
+    /// and those of the columns that each table has.
+    pub(super) fn create(&self, type_of: impl Fn(&EventColumn) -> &'static str, of_all: [&str; 3]) -> String {
+        let own = self.columns.iter().map(|column| {
+            let null = if column.is_required { " NOT NULL" } else { "" };
+            format!(", \"{}\" {}{null}", column.name, type_of(column))
+        });
+        let [integer, time, text] = of_all;
+        format!(
+            "CREATE TABLE IF NOT EXISTS \"{name}\" (event_id {integer} PRIMARY KEY,
+                received_at {time} NOT NULL, peer {text} NOT NULL{own});
+             CREATE TABLE IF NOT EXISTS weir_positions (reader {text} PRIMARY KEY,
+                position {integer} NOT NULL);",
+            name = self.name,
+            own = own.collect::<String>(),
+        )
+    }
+
+    /// Returns the statement that finds out whether the table has these columns.
+    pub(super) fn probe(&self) -> String {
+        format!("SELECT {} FROM \"{}\" LIMIT 0", self.column_names(), self.name)
+    }
+
+    /// Returns an error about the table.
+    pub(super) fn fail(&self, place: &str, what: impl std::fmt::Display) -> TableError {
+        TableError::Database(format!("the table '{}' in {place}: {what}", self.name))
+    }
+}

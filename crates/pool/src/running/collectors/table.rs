@@ -1,0 +1,148 @@
+//! Fills one table.
+
+use std::time::{Duration, Instant};
+
+use weir_catalog::{Catalog, RejectedEvent};
+use weir_collect::{EventRow, TableError};
+use weir_events::ReceivedLine;
+use weir_ground::Stop;
+use weir_settings::TableCollector;
+
+use crate::running::collectors::log::{AGAIN, LOOK_EVERY, RETRY, events_of, rejected};
+
+/// Batches of events that are read at once.
+const BATCHES: usize = 4;
+/// The position is written when it has moved by so many events that are not for the table.
+const PASSED_OVER_MAX: i64 = 10_000;
+/// How often the catalog is told how far the table is.
+const NOTE_EVERY: Duration = Duration::from_secs(10);
+
+/// The thread of one table.
+pub(super) struct TableThread {
+    catalog: Catalog,
+    name: String,
+    collector: TableCollector,
+    stop: Stop,
+    /// How far it is, and how far its database says that it is.
+    position: Option<(i64, i64)>,
+    noted: Option<Instant>,
+}
+
+impl TableThread {
+    pub(super) fn new(catalog: Catalog, name: &str, collector: TableCollector, stop: Stop) -> TableThread {
+        TableThread { catalog, name: name.to_owned(), collector, stop, position: None, noted: None }
+    }
+
+    /// Fills the table until it is to end.
+    pub(super) fn run(mut self) {
+        let mut told: Option<String> = None;
+        while !self.stop.is_stopped() {
+            match self.step() {
+                Ok(is_idle) => {
+                    if told.take().is_some() {
+                        tracing::warn!("the table '{}' is filled again", self.name);
+                    }
+                    if is_idle {
+                        self.stop.sleep(LOOK_EVERY);
+                    }
+                }
+                Err(e) => {
+                    if told.as_ref() != Some(&e) {
+                        tracing::error!("cannot fill a table, events wait for it: {e}");
+                        told = Some(e);
+                    }
+                    self.stop.sleep(RETRY);
+                }
+            }
+        }
+        if let Some((position, _)) = self.position {
+            // The catalog may be away: it keeps events a little longer then.
+            let _ = self.catalog.set_collected(&self.name, position);
+        }
+    }
+
+    /// Takes what is there. Returns whether that was nothing.
+    fn step(&mut self) -> Result<bool, String> {
+        let (position, written) = match self.position {
+            Some(places) => places,
+            None => {
+                let position = self.collector.table.position().map_err(|e| e.to_string())?;
+                (position, position)
+            }
+        };
+        self.position = Some((position, written));
+        let is_idle = !self.try_again()?;
+        let batches = self.catalog.received_after(position, BATCHES).map_err(|e| e.to_string())?;
+        let events: Vec<(i64, &[u8])> = events_of(&self.name, &batches, position).collect();
+        let Some(&(last, _)) = events.last() else {
+            if self.noted.is_none_or(|noted| noted.elapsed() > NOTE_EVERY) {
+                self.catalog.set_collected(&self.name, position).map_err(|e| e.to_string())?;
+                self.noted = Some(Instant::now());
+            }
+            return Ok(is_idle);
+        };
+        let is_far = last - written > PASSED_OVER_MAX;
+        let appended = self.append(&events, Some(last), is_far)?;
+        self.position = Some((last, if appended { last } else { written }));
+        Ok(false)
+    }
+
+    /// Takes rejected events again, if somebody asked for it. Returns whether there were any.
+    fn try_again(&mut self) -> Result<bool, String> {
+        let again = self.catalog.rejected_again(&self.name, AGAIN).map_err(|e| e.to_string())?;
+        if again.is_empty() {
+            return Ok(false);
+        }
+        let events: Vec<(i64, &[u8])> = again.iter().map(|e| (e.event, e.record.as_slice())).collect();
+        self.append(&events, None, true)?;
+        // What was rejected again is not to be tried a third time.
+        let left = self.catalog.rejected_again(&self.name, AGAIN).map_err(|e| e.to_string())?;
+        let taken: Vec<i64> =
+            left.iter().map(|e| e.event).filter(|id| events.iter().any(|e| e.0 == *id)).collect();
+        if !taken.is_empty() {
+            self.catalog.drop_rejected(Some(&self.name), &taken).map_err(|e| e.to_string())?;
+        }
+        Ok(true)
+    }
+
+    /// Appends rows of `events`, and keeps what is rejected. Writes nothing to the database if there are no
+    /// rows, unless `always`. Returns whether it has written.
+    fn append(
+        &mut self,
+        events: &[(i64, &[u8])],
+        position: Option<i64>,
+        always: bool,
+    ) -> Result<bool, String> {
+        let (mut rows, mut refused): (Vec<EventRow<'_>>, Vec<RejectedEvent>) = Default::default();
+        for &(id, record) in events {
+            let Some(ReceivedLine { at_ms, peer, line }) = ReceivedLine::parse(record) else { continue };
+            if !self.collector.filter.takes(line) {
+                continue;
+            }
+            match self.collector.parser.parse(line) {
+                Ok(cells) => rows.push(EventRow { id, at_ms, peer, cells }),
+                Err(why) => refused.push(rejected(&self.name, id, record, why)),
+            }
+        }
+        loop {
+            if !refused.is_empty() {
+                self.catalog.reject(&refused).map_err(|e| e.to_string())?;
+                refused.clear();
+            }
+            if rows.is_empty() && !always {
+                return Ok(false);
+            }
+            match self.collector.table.append(&rows, position) {
+                Ok(()) => return Ok(true),
+                Err(TableError::Rows(bad)) => {
+                    for row in bad {
+                        rows.retain(|kept| kept.id != row.id);
+                        let record = events.iter().find(|(id, _)| *id == row.id).map_or(&[][..], |e| e.1);
+                        refused.push(rejected(&self.name, row.id, record, row.why));
+                    }
+                }
+                Err(TableError::Database(e)) => return Err(e),
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The tables `[[events.table]]` and `[[events.worker]]`: what is done with lines that senders send.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use regex_lite::Regex;
+use serde::{Deserialize, Serialize};
+use weir_collect::{
+    EventColumn, EventTable, EventTableSpec, LineFilter, LineFormat, LineParser, TableDatabase, WorkerSpec,
+};
+use weir_ground::check_name;
+
+use crate::config_values::{Span, without_password};
+
+/// The database file for tables without a `database`, in the pool.
+const DATABASE_NAME: &str = "events.db";
+
+/// The form of the lines of a table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum TableFormat {
+    #[default]
+    Json,
+    Pattern,
+    Separated,
+}
+
+/// A table `[[events.table]]`.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct TableConfig {
+    /// Its name.
+    pub name: String,
+    #[serde(rename = "match")]
+    matching: Option<String>,
+    #[serde(default)]
+    format: TableFormat,
+    pattern: Option<String>,
+    separator: Option<String>,
+    columns: Vec<String>,
+    /// It is shown without its password.
+    #[serde(serialize_with = "without_password")]
+    database: Option<String>,
+}
+
+/// A table, ready to be filled.
+pub struct TableCollector {
+    /// Which lines it takes.
+    pub filter: LineFilter,
+    /// What makes rows of them.
+    pub parser: LineParser,
+    /// The table.
+    pub table: EventTable,
+}
+
+impl TableConfig {
+    /// Returns which lines it takes.
+    ///
+    /// # Errors
+    /// If `match` is no regular expression.
+    pub fn filter(&self) -> Result<LineFilter, String> {
+        LineFilter::new(self.matching.as_deref()).map_err(|e| format!("match: {e}"))
+    }
+
+    /// Returns the table for the pool at `pool`.
+    ///
+    /// # Errors
+    /// If a setting is wrong. The error says which.
+    pub fn open(&self, pool: &Path) -> Result<TableCollector, String> {
+        let format = match (self.format, &self.pattern, &self.separator) {
+            (TableFormat::Json, None, None) => LineFormat::Json,
+            (TableFormat::Pattern, Some(pattern), None) => {
+                LineFormat::Pattern(Regex::new(pattern).map_err(|e| format!("pattern: {e}"))?)
+            }
+            (TableFormat::Separated, None, separator) => {
+                let separator = separator.clone().unwrap_or_else(|| "\t".to_owned());
+                if separator.is_empty() {
+                    return Err("separator is empty".to_owned());
+                }
+                LineFormat::Separated(separator)
+            }
+            (TableFormat::Pattern, None, None) => return Err("format 'pattern' needs a pattern".to_owned()),
+            _ => {
+                let text = "pattern is for the format 'pattern', and separator for the format 'separated'";
+                return Err(text.to_owned());
+            }
+        };
+        let columns =
+            self.columns.iter().map(|text| EventColumn::parse(text)).collect::<Result<Vec<_>, _>>()?;
+        let mut names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
+        names.sort_unstable();
+        if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(format!("it has two columns named '{}'", twice[0]));
+        }
+        let database = self.database(pool)?;
+        let spec = EventTableSpec { name: self.name.clone(), database, columns: columns.clone() };
+        let (filter, parser) = (self.filter()?, LineParser::new(format, columns)?);
+        Ok(TableCollector { filter, parser, table: EventTable::new(spec)? })
+    }
+
+    fn database(&self, pool: &Path) -> Result<TableDatabase, String> {
+        match self.database.as_deref() {
+            Some(url) if url.starts_with("postgres://") || url.starts_with("postgresql://") => {
+                weir_catalog::check_url(url).map_err(|e| e.to_string())?;
+                let url = url.to_owned();
+                let connect = move || weir_catalog::connect_postgres(&url).map_err(|e| e.to_string());
+                Ok(TableDatabase::Postgres(Arc::new(connect)))
+            }
+            Some(url) if url.contains("://") => {
+                Err("database is neither a file nor begins with postgres://".to_owned())
+            }
+            path => Ok(TableDatabase::Sqlite(pool.join(path.unwrap_or(DATABASE_NAME)))),
+        }
+    }
+}
+
+/// A table `[[events.worker]]`.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorkerConfig {
+    /// Its name.
+    pub name: String,
+    command: Vec<String>,
+    #[serde(default = "one")]
+    count: u16,
+    #[serde(rename = "match")]
+    matching: Option<String>,
+    key: Option<String>,
+    #[serde(default = "a_minute")]
+    timeout: Span,
+}
+
+fn one() -> u16 {
+    1
+}
+
+fn a_minute() -> Span {
+    Span::seconds(60)
+}
+
+impl WorkerConfig {
+    /// Returns the programs, which run in `folder`.
+    ///
+    /// # Errors
+    /// If a setting is wrong. The error says which.
+    pub fn spec(&self, folder: &Path) -> Result<WorkerSpec, String> {
+        check_name(&self.name)?;
+        if self.command.first().is_none_or(String::is_empty) {
+            return Err("command is empty".to_owned());
+        }
+        if self.count == 0 {
+            return Err("count must be at least 1".to_owned());
+        }
+        Ok(WorkerSpec {
+            name: self.name.clone(),
+            command: self.command.clone(),
+            folder: folder.to_owned(),
+            count: self.count.into(),
+            key: self.key.clone(),
+            filter: LineFilter::new(self.matching.as_deref()).map_err(|e| format!("match: {e}"))?,
+            timeout: self.timeout.0,
+        })
+    }
+
+    /// Returns the program.
+    pub(crate) fn program(&self) -> Option<&String> {
+        self.command.first()
+    }
+}
