@@ -287,14 +287,17 @@ impl World {
         ] {
             fs::copy(from, self.reader.path().join(to)).unwrap();
         }
-        for (file, text) in
-            [("github-tokens", "t\n"), ("gitea-token", "t\n"), ("netrc", "machine h login l\n")]
-        {
+        for (file, text) in [
+            ("github-tokens", "t\n"),
+            ("gitea-token", "t\n"),
+            ("github-webhook", "s\n"),
+            ("netrc", "machine h login l\n"),
+        ] {
             fs::write(self.reader.path().join("etc/weir").join(file), text).unwrap();
         }
         let bin = self.reader.path().join("usr/local/bin");
         fs::create_dir_all(&bin).unwrap();
-        for program in ["on-update", "tell-me", "may-have"] {
+        for program in ["on-update", "tell-me", "may-have", "parse-line"] {
             fs::copy("/bin/true", bin.join(program)).unwrap();
         }
         let git = self.reader.path().join("srv/git/git.git");
