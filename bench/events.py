@@ -1,5 +1,6 @@
-"""Events: what it costs to take lines from many senders and keep each durably, beside IO::Multiplex, which
-forwards them to 20 workers and keeps nothing. Prints the tables of docs/benchmarks.md.
+"""Events: what it costs to take lines from many senders and keep each durably, and to give each to one of 20
+programs and put it into a table of PostgreSQL, beside IO::Multiplex, which forwards them to 20 workers and
+keeps nothing. Prints the tables of docs/benchmarks.md.
 
 WEIR_BENCH_DIR: where to work; WEIR_BENCH_SMOKE=1: small inputs; WEIR_BENCH_SECONDS: time of a row (10)."""
 
@@ -10,6 +11,8 @@ import socket
 import subprocess
 import tempfile
 import time
+
+from postgres import Postgres
 
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 WEIR = os.path.abspath(os.environ.get("WEIR", os.path.join(HERE, "target/release/weir")))
@@ -47,11 +50,55 @@ def wait_for(path):
     raise SystemExit(f"nothing listens at {path}")
 
 
-def send(path, connections, rate, per_write, acknowledged=False):
+def send(path, connections, rate, per_write, line=None):
     command = [WEIR, "--json", "events", "bench", "unix:" + path, "-c", str(connections)]
     command += ["--rate", str(rate), "--seconds", str(SECONDS), "--lines-per-write", str(per_write)]
-    command += ["--acknowledged"] if acknowledged else []
+    command += ["--line", line] if line else []
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def collectors(url):
+    """Settings of a table in PostgreSQL, and of 20 programs that answer each line."""
+    answer = "while (<STDIN>) { print qq(ok\\n) }"
+    return f"""
+[[events.table]]
+name = "lines"
+database = "{url}"
+columns = ["host text not null", "n integer", "text text"]
+
+[[events.worker]]
+name = "count"
+command = ["perl", "-e", "$| = 1; {answer}"]
+count = 20
+"""
+
+
+def through_workers(at, postgres, connections, rate):
+    """Returns the share of a core of weir's process, which gives each line to one of 20 programs, and puts it
+    into a table of PostgreSQL; and how many of the sent lines are missing there."""
+    pool, path = os.path.join(at, "pool"), os.path.join(at, "weir.sock")
+    url = postgres.schema("lines")
+    subprocess.run([WEIR, "-q", "init", pool], check=True)
+    with open(os.path.join(pool, "weir.toml"), "a") as settings:
+        settings.write(collectors(url))
+    server = subprocess.Popen([WEIR, "-q", "--pool", pool, "events", "serve", "--listen", "unix:" + path])
+    line = '{"host": "h{n}", "n": {n}, "text": "what an observer has to say in a line of ninety bytes"}'
+    try:
+        wait_for(path)
+        time.sleep(1)
+        began = cpu_seconds(server.pid)
+        said = send(path, connections, rate, 1, line=line)
+        # What lies in the spool and in queues belongs to the work.
+        for _ in range(600):
+            kept = int(postgres.ask("lines", "SELECT count(*) FROM lines"))
+            if kept >= said["sent"]:
+                break
+            time.sleep(0.1)
+        return (cpu_seconds(server.pid) - began) / said["seconds"], said["sent"] - kept
+    finally:
+        server.terminate()
+        server.wait()
+        shutil.rmtree(pool)
 
 
 def of_weir(at, connections, rate, per_write):
@@ -151,6 +198,24 @@ def updates(at, rounds):
     return [sorted(one) for one in waits]
 
 
+def workers(at, has_peer):
+    """Prints the row of 20 programs and PostgreSQL."""
+    connections = 50 if SMOKE else 1000
+    peer = of_multiplex(at, connections, 1, 1) if has_peer else None
+    os.chmod(at, 0o755)
+    postgres = Postgres(os.path.join(at, "postgres"))
+    try:
+        share, missing = through_workers(at, postgres, connections, 1)
+    finally:
+        postgres.end()
+    theirs = "-" if peer is None else f"{peer * 100:.1f} %"
+    ratio = "-" if peer is None else f"1/{peer / share:.0f}"
+    print()
+    print("| connections, a line a second each, 20 programs | IO::Multiplex | weir | ratio | missing |")
+    print("|---|---|---|---|---|")
+    print(f"| {connections} | {theirs} | {share * 100:.1f} % | {ratio} | {missing} |", flush=True)
+
+
 def main():
     has_peer = subprocess.run(["perl", "-MIO::Multiplex", "-e1"], capture_output=True).returncode == 0
     if not has_peer:
@@ -170,6 +235,7 @@ def main():
                 f"| {memory:.1f} | {lost} |",
                 flush=True,
             )
+        workers(at, has_peer)
         print()
         print("| until the archive is updated | a line at a door | `weir hint` |")
         print("|---|---|---|")

@@ -49,21 +49,14 @@ class Postgres:
             time.sleep(0.1)
         time.sleep(1)
 
+    def ask(self, schema, sql):
+        """Returns what psql prints."""
+        psql = [self.binaries + "/psql", "-h", self.folder, "-U", "weir", "-d", "postgres", "-qtAXc"]
+        path = {**os.environ, "PGOPTIONS": f"-csearch_path={schema}"}
+        return subprocess.run([*psql, sql], check=True, capture_output=True, text=True, env=path).stdout
+
     def schema(self, name):
-        subprocess.run(
-            [
-                self.binaries + "/psql",
-                "-h",
-                self.folder,
-                "-U",
-                "weir",
-                "-d",
-                "postgres",
-                "-qXc",
-                f"CREATE SCHEMA {name}",
-            ],
-            check=True,
-        )
+        self.ask("public", f"CREATE SCHEMA {name}")
         return f"postgres://weir@{self.folder.replace('/', '%2F')}/postgres?options=-csearch_path%3D{name}"
 
     def end(self):

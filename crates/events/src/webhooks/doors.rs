@@ -138,7 +138,7 @@ impl WebhookDoors {
         let Some(found) = self.webhooks.get(webhook) else {
             return WebhookAnswer::new(WebhookResult::Bad, "there is no such webhook");
         };
-        let answer = match self.read(webhook, found, headers, body) {
+        let answer = match self.line_of(webhook, headers, body) {
             Ok((line, id)) => self.keep(webhook, line, id, address).await,
             Err(answer) => answer,
         };
@@ -158,14 +158,19 @@ impl WebhookDoors {
         answer
     }
 
-    /// Checks a delivery. Returns the line to keep, and the id.
-    fn read(
+    /// Checks a delivery to the webhook `name`, and returns the line to keep, and the id of the delivery.
+    ///
+    /// # Errors
+    /// If there is nothing to keep. The error is the answer.
+    pub fn line_of(
         &self,
         name: &str,
-        webhook: &Webhook,
         headers: &HeaderMap,
         body: &[u8],
     ) -> Result<(Vec<u8>, Option<String>), WebhookAnswer> {
+        let Some(webhook) = self.webhooks.get(name) else {
+            return Err(WebhookAnswer::new(WebhookResult::Bad, "there is no such webhook"));
+        };
         if !webhook.unsigned {
             check(webhook.forge, &webhook.keys, headers, body, now_ms() / 1000)
                 .map_err(|why| WebhookAnswer::new(WebhookResult::Refused, why))?;
