@@ -320,8 +320,13 @@ impl<'k> TouchedScan<'k> {
     /// through this one. Ends early in a folder that turns out to be large.
     fn folder(&mut self, at: &Path, lower: Option<&Path>, path: &mut Vec<u8>) -> Result<()> {
         let entries = match fs::read_dir(at) {
-            // It was deleted meanwhile; the next question finds it gone.
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            // It was deleted meanwhile, and the next question finds it gone; or it is a folder of an older
+            // layer of a fork, and a file of a newer one is shown in its place.
+            Err(e)
+                if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) =>
+            {
+                return Ok(());
+            }
             entries => entries.map_err(Error::on(at))?,
         };
         let len = path.len();
