@@ -26,6 +26,9 @@ struct JsonNotice<'l> {
     old_url: Option<Cow<'l, str>>,
     #[serde(borrow)]
     repository: Option<JsonRepository<'l>>,
+    /// Where Standard Webhooks recommends to put them.
+    #[serde(borrow)]
+    data: Option<Box<JsonNotice<'l>>>,
 }
 
 /// The keys of a delivery of a webhook that say whether it came before.
@@ -77,15 +80,18 @@ impl<'l> Notice<'l> {
     fn of_json(text: &'l str) -> Result<Notice<'l>, String> {
         let json: JsonNotice<'l> =
             serde_json::from_str(text).map_err(|e| format!("it is no JSON object: {e}"))?;
-        let JsonNotice { name, url, clone_url, ssh_url, old_url, repository } = json;
-        let mut names: Vec<Cow<'l, str>> =
-            [clone_url, ssh_url, url, name, old_url].into_iter().flatten().collect();
-        match repository {
-            Some(JsonRepository::Name(name)) => names.push(name),
-            Some(JsonRepository::Object { clone_url, url, full_name, name }) => {
-                names.extend([clone_url, url, full_name, name].into_iter().flatten());
+        let mut names: Vec<Cow<'l, str>> = Vec::new();
+        let mut next = Some(json);
+        while let Some(JsonNotice { name, url, clone_url, ssh_url, old_url, repository, data }) = next {
+            names.extend([clone_url, ssh_url, url, name, old_url].into_iter().flatten());
+            next = data.map(|data| *data);
+            match repository {
+                Some(JsonRepository::Name(name)) => names.push(name),
+                Some(JsonRepository::Object { clone_url, url, full_name, name }) => {
+                    names.extend([clone_url, url, full_name, name].into_iter().flatten());
+                }
+                None => {}
             }
-            None => {}
         }
         names.retain(|name| !name.trim().is_empty());
         if names.is_empty() {

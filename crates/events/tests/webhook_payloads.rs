@@ -209,6 +209,12 @@ fn bitbucket() {
     let request = format!(r#"{{"pullRequest":{{"toRef":{{"repository":{}}}}}}}"#, links("tool"));
     let expected = "clone_url=https://bb/scm/p/tool.git";
     is_kept(WebhookForge::Bitbucket, &["X-Event-Key: pr:from_ref_updated"], &request, expected);
+    let bare = br#"{"repository":{"slug":"rep","project":{"key":"PRJ"}},"changes":[]}"#;
+    let header = ["X-Event-Key: repo:refs_changed"];
+    let (_, kept) = deliver(WebhookForge::Bitbucket, Some("https://bb/"), &header, bare);
+    assert_eq!(kept.unwrap()["clone_url"], "https://bb/scm/prj/rep.git");
+    let (answer, _) = deliver(WebhookForge::Bitbucket, None, &header, bare);
+    assert!(answer.status() == 400 && answer.words.contains("set url"), "{answer:?}");
     for event in ["diagnostics:ping", "repo:fork", "pr:comment:added"] {
         let header = format!("X-Event-Key: {event}");
         let (answer, _) = deliver(WebhookForge::Bitbucket, None, &[&header], br#"{"test":true}"#);
@@ -236,6 +242,9 @@ fn others() {
     let built = br#"{"id":"i","eventType":"build.complete","resource":{"id":4}}"#;
     let (answer, _) = deliver(WebhookForge::AzureDevOps, None, &[], built);
     assert_eq!(answer.result, WebhookResult::Ignored);
+    let minimal = br#"{"id":"i","eventType":"git.push","resource":{"pushId":4}}"#;
+    let (answer, _) = deliver(WebhookForge::AzureDevOps, None, &[], minimal);
+    assert!(answer.status() == 400 && answer.words.contains("choose 'All'"), "{answer:?}");
     let sourcehut = r#"{"data":{"webhook":{"event":"REPO_CREATED","repository":
         {"name":"t","owner":{"canonicalName":"~ann"}}}}}"#;
     let headers = ["X-Webhook-Delivery: d"];
@@ -249,6 +258,10 @@ fn others() {
         is_kept(forge, &["webhook-id: w"], body, expected);
         let (answer, _) = deliver(forge, None, &[], br#"{"type":"invoice.paid"}"#);
         assert_eq!(answer.result, WebhookResult::Ignored);
+        let body = r#"{"type":"repo.push","timestamp":"t","data":{"url":"https://h/a"}}"#;
+        is_kept(forge, &[], body, "clone_url=https://h/a event=repo.push");
+        let (answer, _) = deliver(forge, None, &[], br#"{"url":null}"#);
+        assert!(answer.status() == 400 && answer.words.contains("none of the keys"), "{answer:?}");
     }
 }
 
@@ -259,7 +272,7 @@ fn what_cannot_be_understood_is_told() {
     for (body, why) in [
         ("", "not the expected JSON"),
         ("[]", "not the expected JSON"),
-        (r#"{"repository":3}"#, "not the expected JSON"),
+        (r#"{"repository":3}"#, "expected an object"),
         (r#"{"repository":{"name":"x"}}"#, "the 'push' event names no repository"),
         (r#"{"repository":{"clone_url":""}}"#, "the 'push' event names no repository"),
         (&long, "too long"),

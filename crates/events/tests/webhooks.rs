@@ -55,7 +55,7 @@ impl Hooks {
         let mut found = Vec::new();
         let mut take = |_: u64, record: &[u8]| {
             let ReceivedLine { peer, line, .. } = ReceivedLine::parse(record).unwrap();
-            assert_eq!(peer, "http 192.0.2.7");
+            assert_eq!(peer, "http 192.0.2.7 webhook=a");
             found.push(serde_json::from_slice(line).unwrap());
         };
         while self.reader.read(1000, &mut take).unwrap() > 0 {}
@@ -155,6 +155,17 @@ fn either_of_two_secrets_is_right() {
             ("x-gitea-signature", &signature),
         ];
         assert_eq!(hooks.send(&headers, &body).0, result, "{secret}");
+    }
+    // Gitea signs the JSON in a form.
+    let form = b"payload=%7B%22repository%22%3A%7B%22clone_url%22%3A%22https%3A%2F%2Fh%2Fa%22%7D%7D";
+    let json = br#"{"repository":{"clone_url":"https://h/a"}}"#;
+    for (signed, result) in
+        [(&json[..], WebhookResult::Taken), (&form[..], WebhookResult::Taken), (b"x", WebhookResult::Refused)]
+    {
+        let signature = sha256("new", signed);
+        let kind = ("content-type", "application/x-www-form-urlencoded");
+        let headers = [("x-gitea-event", "push"), ("x-gitea-signature", signature.as_str()), kind];
+        assert_eq!(hooks.send(&headers, form).0, result);
     }
     let unsigned = [("x-gitea-event", "push"), ("x-hub-signature-256", "sha256="), ("x-gitea-signature", "")];
     assert_eq!(hooks.send(&unsigned, &body).0, WebhookResult::Refused);

@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http_body::Body;
 use http_body_util::BodyExt;
@@ -75,15 +76,16 @@ impl Daemon {
         B::Error: Display,
     {
         let (head, body) = request.into_parts();
-        self.receive(&head.headers, body, bytes_max, peer).await
+        self.receive(&head.headers, body, bytes_max, self.limits.idle_timeout, peer).await
     }
 
-    /// Receives the body of a request with these headers.
+    /// Receives the body of a request with these headers, which may be silent for `idle_timeout`.
     pub(crate) async fn receive<B>(
         &self,
         headers: &HeaderMap,
         mut incoming: B,
         bytes_max: usize,
+        idle_timeout: Duration,
         peer: Option<SocketAddr>,
     ) -> Result<Received, HttpRefusal>
     where
@@ -108,12 +110,15 @@ impl Daemon {
         };
         // No more is reserved for what is only announced.
         let announced = usize::try_from(incoming.size_hint().lower()).unwrap_or(usize::MAX);
+        if announced > bytes_max {
+            return Err(too_large());
+        }
         let mut body = Vec::with_capacity(announced.min(RESERVED_BYTES_MAX));
         let mut share = self.request_room.share(peer.map(network_of));
         let busy = |_| HttpRefusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY);
         let mut rate = MinRate::new(self.limits.bytes_per_second_min);
         loop {
-            match tokio::time::timeout(self.limits.idle_timeout, incoming.frame()).await {
+            match tokio::time::timeout(idle_timeout, incoming.frame()).await {
                 Err(_) => {
                     return Err(HttpRefusal::new(
                         StatusCode::REQUEST_TIMEOUT,

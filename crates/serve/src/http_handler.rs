@@ -31,7 +31,9 @@ impl Daemon {
             HttpAdmission::Answer(answer) => return Ok(Some(answer.map(ResponseBody::from))),
             HttpAdmission::Body(bytes_max) => bytes_max,
         };
-        let received = self.receive(&head.headers, body, bytes_max, peer).await?;
+        // Nobody has shown yet who it is: whoever is silent goes soon.
+        let idle_timeout = self.limits.init_timeout.min(self.limits.idle_timeout);
+        let received = self.receive(&head.headers, body, bytes_max, idle_timeout, peer).await?;
         let (body, share) = received.unpacked().await?;
         let answer = handler.answer(Request::from_parts(head, Bytes::from(body)), peer).await;
         Ok(Some(answer.map(|body| ResponseBody::from(body).holding(share))))

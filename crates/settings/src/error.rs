@@ -5,6 +5,14 @@ use weir_ground::FileError;
 /// Why settings cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// The secrets of a webhook cannot be used.
+    #[error("secret_files of the webhook '{name}' in [[events.webhook]]: {why}")]
+    Webhook {
+        /// Its name.
+        name: String,
+        /// The reason.
+        why: String,
+    },
     /// The file has a mistake. The text names the file, the line and the key.
     #[error("{0}")]
     Wrong(String),

@@ -403,7 +403,12 @@ impl CrawlSource for ForgeConfig {
 /// Returns the secrets in a file: one a line, without empty lines and comments.
 pub(crate) fn secrets_of(file: &Path) -> Result<Vec<String>> {
     let text = std::fs::read_to_string(file).map_err(FileError::on("read", file))?;
-    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    // Some editors begin a file with a mark.
+    let lines = text
+        .trim_start_matches('\u{feff}')
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'));
     Ok(lines.map(str::to_owned).collect())
 }
 

@@ -4,10 +4,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use weir_events::{WebhookForge, WebhookOptions};
-use weir_ground::check_name;
 
 use crate::config_values::hidden;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::forges::secrets_of;
 
 /// A table `[[events.webhook]]`.
@@ -39,9 +38,9 @@ impl WebhookConfig {
 
     /// Checks the settings. An error says what is wrong.
     pub(crate) fn check(&self) -> std::result::Result<(), String> {
-        check_name(self.name()).map_err(|e| format!("{e}; set 'name'"))?;
-        if self.name().contains('/') {
-            return Err(format!("name '{}' has a slash", self.name()));
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        if self.name().is_empty() || !self.name().bytes().all(is_plain) {
+            return Err(format!("name '{}' ends a URL: letters, digits, '.', '_' and '-'", self.name()));
         }
         if self.secrets.iter().any(|secret| secret.trim().is_empty()) {
             return Err("a secret is empty".to_owned());
@@ -52,10 +51,14 @@ impl WebhookConfig {
             (false, false) if !self.forge.has_public_key() => {
                 Err("it needs secrets or secret_files: the secret that the forge signs with".to_owned())
             }
-            _ if self.url.as_ref().is_some_and(|url| !url.contains("://")) => {
+            _ if self
+                .url
+                .as_ref()
+                .is_some_and(|url| !url.starts_with("https://") && !url.starts_with("http://")) =>
+            {
                 Err("url must start with https:// or http://".to_owned())
             }
-            _ => Ok(()),
+            _ => self.with(self.secrets.clone()).check().map_err(|e| format!("a secret {e}")),
         }
     }
 
@@ -66,9 +69,21 @@ impl WebhookConfig {
     pub fn options(&self) -> Result<WebhookOptions> {
         let mut secrets = self.secrets.clone();
         for file in &self.secret_files {
-            secrets.extend(secrets_of(file)?);
+            let wrong = |why: String| Error::Webhook { name: self.name().to_owned(), why };
+            let found = secrets_of(file).map_err(|e| wrong(e.to_string()))?;
+            if found.is_empty() {
+                return Err(wrong(format!("no secret is in '{}'", file.display())));
+            }
+            self.with(found.clone())
+                .check()
+                .map_err(|e| wrong(format!("a secret in '{}' {e}", file.display())))?;
+            secrets.extend(found);
         }
+        Ok(self.with(secrets))
+    }
+
+    fn with(&self, secrets: Vec<String>) -> WebhookOptions {
         let WebhookConfig { forge, unsigned, ref url, .. } = *self;
-        Ok(WebhookOptions { name: self.name().to_owned(), forge, secrets, unsigned, site: url.clone() })
+        WebhookOptions { name: self.name().to_owned(), forge, secrets, unsigned, site: url.clone() }
     }
 }

@@ -99,6 +99,7 @@ impl From<weir_settings::Error> for Error {
             weir_settings::Error::File(e) => Error::File(e),
             weir_settings::Error::Wrong(text) => Error::Config(text),
             weir_settings::Error::Forge(text) => Error::Message(text),
+            e @ weir_settings::Error::Webhook { .. } => Error::Config(e.to_string()),
         }
     }
 }

@@ -20,8 +20,10 @@ use crate::webhook_front::IntakeSender;
 
 /// The folder of the spool in a pool.
 const SPOOL_NAME: &str = "events";
-/// The folder of the spool for webhooks: another process may have the doors.
+/// The folder of the spool for webhooks, and how many processes of a pool can have one: the others are
+/// `webhooks-2` and so on.
 const WEBHOOK_SPOOL_NAME: &str = "webhooks";
+const WEBHOOK_SPOOLS_MAX: u32 = 16;
 /// The descriptors that are kept for files, the database and other clients.
 const DESCRIPTORS_KEPT: usize = 128;
 /// How often to try to open doors that another process has.
@@ -112,16 +114,31 @@ pub(crate) fn keep_doors(
     .map(Some)
 }
 
-/// Opens the way of webhooks into the pool, until `stop` is requested, and sends it to `intake`. If another
-/// process has it, waits in a thread until it ends.
+/// Opens the way of webhooks into the pool, until `stop` is requested, and sends it to `intake`. Each process of
+/// the pool has a spool of its own. What ended processes left in theirs is taken, too.
 pub(crate) fn keep_webhooks(pool: &Pool, intake: IntakeSender, stop: &Stop) -> Result<JoinHandle<()>> {
     let (pool, wake) = (pool.again()?, stop.clone());
     keep_open("webhooks", stop, move || {
-        let Some(mut spool) = open_spool(&pool, WEBHOOK_SPOOL_NAME)? else { return Ok(None) };
-        let receiver = EventReceiver::start(&pool, &mut spool, &wake)?;
-        let committer = EventCommitter::start(spool)?;
+        let (mut committer, mut receivers, mut left) = (None, Vec::new(), Vec::new());
+        for number in 1..=WEBHOOK_SPOOLS_MAX {
+            let name = match number {
+                1 => WEBHOOK_SPOOL_NAME.to_owned(),
+                number => format!("{WEBHOOK_SPOOL_NAME}-{number}"),
+            };
+            if committer.is_some() && !pool.path.join(&name).exists() {
+                break;
+            }
+            let Some(mut spool) = open_spool(&pool, &name)? else { continue };
+            receivers.push(EventReceiver::start(&pool, &mut spool, &wake)?);
+            match committer {
+                None => committer = Some(EventCommitter::start(spool)?),
+                Some(_) => left.push(spool),
+            }
+        }
+        let Some(committer) = committer else { return Ok(None) };
         intake.send_replace(Some(committer.intake()));
-        Ok(Some((committer, receiver)))
+        // In this order: what was committed last is taken, too.
+        Ok(Some((committer, left, receivers)))
     })
 }
 

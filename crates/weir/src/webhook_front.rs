@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use hyper::body::Bytes;
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::header::{ALLOW, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
 use tokio::sync::watch;
@@ -48,6 +48,11 @@ impl HttpHandler for WebhookFront {
                 let mut answer = answer(StatusCode::METHOD_NOT_ALLOWED, "webhooks are sent with POST");
                 answer.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
                 HttpAdmission::Answer(answer)
+            }
+            // The signature is one over the bytes that come.
+            Some(_) if head.headers.contains_key(CONTENT_ENCODING) => {
+                let words = "a delivery must not be compressed";
+                HttpAdmission::Answer(answer(StatusCode::UNSUPPORTED_MEDIA_TYPE, words))
             }
             Some(bytes_max) => HttpAdmission::Body(bytes_max),
         }

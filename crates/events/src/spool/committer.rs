@@ -18,8 +18,6 @@ use crate::spool::writer::EventSpool;
 const INTERVAL: Duration = Duration::from_millis(3);
 /// A batch has so many bytes at most: what is put behind that is refused.
 const BATCH_BYTES_MAX: usize = 1 << 20;
-/// How long to wait before a batch is tried again that could not be written.
-const RETRY: Duration = Duration::from_millis(250);
 /// Time between lines of the log about batches that cannot be written.
 const TOLD_EVERY: Duration = Duration::from_secs(30);
 
@@ -89,7 +87,7 @@ impl EventIntake {
     /// Puts a line of `peer` into the spool, and returns when it is on disk.
     ///
     /// # Errors
-    /// If there is no room, or the thread ends before. The line may be on disk even so.
+    /// If it cannot be written, there is no room, or the thread ends before.
     pub async fn put(&self, peer: &str, line: &[u8]) -> Result<(), NotCommitted> {
         let (committed, is_committed) = oneshot::channel();
         {
@@ -108,7 +106,7 @@ impl EventIntake {
     }
 }
 
-/// Commits batches until the end. What cannot be written is tried again, until then.
+/// Commits batches until the end.
 fn commit_all(state: &CommitterState, mut spool: EventSpool) {
     let (mut spare, mut last, mut told) = (FrameRecords::default(), None::<Instant>, None::<Instant>);
     loop {
@@ -129,22 +127,22 @@ fn commit_all(state: &CommitterState, mut spool: EventSpool) {
         let batch = std::mem::replace(&mut filling.records, std::mem::take(&mut spare));
         let waiting = std::mem::take(&mut filling.waiting);
         drop(filling);
-        while let Err(e) = spool.append(&batch) {
-            if told.is_none_or(|told| told.elapsed() >= TOLD_EVERY) {
+        match spool.append(&batch) {
+            Ok(_) => {
+                if told.take().is_some() {
+                    tracing::warn!("events are kept again");
+                }
+                for sender in waiting {
+                    // Who asked may have gone.
+                    let _ = sender.send(());
+                }
+            }
+            // Who waits is told by dropping the other end: nothing of the batch was appended.
+            Err(e) if told.is_none_or(|told| told.elapsed() >= TOLD_EVERY) => {
                 told = Some(Instant::now());
-                tracing::error!("cannot keep events, senders wait: {e}");
+                tracing::error!("cannot keep events, senders are told to come again: {e}");
             }
-            if state.lock().is_ending {
-                return;
-            }
-            std::thread::sleep(RETRY);
-        }
-        if told.take().is_some() {
-            tracing::warn!("events are taken again");
-        }
-        for sender in waiting {
-            // Who asked may have gone.
-            let _ = sender.send(());
+            Err(_) => {}
         }
         spare = batch;
         spare.clear();

@@ -60,6 +60,16 @@ pub struct WebhookAnswer {
     pub words: Cow<'static, str>,
 }
 
+impl WebhookOptions {
+    /// Checks the secrets.
+    ///
+    /// # Errors
+    /// If one cannot be a secret of the forge. The error says why.
+    pub fn check(&self) -> Result<(), String> {
+        self.secrets.iter().try_for_each(|secret| WebhookKey::new(self.forge, secret).map(drop))
+    }
+}
+
 impl WebhookAnswer {
     fn new(result: WebhookResult, words: impl Into<Cow<'static, str>>) -> WebhookAnswer {
         WebhookAnswer { result, words: words.into() }
@@ -171,12 +181,15 @@ impl WebhookDoors {
         let Some(webhook) = self.webhooks.get(name) else {
             return Err(WebhookAnswer::new(WebhookResult::Bad, "there is no such webhook"));
         };
+        let form = form_payload(headers, body);
         if !webhook.unsigned {
-            check(webhook.forge, &webhook.keys, headers, body, now_ms() / 1000)
+            let check = |signed| check(webhook.forge, &webhook.keys, headers, signed, now_ms() / 1000);
+            let of_form = form.as_deref().filter(|_| webhook.forge.signs_json_of_forms());
+            check(body)
+                .or_else(|why| of_form.map_or(Err(why), check))
                 .map_err(|why| WebhookAnswer::new(WebhookResult::Refused, why))?;
         }
         let bad = |why: String| WebhookAnswer::new(WebhookResult::Bad, why);
-        let form = form_payload(headers, body);
         let site = webhook.site.as_deref();
         let mut delivery = webhook.forge.read(headers, form.as_deref().unwrap_or(body), site).map_err(bad)?;
         if !delivery.is_change {
@@ -200,7 +213,10 @@ impl WebhookDoors {
         id: Option<String>,
         address: Option<IpAddr>,
     ) -> WebhookAnswer {
-        let peer = address.map_or_else(|| "http".to_owned(), |address| format!("http {address}"));
+        let peer = match address {
+            Some(address) => format!("http {address} webhook={webhook}"),
+            None => format!("http webhook={webhook}"),
+        };
         let mut intake = self.intake.clone();
         let kept = async {
             // Another process of the pool may be about to end.

@@ -68,10 +68,15 @@ impl WebhookForge {
         }
     }
 
-    /// Returns whether it has one site, so that its deliveries can be checked, and its URL is known, without
-    /// any setting.
+    /// Returns whether it signs with a private key, so that a secret of a webhook is its public key. That of its
+    /// own site is known.
     pub const fn has_public_key(self) -> bool {
         matches!(self, WebhookForge::Sourcehut)
+    }
+
+    /// Returns whether the signature of a form is one over the JSON in it.
+    pub(crate) const fn signs_json_of_forms(self) -> bool {
+        matches!(self, WebhookForge::Gitea | WebhookForge::Forgejo | WebhookForge::Gogs)
     }
 
     /// Reads a delivery of this forge; `site` is its URL, for forges that name repositories by path alone.
@@ -90,7 +95,7 @@ impl WebhookForge {
             WebhookForge::Forgejo => github::read(headers, body, &github::FORGEJO),
             WebhookForge::Gogs => github::read(headers, body, &github::GOGS),
             WebhookForge::GitLab => gitlab::read(headers, body, site),
-            WebhookForge::Bitbucket => bitbucket::read(headers, body),
+            WebhookForge::Bitbucket => bitbucket::read(headers, body, site),
             WebhookForge::SourceForge => sourceforge::read(body),
             WebhookForge::Sourcehut => sourcehut::read(headers, body, site),
             WebhookForge::AzureDevOps => azure_devops::read(body),

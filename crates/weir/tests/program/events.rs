@@ -244,9 +244,26 @@ fn a_webhook_makes_a_repository_due_at_once() {
     std::fs::write(env.path("secrets"), "new\nsecret").unwrap();
     let serving = serve(&env, port, &args);
     assert_eq!(post(port, "own", "new", &of_local).0, 200);
+    // A second process of the pool takes webhooks, too; what it leaves is taken by the next.
+    let [git, other] = [free_port(), free_port()];
+    let addresses = [git, other].map(|port| format!("127.0.0.1:{port}"));
+    let mut second = start(&env, &["serve", "--git", &addresses[0], "--http", &addresses[1]], other);
+    let url = |n: usize| format!("{{\"url\":\"https://second.invalid/{n}\"}}");
+    for n in 0..20 {
+        assert_eq!(post(other, "own", "new", &url(n)), (202, "taken".to_owned()));
+        assert_eq!(post(port, "own", "new", &url(n + 20)).0, 202);
+    }
+    second.kill().unwrap();
+    second.wait().unwrap();
     end(serving);
+    end(serve(&env, port, &args));
+    let found = received(&env);
+    assert!((0..40).all(|n| found.get(&format!("https://second.invalid/{n}")) == Some(&1)), "{found:?}");
+    std::fs::write(env.path("secrets"), "# none\n").unwrap();
+    let none = env.weir_fails(&["serve"]);
+    assert!(none.contains("webhook 'own'") && none.contains("no secret is in"), "{none}");
     std::fs::remove_file(env.path("secrets")).unwrap();
-    assert!(env.weir_fails(&["serve"]).contains("secrets"));
+    assert!(env.weir_fails(&["serve"]).contains("secret_files of the webhook 'own'"));
 }
 
 /// A server is killed again and again while forges deliver: what was answered with 202 is there once.

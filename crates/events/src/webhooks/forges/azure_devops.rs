@@ -9,6 +9,7 @@ use serde::Deserialize;
 use crate::webhooks::delivery::{Delivery, MovedRef, json};
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct AzurePayload<'b> {
     #[serde(borrow)]
     id: Option<Cow<'b, str>>,
@@ -19,6 +20,7 @@ struct AzurePayload<'b> {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct AzureResource<'b> {
     #[serde(borrow)]
     repository: Option<AzureRepository<'b>>,
@@ -27,6 +29,7 @@ struct AzureResource<'b> {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct AzureRepository<'b> {
     #[serde(borrow, rename = "remoteUrl")]
     remote_url: Option<Cow<'b, str>>,
@@ -35,6 +38,7 @@ struct AzureRepository<'b> {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct AzureUpdate<'b> {
     #[serde(borrow)]
     name: Cow<'b, str>,
@@ -51,6 +55,9 @@ pub(crate) fn read(body: &[u8]) -> Result<Delivery<'_>, String> {
     found.is_change = found.event == "git.push"
         || found.event.starts_with("git.repo.")
         || found.event.starts_with("git.pullrequest.");
+    if found.is_change && resource.as_ref().is_none_or(|resource| resource.repository.is_none()) {
+        return Err("it names no repository: choose 'All' for the resource details to send".to_owned());
+    }
     if let Some(AzureResource { repository, updates }) = resource {
         if let Some(AzureRepository { remote_url, ssh_url }) = repository {
             (found.clone_url, found.ssh_url) = (remote_url, ssh_url);

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use crate::webhooks::delivery::{Delivery, MovedRef, header, json, url_at};
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct BitbucketPayload<'b> {
     #[serde(borrow)]
     repository: Option<BitbucketRepository<'b>>,
@@ -29,12 +30,26 @@ struct BitbucketPayload<'b> {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct BitbucketRepository<'b> {
+    /// Of Data Center.
+    #[serde(borrow)]
+    slug: Option<Cow<'b, str>>,
+    #[serde(borrow)]
+    project: Option<BitbucketProject<'b>>,
     #[serde(borrow)]
     links: Option<BitbucketLinks<'b>>,
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
+struct BitbucketProject<'b> {
+    #[serde(borrow)]
+    key: Option<Cow<'b, str>>,
+}
+
+#[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct BitbucketLinks<'b> {
     #[serde(borrow)]
     html: Option<BitbucketLink<'b>>,
@@ -43,6 +58,7 @@ struct BitbucketLinks<'b> {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct BitbucketLink<'b> {
     #[serde(borrow)]
     href: Cow<'b, str>,
@@ -51,12 +67,14 @@ struct BitbucketLink<'b> {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct BitbucketPush<'b> {
     #[serde(borrow)]
     changes: Vec<BitbucketPushChange<'b>>,
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct BitbucketPushChange<'b> {
     #[serde(borrow)]
     old: Option<BitbucketTip<'b>>,
@@ -65,6 +83,7 @@ struct BitbucketPushChange<'b> {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct BitbucketTip<'b> {
     #[serde(borrow, rename = "type")]
     kind: Option<Cow<'b, str>>,
@@ -75,6 +94,7 @@ struct BitbucketTip<'b> {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct BitbucketTarget<'b> {
     #[serde(borrow)]
     hash: Option<Cow<'b, str>>,
@@ -91,6 +111,7 @@ enum BitbucketChanges<'b> {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct BitbucketRefChange<'b> {
     #[serde(borrow, rename = "refId")]
     name: Option<Cow<'b, str>>,
@@ -101,25 +122,32 @@ struct BitbucketRefChange<'b> {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct BitbucketRenamed<'b> {
     #[serde(borrow)]
     old: Option<Cow<'b, str>>,
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct BitbucketPullRequest<'b> {
     #[serde(borrow, rename = "toRef")]
     target: Option<BitbucketPullRequestRef<'b>>,
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct BitbucketPullRequestRef<'b> {
     #[serde(borrow)]
     repository: Option<BitbucketRepository<'b>>,
 }
 
-/// Reads a delivery.
-pub(crate) fn read<'b>(headers: &'b HeaderMap, body: &'b [u8]) -> Result<Delivery<'b>, String> {
+/// Reads a delivery. The instance of Data Center is at `site`, if its deliveries name no URL.
+pub(crate) fn read<'b>(
+    headers: &'b HeaderMap,
+    body: &'b [u8],
+    site: Option<&str>,
+) -> Result<Delivery<'b>, String> {
     let event = header(headers, "x-event-key")
         .ok_or_else(|| "the header x-event-key is missing: is this webhook of another forge?".to_owned())?;
     let id = ["x-request-uuid", "x-request-id"].into_iter().find_map(|name| header(headers, name));
@@ -128,6 +156,8 @@ pub(crate) fn read<'b>(headers: &'b HeaderMap, body: &'b [u8]) -> Result<Deliver
         event,
         "repo:push"
             | "repo:updated"
+            | "repo:created"
+            | "repo:imported"
             | "repo:transfer"
             | "repo:deleted"
             | "repo:refs_changed"
@@ -145,9 +175,9 @@ pub(crate) fn read<'b>(headers: &'b HeaderMap, body: &'b [u8]) -> Result<Deliver
     let payload: BitbucketPayload<'b> = json(body)?;
     let of_request = || payload.pull_request?.target?.repository;
     if let Some(repository) = payload.repository.or(payload.new).or_else(of_request) {
-        (found.clone_url, found.ssh_url) = urls(repository);
+        (found.clone_url, found.ssh_url) = urls(repository, site)?;
     }
-    found.old_url = payload.old.and_then(|old| urls(old).0);
+    found.old_url = payload.old.map(|old| urls(old, site)).transpose()?.and_then(|(http, _)| http);
     match payload.changes {
         Some(BitbucketChanges::Repository { full_name: Some(BitbucketRenamed { old: Some(old) }) }) => {
             // Cloud: https://bitbucket.org/TEAM/NAME.git
@@ -168,9 +198,21 @@ pub(crate) fn read<'b>(headers: &'b HeaderMap, body: &'b [u8]) -> Result<Deliver
     Ok(found)
 }
 
-/// Returns the URLs for HTTP and for ssh.
-fn urls<'b>(repository: BitbucketRepository<'b>) -> (Option<Cow<'b, str>>, Option<Cow<'b, str>>) {
-    let Some(BitbucketLinks { html, clone }) = repository.links else { return (None, None) };
+/// The URLs of a repository for HTTP and for ssh.
+type CloneUrls<'b> = (Option<Cow<'b, str>>, Option<Cow<'b, str>>);
+
+/// Returns the URLs of `repository`.
+fn urls<'b>(repository: BitbucketRepository<'b>, site: Option<&str>) -> Result<CloneUrls<'b>, String> {
+    let BitbucketRepository { slug, project, links } = repository;
+    let Some(BitbucketLinks { html, clone }) = links else {
+        let Some((slug, key)) = slug.zip(project.and_then(|project| project.key)) else {
+            return Ok((None, None));
+        };
+        let site = site.ok_or_else(|| {
+            "it does not say where the instance is: set url in [[events.webhook]]".to_owned()
+        })?;
+        return Ok((Some(url_at(site, &format!("scm/{}/{slug}", key.to_lowercase())).into()), None));
+    };
     let (mut http, mut ssh) = (None, None);
     for link in clone {
         match link.name.as_deref() {
@@ -180,7 +222,7 @@ fn urls<'b>(repository: BitbucketRepository<'b>) -> (Option<Cow<'b, str>>, Optio
         }
     }
     let of_page = |page: BitbucketLink<'b>| Cow::Owned(format!("{}.git", page.href.trim_end_matches('/')));
-    (http.or_else(|| html.map(of_page)), ssh)
+    Ok((http.or_else(|| html.map(of_page)), ssh))
 }
 
 fn update_of<'b>(change: BitbucketPushChange<'b>) -> MovedRef<'b> {

@@ -9,6 +9,7 @@ use crate::notice::Notice;
 use crate::webhooks::delivery::{Delivery, header, json};
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct GenericPayload<'b> {
     /// The type of the event, as Standard Webhooks recommends.
     #[serde(borrow, rename = "type")]
@@ -18,10 +19,17 @@ struct GenericPayload<'b> {
 /// Reads a delivery.
 pub(crate) fn read<'b>(headers: &'b HeaderMap, body: &'b [u8]) -> Result<Delivery<'b>, String> {
     let GenericPayload { kind } = json(body)?;
+    let is_typed = kind.is_some();
     let mut found = Delivery::of(kind.unwrap_or(Cow::Borrowed("push")));
     found.delivery = header(headers, "webhook-id").map(Cow::Borrowed);
-    // What names no repository is of another kind.
-    found.clone_url = Notice::parse(body).ok().and_then(|notice| notice.names.into_iter().next());
-    found.is_change = found.clone_url.is_some();
+    match Notice::parse(body) {
+        Ok(notice) => {
+            found.clone_url = notice.names.into_iter().next();
+            found.is_change = true;
+        }
+        // An event of another kind.
+        Err(_) if is_typed => {}
+        Err(why) => return Err(why),
+    }
     Ok(found)
 }

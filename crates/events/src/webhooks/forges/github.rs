@@ -26,6 +26,7 @@ pub(crate) const GOGS: HeaderNames = HeaderNames { event: "x-gogs-event", delive
 const MOVING: [&str; 5] = ["opened", "reopened", "synchronize", "synchronized", "closed"];
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct GithubPayload<'b> {
     #[serde(borrow)]
     action: Option<Cow<'b, str>>,
@@ -42,6 +43,7 @@ struct GithubPayload<'b> {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct GithubRepository<'b> {
     #[serde(borrow)]
     clone_url: Option<Cow<'b, str>>,
@@ -55,6 +57,7 @@ struct GithubRepository<'b> {
 
 /// What was changed, with the values before.
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct GithubChanges<'b> {
     #[serde(borrow)]
     repository: Option<GithubRepositoryChanges<'b>>,
@@ -63,17 +66,20 @@ struct GithubChanges<'b> {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct GithubRepositoryChanges<'b> {
     #[serde(borrow)]
     name: Option<GithubBefore<Cow<'b, str>>>,
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct GithubBefore<T> {
     from: Option<T>,
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct GithubOwnerBefore<'b> {
     #[serde(borrow)]
     user: Option<GithubLogin<'b>>,
@@ -82,6 +88,7 @@ struct GithubOwnerBefore<'b> {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct GithubLogin<'b> {
     #[serde(borrow)]
     login: Cow<'b, str>,
@@ -102,6 +109,7 @@ pub(crate) fn read<'b>(
             | "create"
             | "delete"
             | "repository"
+            | "repository_import"
             | "public"
             | "pull_request"
             | "pull_request_sync"

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use crate::webhooks::delivery::{Delivery, MovedRef, header, json, url_at};
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct GitlabPayload<'b> {
     #[serde(borrow)]
     object_kind: Option<Cow<'b, str>>,
@@ -36,6 +37,7 @@ struct GitlabPayload<'b> {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct GitlabProject<'b> {
     #[serde(borrow)]
     git_http_url: Option<Cow<'b, str>>,
@@ -44,6 +46,7 @@ struct GitlabProject<'b> {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct GitlabAttributes<'b> {
     #[serde(borrow)]
     action: Option<Cow<'b, str>>,

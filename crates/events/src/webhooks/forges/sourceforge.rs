@@ -12,6 +12,7 @@ use crate::webhooks::delivery::{Delivery, MovedRef, json, url_at};
 const SOURCEFORGE_GIT: &str = "https://git.code.sf.net";
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct SourceforgePayload<'b> {
     #[serde(borrow)]
     repository: SourceforgeRepository<'b>,
@@ -24,6 +25,7 @@ struct SourceforgePayload<'b> {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct SourceforgeRepository<'b> {
     #[serde(borrow)]
     full_name: Cow<'b, str>,

@@ -16,18 +16,21 @@ use crate::webhooks::delivery::{Delivery, MovedRef, header, json};
 const SITE: &str = "https://git.sr.ht";
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct SourcehutAnswer<'b> {
     #[serde(borrow)]
     data: SourcehutData<'b>,
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct SourcehutData<'b> {
     #[serde(borrow)]
     webhook: SourcehutPayload<'b>,
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct SourcehutPayload<'b> {
     #[serde(borrow)]
     uuid: Option<Cow<'b, str>>,
@@ -40,6 +43,7 @@ struct SourcehutPayload<'b> {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct SourcehutRepository<'b> {
     #[serde(borrow)]
     name: Cow<'b, str>,
@@ -48,12 +52,14 @@ struct SourcehutRepository<'b> {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct SourcehutOwner<'b> {
     #[serde(borrow, rename = "canonicalName")]
     canonical_name: Cow<'b, str>,
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct SourcehutUpdate<'b> {
     #[serde(borrow, rename = "ref")]
     reference: Option<SourcehutReference<'b>>,
@@ -64,12 +70,14 @@ struct SourcehutUpdate<'b> {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct SourcehutReference<'b> {
     #[serde(borrow)]
     name: Cow<'b, str>,
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct SourcehutObjectId<'b> {
     #[serde(borrow)]
     id: Cow<'b, str>,
