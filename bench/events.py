@@ -82,7 +82,7 @@ def through_workers(at, postgres, connections, rate):
     with open(os.path.join(pool, "weir.toml"), "a") as settings:
         settings.write(collectors(url))
     server = subprocess.Popen([WEIR, "-q", "--pool", pool, "events", "serve", "--listen", "unix:" + path])
-    line = '{"host": "h{n}", "n": {n}, "text": "what an observer has to say in a line of ninety bytes"}'
+    line = '{"host": "h{i}", "n": {i}, "text": "what an observer has to say in a line of ninety bytes"}'
     try:
         wait_for(path)
         time.sleep(1)

@@ -7,6 +7,8 @@ use time::{OffsetDateTime, UtcOffset};
 
 /// The longest name of a table or column: PostgreSQL cuts longer ones.
 const NAME_BYTES_MAX: usize = 50;
+/// Below this, a float has all integers.
+const EXACT_INTEGERS: f64 = (1u64 << 53) as f64;
 /// Numbers from here on are milliseconds since 1970, not seconds.
 const MILLISECONDS_FROM: f64 = 1e11;
 
@@ -122,7 +124,14 @@ pub(crate) fn cell_of_text(text: &str, kind: EventColumnType) -> Result<EventCel
     let trimmed = text.trim();
     match kind {
         EventColumnType::Text => Ok(EventCell::Text(text.into())),
-        EventColumnType::Integer => trimmed.parse().map(EventCell::Integer).or_else(|_| bad("integer")),
+        EventColumnType::Integer => match (trimmed.parse(), trimmed.parse::<f64>()) {
+            (Ok(number), _) => Ok(EventCell::Integer(number)),
+            // Some programs write integers so.
+            (_, Ok(number)) if number.fract() == 0.0 && number.abs() < EXACT_INTEGERS => {
+                Ok(EventCell::Integer(number as i64))
+            }
+            _ => bad("integer"),
+        },
         EventColumnType::Real => match trimmed.parse::<f64>() {
             Ok(number) if number.is_finite() => Ok(EventCell::Real(number)),
             _ => bad("number"),
@@ -136,11 +145,9 @@ pub(crate) fn cell_of_text(text: &str, kind: EventColumnType) -> Result<EventCel
             Some(time) => Ok(EventCell::Text(time.into())),
             None => bad("time"),
         },
-        EventColumnType::Json => match serde_json::from_str::<serde_json::Value>(text) {
+        EventColumnType::Json => match serde_json::from_str::<serde::de::IgnoredAny>(text) {
             // PostgreSQL's jsonb takes no NUL, in whatever form.
-            Ok(value) if !value.to_string().contains("\\u0000") => {
-                Ok(EventCell::Text(value.to_string().into()))
-            }
+            Ok(_) if !text.contains("\\u0000") => Ok(EventCell::Text(text.into())),
             _ => bad("JSON"),
         },
     }
@@ -159,7 +166,14 @@ fn timestamp(text: &str) -> Option<String> {
     };
     let time = time.to_offset(UtcOffset::UTC);
     // Years of four digits: both databases and RFC 3339 have them.
-    (0..=9999).contains(&time.year()).then(|| time.format(&Rfc3339).ok())?
+    (0..=9999).contains(&time.year()).then(|| written(time))
+}
+
+/// Returns a time in UTC as RFC 3339 writes it, to the microsecond: such texts sort as the times do.
+pub(crate) fn written(time: OffsetDateTime) -> String {
+    let (hour, minute, second, micros) = time.to_hms_micro();
+    let (year, month, day) = time.to_calendar_date();
+    format!("{year:04}-{:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z", u8::from(month))
 }
 
 fn parse_time(text: &str) -> Option<OffsetDateTime> {
@@ -200,15 +214,17 @@ mod tests {
         let cell = |text, kind| cell_of_text(text, kind).ok();
         let text = |text: &str| Some(EventCell::Text(text.to_owned().into()));
         assert_eq!(cell("-7", EventColumnType::Integer), Some(EventCell::Integer(-7)));
+        assert_eq!(cell("1e3", EventColumnType::Integer), Some(EventCell::Integer(1000)));
+        assert_eq!(cell("1.5", EventColumnType::Integer), None);
         assert_eq!(cell(" 1.5e3 ", EventColumnType::Real), Some(EventCell::Real(1500.0)));
         assert_eq!(cell("Yes", EventColumnType::Boolean), Some(EventCell::Boolean(true)));
-        assert_eq!(cell("{\"a\" : 1}", EventColumnType::Json), text("{\"a\":1}"));
+        assert_eq!(cell("{\"a\" : 1}", EventColumnType::Json), text("{\"a\" : 1}"));
         for (time, expected) in [
-            ("2026-11-28T12:00:00.25+02:00", "2026-11-28T10:00:00.25Z"),
-            ("2026-11-28 12:00:00", "2026-11-28T12:00:00Z"),
-            ("0", "1970-01-01T00:00:00Z"),
-            ("1700000000.5", "2023-11-14T22:13:20.5Z"),
-            ("1700000000500", "2023-11-14T22:13:20.5Z"),
+            ("2026-11-28T12:00:00.25+02:00", "2026-11-28T10:00:00.250000Z"),
+            ("2026-11-28 12:00:00", "2026-11-28T12:00:00.000000Z"),
+            ("0", "1970-01-01T00:00:00.000000Z"),
+            ("1700000000.5", "2023-11-14T22:13:20.500000Z"),
+            ("1700000000500", "2023-11-14T22:13:20.500000Z"),
         ] {
             assert_eq!(cell(time, EventColumnType::Timestamp), text(expected), "{time}");
         }

@@ -15,10 +15,10 @@ impl LineFilter {
         pattern.map(Regex::new).transpose().map(LineFilter).map_err(|e| e.to_string())
     }
 
-    /// Returns whether `line` is wanted. A line that is not UTF-8 is, if all are.
+    /// Returns whether `line` is wanted. Bytes that are not UTF-8 are replaced for that.
     pub fn takes(&self, line: &[u8]) -> bool {
         let Some(pattern) = &self.0 else { return true };
-        std::str::from_utf8(line).is_ok_and(|text| pattern.is_match(text))
+        pattern.is_match(&String::from_utf8_lossy(line))
     }
 
     /// Returns what the group `key` of the pattern holds.

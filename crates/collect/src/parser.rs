@@ -1,9 +1,10 @@
 //! Makes cells of lines.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use regex_lite::Regex;
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::column::{EventCell, EventColumn, EventColumnType, cell_of_text};
 
@@ -104,14 +105,11 @@ impl LineParser {
     }
 
     fn of_json<'l>(&self, text: &'l str) -> Result<Vec<EventCell<'l>>, String> {
-        let whole: Value = serde_json::from_str(text).map_err(|e| format!("it is no JSON: {e}"))?;
-        if !whole.is_object() {
-            return Err("it is no JSON object".to_owned());
-        }
+        let whole = JsonObject::parse(text)?;
         let cell = |column: &EventColumn| {
-            let found = find(&whole, column.source.as_ref().unwrap_or(&column.name));
-            match found {
-                None | Some(Value::Null) => missing(column),
+            let found = whole.find(column.source.as_ref().unwrap_or(&column.name));
+            match found.map(RawValue::get) {
+                None | Some("null") => missing(column),
                 Some(value) => {
                     cell_of_json(value, column.kind).map_err(|why| format!("'{}': {why}", column.name))
                 }
@@ -121,9 +119,29 @@ impl LineParser {
     }
 }
 
-/// Returns the value at `path` in a JSON object: that of the key, or of keys with dots between.
-pub(crate) fn find<'v>(whole: &'v Value, path: &str) -> Option<&'v Value> {
-    whole.get(path).or_else(|| path.split('.').try_fold(whole, |value, key| value.get(key)))
+/// A JSON object, whose values stay as they were written: no number loses a digit.
+pub(crate) struct JsonObject<'l>(HashMap<Cow<'l, str>, &'l RawValue>);
+
+impl<'l> JsonObject<'l> {
+    /// Reads an object.
+    ///
+    /// # Errors
+    /// If `text` is none.
+    pub(crate) fn parse(text: &'l str) -> Result<JsonObject<'l>, String> {
+        serde_json::from_str(text).map(JsonObject).map_err(|e| match text.trim_start().starts_with('{') {
+            true => format!("it is no JSON: {e}"),
+            false => "it is no JSON object".to_owned(),
+        })
+    }
+
+    /// Returns the value at `path`: that of the key, or of keys with dots between.
+    pub(crate) fn find(&self, path: &str) -> Option<&'l RawValue> {
+        if let Some(value) = self.0.get(path) {
+            return Some(value);
+        }
+        let (key, rest) = path.split_once('.')?;
+        JsonObject::parse(self.0.get(key)?.get()).ok()?.find(rest)
+    }
 }
 
 /// Returns the cell of a line that has no value for `column`.
@@ -131,10 +149,10 @@ fn missing<'l>(column: &EventColumn) -> Result<EventCell<'l>, String> {
     if column.is_required { Err(format!("it has no '{}'", column.name)) } else { Ok(EventCell::Null) }
 }
 
-fn cell_of_json<'l>(value: &Value, kind: EventColumnType) -> Result<EventCell<'l>, String> {
-    let text: Cow<'_, str> = match (value, kind) {
-        (Value::String(text), kind) if kind != EventColumnType::Json => text.into(),
-        (value, _) => value.to_string().into(),
+fn cell_of_json<'l>(value: &str, kind: EventColumnType) -> Result<EventCell<'l>, String> {
+    let text: Cow<'_, str> = match value.starts_with('"') && kind != EventColumnType::Json {
+        true => serde_json::from_str::<String>(value).map_err(|e| e.to_string())?.into(),
+        false => value.into(),
     };
     Ok(match cell_of_text(&text, kind)? {
         EventCell::Text(text) => EventCell::Text(text.into_owned().into()),
@@ -175,9 +193,10 @@ mod tests {
         let columns = ["host text not null", "load real from system.load", "up boolean", "tags json"];
         let parser = parser(LineFormat::Json, &columns).unwrap();
         for (line, expected) in [
-            (r#"{"host":"a","system":{"load":1.5},"up":true,"tags":["x", 1]}"#, r#"a|1.5|true|["x",1]"#),
+            (r#"{"host":"a","system":{"load":1.5},"up":true,"tags":["x", 1]}"#, r#"a|1.5|true|["x", 1]"#),
             (r#"{"host":"a","system.load":2,"up":"no","tags":"x"}"#, r#"a|2|false|"x""#),
             (r#"{"host":7,"other":[]}"#, "7|-|-|-"),
+            (r#"{"host":12345678901234567890123,"tags":1.10}"#, "12345678901234567890123|-|-|1.10"),
             (r#"{"host":null}"#, "error: it has no 'host'"),
             (r#"{"host":"a","system":{"load":"high"}}"#, "error: 'load': 'high' is no number"),
             ("[]", "error: it is no JSON object"),

@@ -20,7 +20,8 @@ const STOP_EVERY: Duration = Duration::from_millis(100);
 
 /// Returns the error that a program reports in an answer: `{"error": "..."}`.
 pub fn error_of(answer: &str) -> Option<String> {
-    Some(serde_json::from_str::<serde_json::Value>(answer).ok()?.get("error")?.to_string())
+    let answer = serde_json::from_str::<serde_json::Value>(answer).ok()?;
+    Some(answer.get("error").filter(|error| !error.is_null())?.to_string())
 }
 
 /// A running program. When it is dropped, it is killed, with the processes that it has started.

@@ -14,7 +14,7 @@ use weir_ground::Stop;
 use weir_ground::thread::spawn;
 
 use crate::filter::LineFilter;
-use crate::parser::find;
+use crate::parser::JsonObject;
 use crate::program::{LineProgram, WINDOW, error_of};
 
 /// The number of lines that wait for one program.
@@ -26,6 +26,8 @@ const TRIES: u32 = 3;
 /// The time before a program is started again, after the first failure and at most.
 const BACK_OFF: Duration = Duration::from_millis(100);
 const BACK_OFF_MAX: Duration = Duration::from_secs(30);
+/// Time between lines of the log about a program that cannot be started.
+const TOLD_EVERY: Duration = Duration::from_secs(30);
 /// How often a full queue is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// How long a thread waits for a line before it looks whether it is to end.
@@ -96,6 +98,7 @@ impl EventWorkers {
                 stop: stop.clone(),
                 program: None,
                 pending: VecDeque::new(),
+                told: None,
                 failures: 0,
                 tries: 0,
             };
@@ -139,8 +142,8 @@ impl EventWorkers {
         if let Some(key) = self.filter.key(text) {
             return Some(key.to_owned());
         }
-        let whole: serde_json::Value = serde_json::from_str(text).ok()?;
-        find(&whole, self.key.as_ref()?).map(ToString::to_string)
+        let key = self.key.as_ref()?;
+        JsonObject::parse(text).ok()?.find(key).map(|value| value.get().to_owned())
     }
 }
 
@@ -162,6 +165,8 @@ struct WorkerThread {
     program: Option<LineProgram>,
     /// Lines that the program has, or that wait for it.
     pending: VecDeque<WorkerLine>,
+    /// When a line of the log said that the program cannot be started.
+    told: Option<Instant>,
     /// Failures of programs since one answered.
     failures: u32,
     /// How often the first pending line was given to a program.
@@ -213,7 +218,8 @@ impl WorkerThread {
                 Ok(program) => program,
                 // Without the program, lines wait.
                 Err(e) => {
-                    if self.failures == 0 {
+                    if self.told.is_none_or(|told| told.elapsed() >= TOLD_EVERY) {
+                        self.told = Some(Instant::now());
                         tracing::error!(
                             "cannot start '{}' of the worker '{name}': {e}; lines wait for it",
                             self.spec.command[0]

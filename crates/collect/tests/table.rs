@@ -30,6 +30,7 @@ fn fill(database: &TableDatabase, read: &mut dyn FnMut(&str) -> Vec<String>) {
         name: name.to_owned(),
         database: database.clone(),
         columns: parser.columns().to_vec(),
+        owner: "pool".to_owned(),
     };
     let mut table = EventTable::new(spec("readings")).unwrap();
     assert_eq!(table.position().unwrap(), 0);
@@ -63,13 +64,15 @@ fn fill(database: &TableDatabase, read: &mut dyn FnMut(&str) -> Vec<String>) {
     assert_eq!(other.position().unwrap(), 21);
     let found = read("SELECT event_id, host, load, n, up FROM readings ORDER BY event_id");
     let up = if found[1].ends_with("|1") { "1" } else { "true" };
-    assert_eq!(
-        found,
-        [format!("5|a\tb\\c\n|0.5|-3|{up}"), "6||1e-300|-|-".to_owned(), "21|d|-|-|-".to_owned()]
-    );
+    let first = format!("5|a\tb\\c\n|0.5|-3|{up}");
+    assert_eq!(found, ["2|late|-|-|-", &first, "6||1e-300|-|-", "21|d|-|-|-"]);
     let times = read("SELECT received_at, at, more, peer FROM readings WHERE event_id = 5");
     assert!(times[0].starts_with("2023-11-14") && times[0].contains("2026-11-28"), "{times:?}");
     assert!(times[0].ends_with("unix uid=0"));
+    // Another pool has other events with these numbers.
+    let foreign = EventTableSpec { owner: "other".to_owned(), ..spec("readings") };
+    let error = EventTable::new(foreign).unwrap().position().unwrap_err().to_string();
+    assert!(error.contains("it is filled by another pool"), "{error}");
     // Another table of that name.
     read("CREATE TABLE taken (id INTEGER)");
     let error = EventTable::new(spec("taken")).unwrap().position().unwrap_err().to_string();
@@ -99,6 +102,7 @@ fn sqlite() {
         name: "t".to_owned(),
         database: TableDatabase::Sqlite(folder.path().join("no/such/folder.db")),
         columns: parser().columns().to_vec(),
+        owner: "pool".to_owned(),
     };
     assert!(matches!(EventTable::new(nowhere).unwrap().position(), Err(TableError::Database(_))));
 }

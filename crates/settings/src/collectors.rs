@@ -62,11 +62,11 @@ impl TableConfig {
         LineFilter::new(self.matching.as_deref()).map_err(|e| format!("match: {e}"))
     }
 
-    /// Returns the table for the pool at `pool`.
+    /// Returns the table for the pool at `pool`, whose events are those of `owner`.
     ///
     /// # Errors
     /// If a setting is wrong. The error says which.
-    pub fn open(&self, pool: &Path) -> Result<TableCollector, String> {
+    pub fn open(&self, pool: &Path, owner: &str) -> Result<TableCollector, String> {
         let format = match (self.format, &self.pattern, &self.separator) {
             (TableFormat::Json, None, None) => LineFormat::Json,
             (TableFormat::Pattern, Some(pattern), None) => {
@@ -93,7 +93,12 @@ impl TableConfig {
             return Err(format!("it has two columns named '{}'", twice[0]));
         }
         let database = self.database(pool)?;
-        let spec = EventTableSpec { name: self.name.clone(), database, columns: columns.clone() };
+        let spec = EventTableSpec {
+            name: self.name.clone(),
+            database,
+            columns: columns.clone(),
+            owner: owner.to_owned(),
+        };
         let (filter, parser) = (self.filter()?, LineParser::new(format, columns)?);
         Ok(TableCollector { filter, parser, table: EventTable::new(spec)? })
     }
@@ -108,6 +113,9 @@ impl TableConfig {
             }
             Some(url) if url.contains("://") => {
                 Err("database is neither a file nor begins with postgres://".to_owned())
+            }
+            Some(path) if path.trim().is_empty() || path.ends_with("catalog.db") => {
+                Err(format!("database '{path}' cannot be one of yours: choose another file"))
             }
             path => Ok(TableDatabase::Sqlite(pool.join(path.unwrap_or(DATABASE_NAME)))),
         }
@@ -147,6 +155,9 @@ impl WorkerConfig {
         check_name(&self.name)?;
         if self.command.first().is_none_or(String::is_empty) {
             return Err("command is empty".to_owned());
+        }
+        if self.timeout.0.is_zero() {
+            return Err("timeout must be at least 1s".to_owned());
         }
         if self.count == 0 {
             return Err("count must be at least 1".to_owned());

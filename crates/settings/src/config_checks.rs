@@ -117,7 +117,7 @@ impl Config {
             webhook.check().map_err(wrong("events.webhook", n))?;
         }
         for (n, table) in self.events.table.iter().enumerate() {
-            table.open(Path::new("")).map_err(wrong("events.table", n))?;
+            table.open(Path::new(""), "").map_err(wrong("events.table", n))?;
         }
         for (n, worker) in self.events.worker.iter().enumerate() {
             worker.spec(Path::new("")).map_err(wrong("events.worker", n))?;

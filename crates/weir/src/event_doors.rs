@@ -114,8 +114,8 @@ pub(crate) fn keep_doors(
     .map(Some)
 }
 
-/// Opens the way of webhooks into the pool, until `stop` is requested, and sends it to `intake`. Each process of
-/// the pool has a spool of its own. What ended processes left in theirs is taken, too.
+/// Opens the way of webhooks into the pool, until `stop` is requested, and sends it to `intake`. Each process
+/// of the pool has a spool of its own. What ended processes left in theirs is taken, too.
 pub(crate) fn keep_webhooks(pool: &Pool, intake: IntakeSender, stop: &Stop) -> Result<JoinHandle<()>> {
     let (pool, wake) = (pool.again()?, stop.clone());
     keep_open("webhooks", stop, move || {

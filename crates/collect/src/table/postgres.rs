@@ -4,7 +4,7 @@ use std::io::Write;
 
 use postgres::Client;
 
-use crate::column::{EventCell, EventColumn, EventColumnType};
+use crate::column::{EventCell, EventColumn, EventColumnType, written};
 use crate::table::spec::{
     ConnectPostgres, EventRow, EventTableSpec, RefusedRow, TableConnection, TableError,
 };
@@ -49,7 +49,7 @@ impl PostgresTable {
         let create = spec.create(type_name, ["bigint", "timestamptz", "text"]);
         client.batch_execute("SET client_min_messages = warning; SET timezone = 'UTC'").map_err(fail)?;
         client.batch_execute(&create).map_err(fail)?;
-        client.batch_execute(&spec.probe()).map_err(fail)?;
+        client.batch_execute(&spec.probe()).map_err(|e| spec.lacks(PLACE, message(&e)))?;
         let copy = format!("COPY \"{}\" ({}) FROM STDIN", spec.name, spec.column_names());
         Ok(PostgresTable { client, spec: spec.clone(), copy })
     }
@@ -91,20 +91,21 @@ fn copy_in(
 
 impl TableConnection for PostgresTable {
     fn position(&mut self) -> Result<i64, TableError> {
-        let sql = "SELECT position FROM weir_positions WHERE reader = $1";
+        let sql = "SELECT owner, position FROM weir_positions WHERE reader = $1";
         let found = self.client.query_opt(sql, &[&self.spec.name]);
-        Ok(found.map_err(|e| self.spec.fail(PLACE, message(&e)))?.map_or(0, |row| row.get(0)))
+        let found = found.map_err(|e| self.spec.fail(PLACE, message(&e)))?;
+        self.spec.own(PLACE, found.map(|row| (row.get(0), row.get(1))))
     }
 
     fn append(&mut self, rows: &[EventRow<'_>], position: Option<i64>) -> Result<(), TableError> {
         let spec = &self.spec;
         let fail = |e: postgres::Error| spec.fail(PLACE, message(&e));
         let mut transaction = self.client.transaction().map_err(fail)?;
-        let note = "INSERT INTO weir_positions (reader, position) VALUES ($1, $2)
+        let note = "INSERT INTO weir_positions (reader, owner, position) VALUES ($1, $3, $2)
             ON CONFLICT (reader) DO UPDATE SET position = excluded.position
-            WHERE excluded.position > weir_positions.position";
+            WHERE excluded.position > weir_positions.position AND excluded.owner = weir_positions.owner";
         if let Some(position) = position
-            && transaction.execute(note, &[&spec.name, &position]).map_err(fail)? == 0
+            && transaction.execute(note, &[&spec.name, &position, &spec.owner]).map_err(fail)? == 0
         {
             // The answer to an earlier try was lost.
             return Ok(());
@@ -130,13 +131,8 @@ impl TableConnection for PostgresTable {
 
 /// Writes a row in the text format of COPY.
 fn write_row(text: &mut Vec<u8>, row: &EventRow<'_>) {
-    let (seconds, milliseconds) = (row.at_ms / 1000, row.at_ms % 1000);
-    let at = time::OffsetDateTime::from_unix_timestamp(seconds as i64)
-        .ok()
-        .and_then(|at| at.format(&time::format_description::well_known::Rfc3339).ok())
-        .unwrap_or_default();
-    let at = at.trim_end_matches('Z');
-    let _ = write!(text, "{}\t{at}.{milliseconds:03}Z\t", row.id);
+    let at = time::OffsetDateTime::from_unix_timestamp_nanos(i128::from(row.at_ms) * 1_000_000);
+    let _ = write!(text, "{}\t{}\t", row.id, at.map_or_else(|_| String::new(), written));
     write_text(text, row.peer);
     for cell in &row.cells {
         text.push(b'\t');

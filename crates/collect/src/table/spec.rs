@@ -24,6 +24,8 @@ pub struct EventTableSpec {
     pub name: String,
     /// Where it is.
     pub database: TableDatabase,
+    /// Whose events go into it: numbers of events mean nothing to another owner.
+    pub owner: String,
     /// Its columns, beside those that each table has: `event_id`, `received_at` and `peer`.
     pub columns: Vec<EventColumn>,
 }
@@ -89,7 +91,7 @@ impl EventTableSpec {
         format!(
             "CREATE TABLE IF NOT EXISTS \"{name}\" (event_id {integer} PRIMARY KEY,
                 received_at {time} NOT NULL, peer {text} NOT NULL{own});
-             CREATE TABLE IF NOT EXISTS weir_positions (reader {text} PRIMARY KEY,
+             CREATE TABLE IF NOT EXISTS weir_positions (reader {text} PRIMARY KEY, owner {text} NOT NULL,
                 position {integer} NOT NULL);",
             name = self.name,
             own = own.collect::<String>(),
@@ -99,6 +101,28 @@ impl EventTableSpec {
     /// Returns the statement that finds out whether the table has these columns.
     pub(super) fn probe(&self) -> String {
         format!("SELECT {} FROM \"{}\" LIMIT 0", self.column_names(), self.name)
+    }
+
+    /// Returns the position that the database has with an owner; 0, if it has none.
+    ///
+    /// # Errors
+    /// If the owner is another one.
+    pub(super) fn own(&self, place: &str, found: Option<(String, i64)>) -> Result<i64, TableError> {
+        match found {
+            None => Ok(0),
+            Some((owner, position)) if owner == self.owner => Ok(position),
+            Some(_) => Err(self.fail(
+                place,
+                "it is filled by another pool, whose events have the same numbers: choose another name, or \
+                 delete the rows, and that of the table in weir_positions",
+            )),
+        }
+    }
+
+    /// Returns an error that the table has not the right columns.
+    pub(super) fn lacks(&self, place: &str, what: impl std::fmt::Display) -> TableError {
+        let names = self.column_names();
+        self.fail(place, format!("{what}; it needs the columns {names}: add them, or choose another name"))
     }
 
     /// Returns an error about the table.

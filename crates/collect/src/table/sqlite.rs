@@ -8,9 +8,8 @@ use rusqlite::{
     Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior, params_from_iter,
 };
 use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
-use crate::column::{EventCell, EventColumn, EventColumnType};
+use crate::column::{EventCell, EventColumn, EventColumnType, written};
 use crate::table::spec::{EventRow, EventTableSpec, RefusedRow, TableConnection, TableError};
 
 /// How long to wait for another writer.
@@ -42,7 +41,7 @@ impl SqliteTable {
         connection.pragma_update(None, "journal_mode", "wal").map_err(fail)?;
         connection.pragma_update(None, "synchronous", "normal").map_err(fail)?;
         connection.execute_batch(&spec.create(type_name, ["INTEGER", "TEXT", "TEXT"])).map_err(fail)?;
-        connection.prepare(&spec.probe()).map_err(fail)?;
+        connection.prepare(&spec.probe()).map_err(|e| spec.lacks(&place, e))?;
         let values: Vec<String> = (1..=spec.columns.len() + 3).map(|n| format!("?{n}")).collect();
         let names = spec.column_names();
         let insert = format!("INSERT INTO \"{}\" ({names}) VALUES ({})", spec.name, values.join(", "));
@@ -52,9 +51,10 @@ impl SqliteTable {
 
 impl TableConnection for SqliteTable {
     fn position(&mut self) -> Result<i64, TableError> {
-        let sql = "SELECT position FROM weir_positions WHERE reader = ?1";
-        let found = self.connection.query_row(sql, [&self.spec.name], |row| row.get(0)).optional();
-        Ok(found.map_err(|e| self.spec.fail(&self.place, e))?.unwrap_or(0))
+        let sql = "SELECT owner, position FROM weir_positions WHERE reader = ?1";
+        let pair = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+        let found = self.connection.query_row(sql, [&self.spec.name], pair).optional();
+        self.spec.own(&self.place, found.map_err(|e| self.spec.fail(&self.place, e))?)
     }
 
     fn append(&mut self, rows: &[EventRow<'_>], position: Option<i64>) -> Result<(), TableError> {
@@ -62,11 +62,12 @@ impl TableConnection for SqliteTable {
         let fail = |e: rusqlite::Error| spec.fail(place, e);
         let transaction =
             Transaction::new(&mut self.connection, TransactionBehavior::Immediate).map_err(fail)?;
-        let note = "INSERT INTO weir_positions (reader, position) VALUES (?1, ?2)
+        let note = "INSERT INTO weir_positions (reader, owner, position) VALUES (?1, ?3, ?2)
             ON CONFLICT (reader) DO UPDATE SET position = excluded.position
-            WHERE excluded.position > weir_positions.position";
+            WHERE excluded.position > weir_positions.position AND excluded.owner = weir_positions.owner";
         if let Some(position) = position
-            && transaction.execute(note, rusqlite::params![spec.name, position]).map_err(fail)? == 0
+            && transaction.execute(note, rusqlite::params![spec.name, position, spec.owner]).map_err(fail)?
+                == 0
         {
             return Ok(());
         }
@@ -94,7 +95,7 @@ impl TableConnection for SqliteTable {
 
 fn values(row: &EventRow<'_>) -> Vec<Value> {
     let at = OffsetDateTime::from_unix_timestamp_nanos(i128::from(row.at_ms) * 1_000_000);
-    let at = at.ok().and_then(|at| at.format(&Rfc3339).ok()).unwrap_or_default();
+    let at = at.map_or_else(|_| String::new(), written);
     let mut values = vec![Value::Integer(row.id), Value::Text(at), Value::Text(row.peer.to_owned())];
     values.extend(row.cells.iter().map(|cell| match cell {
         EventCell::Null => Value::Null,

@@ -31,24 +31,27 @@ pub(crate) enum LineVerdict<'l> {
 
 /// Parses `line`, which has no newline.
 pub(crate) fn judge(line: &[u8]) -> LineVerdict<'_> {
-    let line = line.strip_suffix(b"\r").unwrap_or(line).trim_ascii();
-    let Some(rest) = line.strip_prefix(b"id=") else {
-        return match line {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let Some(rest) = line.trim_ascii_start().strip_prefix(b"id=") else {
+        return match line.trim_ascii() {
             b"" => LineVerdict::Empty,
             b"ping" => LineVerdict::Ping,
             b"quit" => LineVerdict::Quit,
-            line if line.ends_with(b" HTTP/1.1") || line.ends_with(b" HTTP/1.0") => LineVerdict::Http,
-            line => LineVerdict::Event { token: None, line },
+            text if text.ends_with(b" HTTP/1.1") || text.ends_with(b" HTTP/1.0") => LineVerdict::Http,
+            // Blanks at the ends may be fields of a table.
+            _ => LineVerdict::Event { token: None, line },
         };
     };
     let end = memchr(b' ', rest).unwrap_or(rest.len());
-    let (token, event) = (&rest[..end], rest[end..].trim_ascii_start());
+    let (token, event) = (&rest[..end], rest.get(end + 1..).unwrap_or_default());
     let is_token = (1..=TOKEN_BYTES_MAX).contains(&token.len()) && token.iter().all(u8::is_ascii_graphic);
     match (is_token, event) {
         (false, _) => {
             LineVerdict::Bad { token: None, why: "no token behind id=, or a longer one than 128 bytes" }
         }
-        (true, b"") => LineVerdict::Bad { token: Some(token), why: "nothing behind the id" },
+        (true, event) if event.trim_ascii().is_empty() => {
+            LineVerdict::Bad { token: Some(token), why: "nothing behind the id" }
+        }
         (true, line) => LineVerdict::Event { token: Some(token), line },
     }
 }
@@ -220,7 +223,8 @@ mod tests {
         let event = |token, line| LineVerdict::Event { token, line };
         assert_eq!(judge(b"https://h/r"), event(None, b"https://h/r"));
         assert_eq!(judge(b"id=7 push u\r"), event(Some(b"7"), b"push u"));
-        assert_eq!(judge(b"  id=a-b   {}  "), event(Some(b"a-b"), b"{}"));
+        assert_eq!(judge(b"  id=a-b   {}  "), event(Some(b"a-b"), b"  {}  "));
+        assert_eq!(judge(b"\ta\t\r"), event(None, b"\ta\t"));
         assert_eq!([judge(b""), judge(b"\r"), judge(b"ping"), judge(b"quit\r")].len(), 4);
         assert_eq!((judge(b" "), judge(b"ping\r")), (LineVerdict::Empty, LineVerdict::Ping));
         assert_eq!(judge(b"POST /x HTTP/1.1\r"), LineVerdict::Http);

@@ -68,8 +68,8 @@ impl WebhookForge {
         }
     }
 
-    /// Returns whether it signs with a private key, so that a secret of a webhook is its public key. That of its
-    /// own site is known.
+    /// Returns whether it signs with a private key, so that a secret of a webhook is its public key. That of
+    /// its own site is known.
     pub const fn has_public_key(self) -> bool {
         matches!(self, WebhookForge::Sourcehut)
     }

@@ -198,6 +198,11 @@ impl Pool {
         Ok(file.map_err(FileError::on("open", &path))?)
     }
 
+    /// Returns the id of the store.
+    pub(crate) fn store_id(&self) -> &str {
+        &self.store_id
+    }
+
     /// Opens a second connection to the catalog, for another thread.
     ///
     /// # Errors

@@ -109,7 +109,7 @@ pub(crate) struct EventsBenchArgs {
     /// Ask for an acknowledgement of each line
     #[arg(long)]
     pub(crate) acknowledged: bool,
-    /// Send this line; {n} stands for its number
+    /// Send this line; {i} stands for its number
     #[arg(long, value_name = "TEXT")]
     pub(crate) line: Option<String>,
 }

@@ -49,7 +49,7 @@ impl Collectors {
         };
         let mut runs: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
         for table in &c.table {
-            let collector = table.open(&pool.path).map_err(wrong(&table.name))?;
+            let collector = table.open(&pool.path, pool.store_id()).map_err(wrong(&table.name))?;
             let thread = TableThread::new(pool.another_catalog()?, &table.name, collector, stop.clone());
             runs.push(Box::new(move || thread.run()));
         }

@@ -67,6 +67,15 @@ impl TableThread {
             Some(places) => places,
             None => {
                 let position = self.collector.table.position().map_err(|e| e.to_string())?;
+                let last = self.catalog.last_received().map_err(|e| e.to_string())?;
+                if position > last {
+                    return Err(format!(
+                        "the table '{}' has events up to number {position}, and the catalog only up to \
+                         {last}: it is an older one. Choose another name for the table, or delete its row in \
+                         weir_positions, and its rows above {last}",
+                        self.name
+                    ));
+                }
                 (position, position)
             }
         };

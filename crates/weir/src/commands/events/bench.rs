@@ -134,7 +134,7 @@ async fn run(args: &EventsBenchArgs, counts: &Rc<BenchCounts>) -> io::Result<Dur
                     text += &format!("id={} ", began.elapsed().as_micros());
                 }
                 match &args.line {
-                    Some(line) => text += &line.replace("{n}", &n.to_string()),
+                    Some(line) => text += &line.replace("{i}", &n.to_string()),
                     None => {
                         let repository = format!("repository-{:06}.git", n % 5000);
                         text +=
