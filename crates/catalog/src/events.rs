@@ -178,7 +178,7 @@ pub struct LostFacts {
     pub kept: Option<PathBuf>,
     /// Their refs that lead to objects no longer here: name and id.
     pub refs: Vec<String>,
-    /// What was lost, in words.
+    /// A description of the lost data, for a person.
     pub text: String,
 }
 

@@ -40,8 +40,8 @@ impl Catalog {
         self.database.execute(sql, &values![collector, position]).map(|_| ())
     }
 
-    /// Notes which tables and workers there are: what they are not done with is kept longer. Forgets others;
-    /// their rejected events stay.
+    /// Records the names of the tables and workers: the log keeps events longer that they have not read.
+    /// Deletes the positions of others, and keeps their rejected events.
     ///
     /// # Errors
     /// If the database fails.

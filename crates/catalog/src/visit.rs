@@ -57,6 +57,6 @@ pub struct Visit {
     pub lfs_missing: Option<u64>,
     /// How it ended.
     pub outcome: Outcome,
-    /// What the log says of it, if it is news.
+    /// The event that the visit adds to the log, if the visit is news.
     pub event: Option<PoolEvent>,
 }

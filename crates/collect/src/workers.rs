@@ -62,12 +62,12 @@ pub struct WorkerLine {
     pub line: Vec<u8>,
 }
 
-/// A line that a program is done with.
+/// A line that a program has answered, or that no program could answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FinishedLine {
     /// The line.
     pub line: WorkerLine,
-    /// What was wrong, if it was not taken.
+    /// The reason, if the program did not take the line.
     pub failure: Option<String>,
 }
 
@@ -82,7 +82,7 @@ pub struct EventWorkers {
 }
 
 impl EventWorkers {
-    /// Starts the group. What its programs are done with comes out of `finished`.
+    /// Starts the programs. The group sends each line to `finished` after a program has answered it.
     ///
     /// # Errors
     /// If a thread cannot be started.

@@ -70,6 +70,10 @@ fn fill(database: &TableDatabase, read: &mut dyn FnMut(&str) -> Vec<String>) {
     assert!(times[0].starts_with("2023-11-14") && times[0].contains("2026-11-28"), "{times:?}");
     assert!(times[0].ends_with("unix uid=0"));
     // Another pool has other events with these numbers.
+    let mut raced =
+        EventTable::new(EventTableSpec { owner: "other".to_owned(), ..spec("readings") }).unwrap();
+    let error = raced.append(&rows(&parser, 90, &more), Some(99)).unwrap_err().to_string();
+    assert!(error.contains("it is filled by another pool"), "{error}");
     let foreign = EventTableSpec { owner: "other".to_owned(), ..spec("readings") };
     let error = EventTable::new(foreign).unwrap().position().unwrap_err().to_string();
     assert!(error.contains("it is filled by another pool"), "{error}");

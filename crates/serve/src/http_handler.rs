@@ -31,7 +31,7 @@ impl Daemon {
             HttpAdmission::Answer(answer) => return Ok(Some(answer.map(ResponseBody::from))),
             HttpAdmission::Body(bytes_max) => bytes_max,
         };
-        // Nobody has shown yet who it is: whoever is silent goes soon.
+        // The sender is unknown until the handler has checked it, and gets less time.
         let idle_timeout = self.limits.init_timeout.min(self.limits.idle_timeout);
         let received = self.receive(&head.headers, body, bytes_max, idle_timeout, peer).await?;
         let (body, share) = received.unpacked().await?;

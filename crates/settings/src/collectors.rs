@@ -1,4 +1,4 @@
-//! The tables `[[events.table]]` and `[[events.worker]]`: what is done with lines that senders send.
+//! The settings `[[events.table]]` and `[[events.worker]]`: where weir puts the lines of senders.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -114,7 +114,10 @@ impl TableConfig {
             Some(url) if url.contains("://") => {
                 Err("database is neither a file nor begins with postgres://".to_owned())
             }
-            Some(path) if path.trim().is_empty() || path.ends_with("catalog.db") => {
+            Some(path)
+                if path.trim().is_empty()
+                    || Path::new(path).file_name().is_some_and(|n| n == "catalog.db") =>
+            {
                 Err(format!("database '{path}' cannot be one of yours: choose another file"))
             }
             path => Ok(TableDatabase::Sqlite(pool.join(path.unwrap_or(DATABASE_NAME)))),

@@ -154,7 +154,7 @@ impl Default for EventsConfig {
 }
 
 impl EventsConfig {
-    /// Returns the filters of all tables and workers: what one of them takes is collected.
+    /// Returns the filters of all tables and workers. A line that one of them accepts is collected.
     pub fn collected(&self) -> Vec<LineFilter> {
         let of_tables = self.table.iter().filter_map(|table| table.filter().ok());
         let of_workers = self.worker.iter().filter_map(|worker| worker.spec(Path::new("")).ok());

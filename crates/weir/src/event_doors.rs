@@ -115,7 +115,7 @@ pub(crate) fn keep_doors(
 }
 
 /// Opens the way of webhooks into the pool, until `stop` is requested, and sends it to `intake`. Each process
-/// of the pool has a spool of its own. What ended processes left in theirs is taken, too.
+/// of the pool has a spool of its own. It also takes the events that ended processes left in theirs.
 pub(crate) fn keep_webhooks(pool: &Pool, intake: IntakeSender, stop: &Stop) -> Result<JoinHandle<()>> {
     let (pool, wake) = (pool.again()?, stop.clone());
     keep_open("webhooks", stop, move || {
@@ -137,7 +137,7 @@ pub(crate) fn keep_webhooks(pool: &Pool, intake: IntakeSender, stop: &Stop) -> R
         }
         let Some(committer) = committer else { return Ok(None) };
         intake.send_replace(Some(committer.intake()));
-        // In this order: what was committed last is taken, too.
+        // Dropped in this order: the receivers take the last commit.
         Ok(Some((committer, left, receivers)))
     })
 }

@@ -107,8 +107,9 @@ impl TableConnection for PostgresTable {
         if let Some(position) = position
             && transaction.execute(note, &[&spec.name, &position, &spec.owner]).map_err(fail)? == 0
         {
-            // The answer to an earlier try was lost.
-            return Ok(());
+            drop(transaction);
+            // The answer to an earlier try was lost, unless another pool has begun to fill the table.
+            return self.position().map(drop);
         }
         if !rows.is_empty() {
             let mut text = Vec::new();

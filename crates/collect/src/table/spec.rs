@@ -1,4 +1,4 @@
-//! What tables of both databases have in common: their columns, their rows, and what can go wrong.
+//! The columns, rows and errors that tables of SQLite and of PostgreSQL share.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ pub struct EventRow<'r> {
 pub struct RefusedRow {
     /// The number of the event.
     pub id: i64,
-    /// What the database said.
+    /// The error message of the database.
     pub why: String,
 }
 

@@ -69,7 +69,9 @@ impl TableConnection for SqliteTable {
             && transaction.execute(note, rusqlite::params![spec.name, position, spec.owner]).map_err(fail)?
                 == 0
         {
-            return Ok(());
+            drop(transaction);
+            // The answer to an earlier try was lost, unless another pool has begun to fill the table.
+            return self.position().map(drop);
         }
         let mut refused = Vec::new();
         {

@@ -16,7 +16,7 @@ use crate::record::{ReceivedLine, now_ms};
 
 /// The number of bytes that are read at once.
 const CHUNK_BYTES: usize = 64 << 10;
-/// A connection with so many bytes of answers that it does not read is not read from.
+/// weir stops reading from a connection while its sender leaves so many bytes of answers unread.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 /// A stream of a sender.

@@ -18,9 +18,9 @@ use crate::doors::coalescing::Coalescing;
 use crate::record::ReceivedLine;
 use crate::spool::{EventSpool, FrameRecords, SpoolError};
 
-/// A batch that has so many bytes is written at once.
+/// The committer writes a batch of this many bytes without waiting for the interval to end.
 const WRITTEN_AT_BYTES: usize = 128 << 10;
-/// Connections wait while a batch with so many bytes cannot be written.
+/// Connections stop reading when the batch has this many bytes and the spool cannot write it.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 /// How long to wait before a batch is tried again that could not be written.
 const RETRY: Duration = Duration::from_millis(250);

@@ -1,4 +1,4 @@
-//! A thread that commits what other threads put into a spool, in groups.
+//! A thread that writes the events of other threads to a spool, several in one sync.
 //!
 //! While one batch is written and synced, the next is filled. Each event costs its sender's thread a lock,
 //! and one wake when it is on disk.
@@ -16,12 +16,12 @@ use crate::spool::writer::EventSpool;
 
 /// The least time between two commits.
 const INTERVAL: Duration = Duration::from_millis(3);
-/// A batch has so many bytes at most: what is put behind that is refused.
+/// The maximum size of a batch, in bytes. The committer refuses events while the batch is full.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 /// Time between lines of the log about batches that cannot be written.
 const TOLD_EVERY: Duration = Duration::from_secs(30);
 
-/// A thread that commits events. When it is dropped, it commits what there is, and ends.
+/// A thread that commits events. When it is dropped, it commits the current batch, and ends.
 pub struct EventCommitter {
     intake: EventIntake,
     thread: Option<JoinHandle<()>>,
@@ -41,7 +41,7 @@ struct CommitterState {
     changed: Condvar,
 }
 
-/// The batch that is being filled, and who waits for it.
+/// The current batch, and the senders that wait for its commit.
 #[derive(Default)]
 struct FillingBatch {
     records: FrameRecords,

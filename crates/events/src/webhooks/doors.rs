@@ -54,9 +54,9 @@ struct Webhook {
 /// The answer to a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookAnswer {
-    /// What weir did with it.
+    /// The result.
     pub result: WebhookResult,
-    /// The words for who sent it.
+    /// The text of the answer.
     pub words: Cow<'static, str>,
 }
 

@@ -1,5 +1,5 @@
-//! Checks that a delivery comes from who knows the secret: over the bytes of the body as they came, in
-//! constant time.
+//! Checks that the sender of a delivery knows the secret. Signatures cover the raw bytes of the body, and
+//! weir compares them in constant time.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

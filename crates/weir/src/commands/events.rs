@@ -1,4 +1,4 @@
-//! `events`: takes events from outside, and shows what came, and what became of it.
+//! `events`: takes events from outside, and lists them with their verdicts.
 
 mod bench;
 
@@ -161,7 +161,7 @@ fn take_again(pool: &mut Pool, global: &Global, args: &ReplayArgs) -> Result<Exi
     Ok(ExitCode::from(u8::from(due == 0 && !events.is_empty())))
 }
 
-/// Lists what tables and workers did not take, or says what is to be done with it.
+/// Lists the lines that tables and workers rejected, or marks them to be tried again, or deletes them.
 fn rejected(pool: &Pool, global: &Global, args: &RejectedArgs) -> Result<()> {
     let of = args.of.as_deref();
     if args.retry || args.drop {

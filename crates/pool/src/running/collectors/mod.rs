@@ -1,8 +1,8 @@
-//! Collectors: what senders sent goes into tables and to workers.
+//! Collectors: they put the lines of senders into tables, and give them to workers.
 //!
 //! Each table and each worker reads the log of events from outside at its own pace. How far a table is stands
-//! in its database, with the rows; how far a worker is, in the catalog. What they do not take is kept in the
-//! catalog, with the reason.
+//! in its database, with the rows; how far a worker is, in the catalog. The catalog keeps the
+//! events that they reject, with the reason.
 
 mod log;
 mod rejected_lines;

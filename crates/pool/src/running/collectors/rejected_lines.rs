@@ -1,4 +1,4 @@
-//! Lists what tables and workers did not take.
+//! Lists the lines that tables and workers rejected.
 
 use serde::Serialize;
 use weir_catalog::{Catalog, RejectedEvent};
@@ -8,7 +8,7 @@ use weir_ground::Timestamp;
 use crate::error::Result;
 use crate::running::received::without_passwords;
 
-/// A line that a table or a worker did not take.
+/// A line that a table or a worker rejected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RejectedLine {
     /// The number of the event.

@@ -61,7 +61,7 @@ impl TableThread {
         }
     }
 
-    /// Takes what is there. Returns whether that was nothing.
+    /// Appends the events that the table has not read. Returns whether there were none.
     fn step(&mut self) -> Result<bool, String> {
         let (position, written) = match self.position {
             Some(places) => places,
@@ -104,7 +104,7 @@ impl TableThread {
         }
         let events: Vec<(i64, &[u8])> = again.iter().map(|e| (e.event, e.record.as_slice())).collect();
         self.append(&events, None, true)?;
-        // What was rejected again is not to be tried a third time.
+        // An event that was rejected again has lost its mark; those that still have it were appended.
         let left = self.catalog.rejected_again(&self.name, AGAIN).map_err(|e| e.to_string())?;
         let taken: Vec<i64> =
             left.iter().map(|e| e.event).filter(|id| events.iter().any(|e| e.0 == *id)).collect();
@@ -114,8 +114,8 @@ impl TableThread {
         Ok(true)
     }
 
-    /// Appends rows of `events`, and keeps what is rejected. Writes nothing to the database if there are no
-    /// rows, unless `always`. Returns whether it has written.
+    /// Appends rows of `events`, and stores the events that do not fit as rejected. Writes nothing to the
+    /// database if there are no rows, unless `always`. Returns whether it has written.
     fn append(
         &mut self,
         events: &[(i64, &[u8])],

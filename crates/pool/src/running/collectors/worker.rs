@@ -24,9 +24,9 @@ pub(super) struct WorkerThreads {
     given: BTreeMap<i64, Vec<u8>>,
     /// Those of them that were rejected before.
     again: BTreeMap<i64, Vec<u8>>,
-    /// What is to be kept as rejected.
+    /// Events that programs rejected, and that the catalog does not have yet.
     refused: Vec<RejectedEvent>,
-    /// What was rejected before, and is taken now.
+    /// Events that were rejected before, and that a program has taken now.
     taken: Vec<i64>,
     /// The last event that was given, or passed over; and the last that all are done with, as the catalog
     /// has it.
@@ -85,7 +85,7 @@ impl WorkerThreads {
         }
     }
 
-    /// Takes answers, and gives what is there.
+    /// Records answers of the programs, and gives them the next lines.
     fn step(&mut self, workers: &mut EventWorkers, finished: &Receiver<FinishedLine>) -> Result<()> {
         self.take(finished.try_iter());
         if self.settled_at.is_none_or(|at| at.elapsed() > SETTLE_EVERY) {
@@ -119,7 +119,7 @@ impl WorkerThreads {
         Ok(())
     }
 
-    /// Takes what programs are done with.
+    /// Records the answers of the programs.
     fn take(&mut self, finished: impl Iterator<Item = FinishedLine>) {
         for FinishedLine { line: WorkerLine { id, .. }, failure } in finished {
             let is_again = self.again.contains_key(&id);
@@ -132,7 +132,7 @@ impl WorkerThreads {
         }
     }
 
-    /// Keeps what was rejected, and notes how far the programs are.
+    /// Stores rejected events, and the position behind the last line that has an answer.
     fn settle(&mut self) -> Result<()> {
         let name = &self.spec.name;
         if !self.refused.is_empty() {
