@@ -32,10 +32,17 @@ struct WaitingTasks {
     /// The first task of each host.
     heads: BTreeMap<i64, String>,
     count: usize,
-    /// The places before the first task, and behind the last one.
+    /// The places before the first task, and behind the last one. Those below 0 are of tasks that were put
+    /// first.
     front: i64,
     back: i64,
+    /// How many hinted tasks were taken in a row while others waited.
+    hinted_in_row: u32,
 }
+
+/// After so many hinted tasks in a row, one that is only due is taken: hints never keep the others waiting
+/// for ever.
+const HINTED_IN_ROW_MAX: u32 = 3;
 
 impl WaitingTasks {
     fn insert(&mut self, place: i64, task: Task) {
@@ -59,19 +66,34 @@ impl WaitingTasks {
         self.insert(self.front, task);
     }
 
-    /// Removes and returns the first task whose host `has_room`. Only hosts are looked at that have none, and
-    /// the first that has.
+    /// Removes and returns the first task whose host `has_room`; now and then, one that was not put first.
+    /// Only hosts are looked at that have none, and the first that has.
     fn take_first(&mut self, has_room: impl Fn(&str) -> bool) -> Option<Task> {
-        let place = self.heads.iter().find(|(_, host)| has_room(host)).map(|(place, _)| *place)?;
-        let host = self.heads.remove(&place)?;
-        let of_host = self.by_host.get_mut(&host)?;
-        let (_, task) = of_host.pop_first()?;
-        self.count -= 1;
-        match of_host.first_key_value() {
-            Some((next, _)) => drop(self.heads.insert(*next, host)),
-            None => drop(self.by_host.remove(&host)),
+        let (place, host) = self.heads.iter().find(|(_, host)| has_room(host))?;
+        let is_hinted = *place < 0 && self.by_host[host][place].repository.priority == 0;
+        let mut taken = (*place, host.clone());
+        if !is_hinted {
+            self.hinted_in_row = 0;
+        } else if self.hinted_in_row < HINTED_IN_ROW_MAX {
+            self.hinted_in_row += 1;
+        } else {
+            self.hinted_in_row = 0;
+            taken = self.first_not_put_first(has_room).unwrap_or(taken);
         }
-        Some(task)
+        self.remove(taken.0, &taken.1)
+    }
+
+    /// Returns the place and the host of a task that was not put first, and whose host `has_room`.
+    fn first_not_put_first(&self, has_room: impl Fn(&str) -> bool) -> Option<(i64, String)> {
+        let behind_hints =
+            self.heads.range(..0).filter(|(_, host)| has_room(host)).filter_map(|(_, host)| {
+                let (place, _) = self.by_host[host].range(0..).next()?;
+                Some((*place, host))
+            });
+        let heads =
+            self.heads.range(0..).find(|(_, host)| has_room(host)).map(|(place, host)| (*place, host));
+        let first = behind_hints.chain(heads).min_by_key(|(place, _)| *place);
+        first.map(|(place, host)| (place, host.clone()))
     }
 
     /// Moves the tasks of the repositories `ids` to the front, in this order; returns how many these are.
@@ -458,5 +480,23 @@ mod tests {
             ended = Some("h");
         }
         assert!(queue.next(ended, 4, &Stop::default()).is_none());
+    }
+
+    #[test]
+    fn hints_do_not_keep_the_others_waiting() {
+        let names: Vec<String> = (0..12).map(|n| format!("r{n:02}")).collect();
+        let tasks = chain(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        let hinted: Vec<i64> = tasks[4..].iter().map(|task| task.repository.id).collect();
+        let queue = Queue::new();
+        queue.add(tasks.into_iter().map(|task| Task { base: None, ..task }).collect());
+        assert_eq!(queue.put_first(&hinted), 8);
+        let mut order = Vec::new();
+        for n in 0..12 {
+            let task = queue.next((n > 0).then_some("h"), 1, &Stop::default()).unwrap();
+            queue.put_down(task.repository.id);
+            order.push(task.repository.name);
+        }
+        let expected = "r04 r05 r06 r00 r07 r08 r09 r01 r10 r11 r02 r03";
+        assert_eq!(order.join(" "), expected);
     }
 }
