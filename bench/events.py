@@ -190,8 +190,8 @@ def updates(at, rounds):
             while os.stat(archive).st_size == before:
                 time.sleep(0.0005)
             waits[n % 2].append((time.time() - began) * 1000)
-            # Compactions and the next visits are over.
-            time.sleep(0.3)
+            # Compactions and the next visits are over, and so is events.debounce.
+            time.sleep(2)
     finally:
         server.terminate()
         server.wait()

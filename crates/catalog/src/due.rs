@@ -10,17 +10,22 @@
 //! - `weir set` and `weir set --url`: [`due`].
 //! - `weir fsck` finds damage, or a visit loses its lease: [`at_the_latest`].
 //! - A visit ends (`record::RECORD`): `next_due` becomes the next time by the schedule, or the time of a hint
-//!   that came during the visit. `ahead` drops from 1 to 0, unless there was such a hint.
+//!   that came during the visit, but not before the debounce of events is over. `ahead` drops from 1 to 0,
+//!   unless there was such a hint.
 //! - An archive turns out to be written under a later lease (`Catalog::raise_epoch`): `next_due` becomes now.
 //! - A forge no longer lists the repository (`Catalog::set_gone`): `next_due` moves into the future.
 //!
 //! Each macro takes a time as SQL text and returns assignments for an `UPDATE` of `repositories`.
 
-/// Makes a repository due at a time at the latest, and puts it before those that are only due.
+/// Makes a repository due at a time at the latest, and puts it before those that are only due. With two
+/// times, the first is that of the hint, and the repository is due at the second.
 macro_rules! hinted {
     ($time:literal) => {
+        $crate::due::hinted!($time, $time)
+    };
+    ($time:literal, $due:literal) => {
         concat!(
-            $crate::due::at_the_latest!($time),
+            $crate::due::at_the_latest!($due),
             ", hinted_at = GREATEST(hinted_at, ",
             $time,
             "), ahead = GREATEST(ahead, 1)"

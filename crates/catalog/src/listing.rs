@@ -225,11 +225,29 @@ impl Catalog {
         let sql = "SELECT id, name, forge_id, (SELECT private FROM metadata WHERE repository_id = id)
                    FROM repositories WHERE forge || '' = ?1 AND seen_pass < ?2 AND gone_at IS NULL AND id > ?3
                    ORDER BY id LIMIT ?4";
-        self.database.query(sql, &values![&listing.forge, listing.pass, after, max], |row| {
-            let private: Option<i64> = row.get(3)?;
-            let is_public = private == Some(0);
-            Ok(Unseen { id: row.get(0)?, name: row.get(1)?, forge_id: row.get(2)?, is_public })
-        })
+        self.database.query(sql, &values![&listing.forge, listing.pass, after, max], unseen)
+    }
+
+    /// Returns at most `max` repositories of `forge` that an event says were changed, by number from `after`
+    /// on.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn questions(&self, forge: &str, after: i64, max: usize) -> Result<Vec<Unseen>> {
+        let sql = "SELECT r.id, r.name, r.forge_id, (SELECT private FROM metadata WHERE repository_id = r.id)
+                   FROM forge_questions q JOIN repositories r ON r.id = q.repository_id
+                   WHERE q.repository_id > ?2 AND r.forge = ?1 ORDER BY q.repository_id LIMIT ?3";
+        self.database.query(sql, &values![forge, after, max], unseen)
+    }
+
+    /// Forgets what was to be asked about the repositories `ids`.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn forget_questions(&mut self, ids: &[i64]) -> Result<()> {
+        let sql = "DELETE FROM forge_questions WHERE repository_id = ANY(?1)";
+        let ids = [Value::Integers(ids.to_vec())];
+        self.database.transaction(TransactionKind::Listing, |db| db.execute(sql, &ids)).map(|_| ())
     }
 
     /// Records that a forge no longer has these repositories, and when to visit them again all the same.
@@ -293,4 +311,9 @@ fn listing(db: &Database, forge: &str) -> Result<Option<Listing>> {
             })
         },
     )
+}
+
+fn unseen(row: &Row<'_>) -> Result<Unseen> {
+    let private: Option<i64> = row.get(3)?;
+    Ok(Unseen { id: row.get(0)?, name: row.get(1)?, forge_id: row.get(2)?, is_public: private == Some(0) })
 }

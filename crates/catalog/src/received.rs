@@ -3,6 +3,7 @@
 //! The catalog does not look into the records: they are bytes, one event each, and a byte for each says what
 //! became of it.
 
+use serde::Serialize;
 use weir_ground::Timestamp;
 
 use crate::database::{Row, TransactionKind, Value, values};
@@ -44,6 +45,28 @@ impl ReceivedBatch {
     }
 }
 
+/// How many events came from outside.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ReceivedCounts {
+    /// The number of the last one; 0 if there was none.
+    pub last: i64,
+    /// When the last ones were taken.
+    pub last_at: Option<Timestamp>,
+    /// How many there were since the time that was asked for.
+    pub lately: i64,
+}
+
+/// The effect of a batch of events.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EventEffect {
+    /// The repositories that are due.
+    pub due: Vec<i64>,
+    /// The seconds that are to pass between two visits of one of them.
+    pub debounce_s: i64,
+    /// The repositories that weir asks their forges about. Those of no forge do not count.
+    pub asked: Vec<i64>,
+}
+
 /// A place in a spool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpoolPosition {
@@ -64,7 +87,7 @@ impl Catalog {
         Ok(position.unwrap_or(0).unsigned_abs())
     }
 
-    /// Takes a batch of events, makes the repositories `due` due, and notes the `place` in the spool that it
+    /// Takes a batch of events, does what they are to do, and notes the `place` in the spool that the batch
     /// comes from: all or nothing, so that each event is taken once. A power failure may undo it, until
     /// [`Catalog::sync_received`]. The number of the batch does not count. Returns the one that it gets;
     /// `None` if the catalog has it already, because the answer to an earlier try was lost.
@@ -75,10 +98,15 @@ impl Catalog {
         &mut self,
         place: Option<&SpoolPosition>,
         batch: &ReceivedBatch,
-        due: &[i64],
+        effect: &EventEffect,
     ) -> Result<Option<i64>> {
-        let make_due =
-            concat!("UPDATE repositories SET ", hinted!("?2"), " WHERE id = ANY(?1) AND enabled = 1");
+        let make_due = concat!(
+            "UPDATE repositories SET ",
+            hinted!("?2", "GREATEST(?2, coalesce(last_attempt, 0) + ?3)"),
+            " WHERE id = ANY(?1) AND enabled = 1"
+        );
+        let ask = "INSERT INTO forge_questions (repository_id, asked_at) SELECT id, ?2 FROM repositories
+            WHERE id = ANY(?1) AND forge_id IS NOT NULL ON CONFLICT DO NOTHING";
         // The last batch is never deleted, so that numbers are never used again.
         let next = "SELECT coalesce(max(first + count), 1) FROM received";
         let keep = "INSERT INTO received (first, count, at, records, verdicts) VALUES (?1, ?2, ?3, ?4, ?5)";
@@ -92,8 +120,12 @@ impl Catalog {
             {
                 return Ok(None);
             }
-            if !due.is_empty() {
-                db.execute(make_due, &[Value::Integers(due.to_vec()), (*at).into()])?;
+            if !effect.due.is_empty() {
+                let due = Value::Integers(effect.due.clone());
+                db.execute(make_due, &[due, (*at).into(), effect.debounce_s.into()])?;
+            }
+            if !effect.asked.is_empty() {
+                db.execute(ask, &[Value::Integers(effect.asked.clone()), (*at).into()])?;
             }
             db.lock_events()?;
             let first = db.query_one(next, &[], |row| row.get::<i64>(0))?.unwrap_or(1);
@@ -144,6 +176,18 @@ impl Catalog {
     pub fn last_received(&self) -> Result<i64> {
         let sql = "SELECT coalesce(max(first + count), 1) - 1 FROM received";
         Ok(self.database.query_one(sql, &[], |row| row.get(0))?.unwrap_or(0))
+    }
+
+    /// Returns how many events from outside there were, and how many since `since`.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn received_counts(&self, since: Timestamp) -> Result<ReceivedCounts> {
+        let sql = "SELECT coalesce(CAST(sum(CASE WHEN at >= ?1 THEN count ELSE 0 END) AS BIGINT), 0), max(at)
+            FROM received";
+        let counts = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+        let (lately, last_at) = self.database.query_one(sql, &values![since], counts)?.unwrap_or_default();
+        Ok(ReceivedCounts { last: self.last_received()?, last_at, lately })
     }
 
     /// Deletes events from outside that came before `before` and that all tables and workers are done with,

@@ -1,5 +1,6 @@
 //! Events from outside that a table or a worker did not take, and how far each worker is.
 
+use serde::Serialize;
 use weir_ground::Timestamp;
 
 use crate::database::{Row, TransactionKind, Value, values};
@@ -20,7 +21,38 @@ pub struct RejectedEvent {
     pub reason: String,
 }
 
+/// How far a table or a worker is with the events from outside.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CollectorCounts {
+    /// Its name.
+    pub name: String,
+    /// The number of events that it has yet to look at; 0, if the settings no longer name it.
+    pub waiting: i64,
+    /// The number of events that it rejected.
+    pub rejected: i64,
+}
+
 impl Catalog {
+    /// Returns how far each table and worker is, by name.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn collector_counts(&self) -> Result<Vec<CollectorCounts>> {
+        let last = self.last_received()?;
+        let sql = "SELECT name, max(position), max(rejected) FROM (
+            SELECT collector AS name, position, 0 AS rejected FROM collected
+            UNION ALL SELECT collector, NULL, count(*) FROM rejected GROUP BY collector) AS of_each
+            GROUP BY name ORDER BY name";
+        self.database.query(sql, &[], |row| {
+            let position: Option<i64> = row.get(1)?;
+            Ok(CollectorCounts {
+                name: row.get(0)?,
+                waiting: last - position.unwrap_or(last),
+                rejected: row.get(2)?,
+            })
+        })
+    }
+
     /// Returns the number of the last event from outside that `collector` is done with; 0, if there is none.
     ///
     /// # Errors

@@ -155,7 +155,9 @@ impl Repository {
 
 /// Removes the rows of repository `id` from other tables.
 pub(crate) fn remove_what_belongs_to(db: &Database, id: i64) -> Result<()> {
-    for table in ["metadata", "languages", "topics", "visits", "metadata_looks", "former_names"] {
+    for table in
+        ["metadata", "languages", "topics", "visits", "metadata_looks", "former_names", "forge_questions"]
+    {
         db.execute(&format!("DELETE FROM {table} WHERE repository_id = ?1"), &values![id])?;
     }
     // The number may be used again.

@@ -339,6 +339,13 @@ CREATE TABLE rejected (
     PRIMARY KEY (collector, event)
 ) STRICT, WITHOUT ROWID;
 ",
+    "
+-- Repositories that an event says were renamed, moved, hidden or deleted: weir asks their forges
+CREATE TABLE forge_questions (
+    repository_id   INTEGER PRIMARY KEY,
+    asked_at        INTEGER NOT NULL
+) STRICT;
+",
 ];
 
 /// Runs all missing steps in one transaction. Fails if the database is newer than this program.

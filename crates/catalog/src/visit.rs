@@ -43,6 +43,8 @@ pub struct Visit {
     pub at: Timestamp,
     /// When to come again.
     pub next_due: Timestamp,
+    /// When to come again at the earliest, if a hint came during the visit.
+    pub again_at: Timestamp,
     /// Fingerprint of the refs seen.
     pub fingerprint: Option<Vec<u8>>,
     /// As [`crate::Repository::changes`], with this visit.

@@ -13,7 +13,7 @@ mod webhooks;
 
 pub use doors::{EventDoor, EventServer, EventServerOptions, IntakeCounts, LINE_BYTES_MAX};
 pub use notice::Notice;
-pub use record::ReceivedLine;
+pub use record::{ReceivedLine, now_ms};
 pub use spool::{
     EventCommitter, EventIntake, EventSpool, FrameRecords, NotCommitted, SpoolError, SpoolOptions,
     SpoolReader,

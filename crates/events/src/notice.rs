@@ -9,6 +9,10 @@ use serde::Deserialize;
 pub struct Notice<'l> {
     /// Its name here, or its URL: what a reader looks for, in this order.
     pub names: Vec<Cow<'l, str>>,
+    /// Whether the repository itself was changed, not its refs: renamed, moved, hidden or deleted.
+    pub changes_repository: bool,
+    /// Whether it was deleted.
+    pub is_deletion: bool,
 }
 
 /// The keys of a JSON object that name a repository, as senders write them.
@@ -26,6 +30,10 @@ struct JsonNotice<'l> {
     old_url: Option<Cow<'l, str>>,
     #[serde(borrow)]
     repository: Option<JsonRepository<'l>>,
+    #[serde(default)]
+    repository_changed: bool,
+    #[serde(default)]
+    repository_deleted: bool,
     /// Where Standard Webhooks recommends to put them.
     #[serde(borrow)]
     data: Option<Box<JsonNotice<'l>>>,
@@ -73,7 +81,9 @@ impl<'l> Notice<'l> {
         };
         match name {
             "" | "push" => Err("it names no repository".to_owned()),
-            name => Ok(Notice { names: vec![Cow::Borrowed(name)] }),
+            name => {
+                Ok(Notice { names: vec![Cow::Borrowed(name)], changes_repository: false, is_deletion: false })
+            }
         }
     }
 
@@ -81,11 +91,15 @@ impl<'l> Notice<'l> {
         let json: JsonNotice<'l> =
             serde_json::from_str(text).map_err(|e| format!("it is no JSON object: {e}"))?;
         let mut names: Vec<Cow<'l, str>> = Vec::new();
+        let (mut changes_repository, mut is_deletion) = (false, false);
         let mut next = Some(json);
-        while let Some(JsonNotice { name, url, clone_url, ssh_url, old_url, repository, data }) = next {
+        while let Some(json) = next {
+            let JsonNotice { name, url, clone_url, ssh_url, old_url, .. } = json;
             names.extend([clone_url, ssh_url, url, name, old_url].into_iter().flatten());
-            next = data.map(|data| *data);
-            match repository {
+            changes_repository |= json.repository_changed || json.repository_deleted;
+            is_deletion |= json.repository_deleted;
+            next = json.data.map(|data| *data);
+            match json.repository {
                 Some(JsonRepository::Name(name)) => names.push(name),
                 Some(JsonRepository::Object { clone_url, url, full_name, name }) => {
                     names.extend([clone_url, url, full_name, name].into_iter().flatten());
@@ -97,7 +111,7 @@ impl<'l> Notice<'l> {
         if names.is_empty() {
             return Err("it has none of the keys name, url, clone_url and repository".to_owned());
         }
-        Ok(Notice { names })
+        Ok(Notice { names, changes_repository, is_deletion })
     }
 
     /// Returns the webhook and the id of the delivery that a line was made of.

@@ -38,7 +38,7 @@ impl<'r> ReceivedLine<'r> {
 }
 
 /// Returns the time in milliseconds since 1970.
-pub(crate) fn now_ms() -> u64 {
+pub fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis() as u64)
 }
 

@@ -7,6 +7,7 @@ use weir_catalog::{Catalog, KeptPage, Listed, Listing, RequestBudget, Taken};
 use weir_ground::Timestamp;
 
 use crate::api::Usage;
+use crate::asked::{ForgeAnswers, ask};
 use crate::filter::{FilterVerdict, ListingFilter};
 use crate::position::CrawlPosition;
 use crate::{Error, Forge, Page, Skipped};
@@ -82,6 +83,8 @@ pub struct CrawlProgress {
     pub recovered: u64,
     /// Repositories found to be gone.
     pub gone: u64,
+    /// Repositories that the forge was asked about, because events say that they were changed.
+    pub asked: u64,
     /// The requests sent to the forge.
     pub usage: Usage,
     /// Whether the listing reached its end.
@@ -432,44 +435,14 @@ impl Crawl<'_> {
         if after == 0 && forge.is_one_list() {
             self.check_shrinkage(catalog, listing, forge.start())?;
         }
-        let (mut asked, mut failed_in_turn) = (0, 0);
+        let (mut asked, mut failed_in_row) = (0, 0);
         while asked < UNSEEN_MAX {
             let unseen = catalog.unseen(listing, after, UNSEEN_BATCH)?;
             let Some(last) = unseen.last() else { break };
             after = last.id;
             asked += unseen.len();
-            let (mut gone, mut there) = (Vec::new(), Vec::new());
-            for one in &unseen {
-                forge.expect_public(one.is_public);
-                let found = match Listed::of_wiki(&one.forge_id) {
-                    Some(id) => {
-                        forge.one(id).map(|listed| listed.and_then(|listed| listed.wiki_repository()))
-                    }
-                    None => forge.one(&one.forge_id),
-                };
-                match found {
-                    Ok(None) => gone.push(one.id),
-                    // A repository that exists is kept, even if it would not be wanted today.
-                    Ok(Some(listed)) => there.push((
-                        (self.name_of)(&listed).ok().flatten().unwrap_or_else(|| one.name.clone()),
-                        listed,
-                    )),
-                    // The error holds for every repository, not only for this one.
-                    Err(e) if e.is_of_all() => return Err(e.into()),
-                    // The repository may be blocked, for example: whether it exists is unknown. Go on with
-                    // the others.
-                    Err(e) => {
-                        tracing::warn!(forge = self.name, repository = %one.name,
-                            "cannot tell whether it still exists: {e}");
-                        failed_in_turn += 1;
-                        if failed_in_turn >= SKIPPED_IN_TURN_MAX && matches!(e, Error::Unavailable { .. }) {
-                            return Err(e.into());
-                        }
-                        continue;
-                    }
-                }
-                failed_in_turn = 0;
-            }
+            let ForgeAnswers { gone, there } =
+                ask(self.name, self.name_of, forge, &unseen, &mut failed_in_row)?;
             let now = (self.now)();
             catalog.set_gone(&gone, now, now + self.gone_s)?;
             progress.gone += gone.len() as u64;

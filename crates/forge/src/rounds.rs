@@ -1,7 +1,7 @@
 //! Listings of several forges, once or at their intervals.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_catalog::{Catalog, Listed};
 use weir_ground::thread::spawn_scoped;
@@ -10,12 +10,15 @@ use weir_ground::{Stop, Timestamp};
 use crate::accounts::{AccountsProgress, accounts_listing, crawl_accounts};
 use crate::crawl::{Crawl, CrawlError, CrawlProgress};
 use crate::filter::{FilterVerdict, ListingFilter};
+use crate::questions::answer_questions;
 use crate::{Error, Forge};
 
 /// Longest sleep between checks of what is due while watching.
 const WATCH_SLEEP: Duration = Duration::from_millis(200);
 /// Time until a forge that another process lists is checked again, in seconds.
 const LISTED_BY_ANOTHER_S: i64 = 60;
+/// Time between looks for repositories that events say were changed.
+const QUESTIONS_EVERY: Duration = Duration::from_secs(2);
 /// Time until a listing that failed is resumed while watching, in seconds.
 const RETRY_S: i64 = 300;
 
@@ -77,6 +80,8 @@ pub enum RoundEvent<'a> {
     Ended,
     /// The result of the listing of repositories.
     Listed(&'a CrawlProgress),
+    /// The forge was asked about repositories that events say were changed.
+    Asked(&'a CrawlProgress),
     /// A listing failed. The next round resumes it.
     Failed(&'a RoundError),
 }
@@ -154,6 +159,7 @@ impl<S: CrawlSource + Sync> Rounds<'_, S> {
     /// Lists a forge, once or at its intervals. Returns whether that failed.
     fn run_one(&self, source: &S, open: &OpenCatalog<'_>, tell: &mut TellRound<'_>) -> bool {
         let (mut next, mut failed, mut catalog) = (Timestamp(0), false, None);
+        let mut ask = Instant::now();
         loop {
             if !self.stop.is_stopped() && (self.now)() >= next {
                 let turned = match &mut catalog {
@@ -168,6 +174,16 @@ impl<S: CrawlSource + Sync> Rounds<'_, S> {
                     let _ = tell(&source.name(), RoundEvent::Failed(&e));
                     (self.now)() + RETRY_S
                 });
+            }
+            if let Some(catalog) = catalog.as_mut().filter(|_| !self.watch || ask <= Instant::now())
+                && !self.stop.is_stopped()
+            {
+                ask = Instant::now() + QUESTIONS_EVERY;
+                if let Err(e) = self.answer_questions(catalog, source, tell) {
+                    failed = true;
+                    ask += Duration::from_secs(RETRY_S as u64);
+                    tracing::warn!("{}: cannot ask about repositories that were changed: {e}", source.name());
+                }
             }
             if !self.watch || self.stop.is_stopped() {
                 return failed;
@@ -253,21 +269,12 @@ impl<S: CrawlSource + Sync> Rounds<'_, S> {
         tell: &mut TellRound<'_>,
     ) -> Result<CrawlProgress, RoundError> {
         let name = source.name();
-        let crawl = Crawl {
-            name: &name,
-            scope: &source.scope(),
-            filter: &source.filter(),
-            name_of: &|listed| source.name_of(listed),
-            wikis: source.wikis(),
-            wanted: &source.wanted(),
-            limit: source.limit(),
-            gone_s: self.gone_s,
-            now: self.now,
-        };
         let mut told = Ok(());
-        let crawled = crawl.run(catalog, forge, &mut |progress| {
-            told = tell(&name, RoundEvent::Page(progress));
-            told.is_ok() && !self.stop.is_stopped()
+        let crawled = self.with_crawl(source, |crawl| {
+            crawl.run(catalog, forge, &mut |progress| {
+                told = tell(&name, RoundEvent::Page(progress));
+                told.is_ok() && !self.stop.is_stopped()
+            })
         });
         told.map_err(RoundError::Other)?;
         let crawled = crawled?;
@@ -276,6 +283,47 @@ impl<S: CrawlSource + Sync> Rounds<'_, S> {
             return Err(CrawlError::Forge(Error::Unexpected { url: name, detail }).into());
         }
         Ok(crawled)
+    }
+
+    /// Calls `work` with the settings of the crawl of `source`.
+    fn with_crawl<T>(&self, source: &S, work: impl FnOnce(&Crawl<'_>) -> T) -> T {
+        work(&Crawl {
+            name: &source.name(),
+            scope: &source.scope(),
+            filter: &source.filter(),
+            name_of: &|listed| source.name_of(listed),
+            wikis: source.wikis(),
+            wanted: &source.wanted(),
+            limit: source.limit(),
+            gone_s: self.gone_s,
+            now: self.now,
+        })
+    }
+
+    /// Asks the forge about repositories that events say were changed, unless another process lists it.
+    fn answer_questions(
+        &self,
+        catalog: &mut Catalog,
+        source: &S,
+        tell: &mut TellRound<'_>,
+    ) -> Result<(), RoundError> {
+        let name = source.name();
+        if catalog.questions(&name, 0, 1)?.is_empty() || !catalog.try_lock_listing(&name)? {
+            return Ok(());
+        }
+        let open = || {
+            let failed = |e: OtherError| Error::Unexpected { url: name.clone(), detail: e.to_string() };
+            source.open(self.stop).map_err(failed)
+        };
+        let asked = self.with_crawl(source, |crawl| answer_questions(crawl, catalog, open));
+        if let Err(e) = catalog.unlock_listing(&name) {
+            tracing::warn!("{name}: {e}");
+        }
+        match asked {
+            Ok(Some(asked)) => tell(&name, RoundEvent::Asked(&asked)).map_err(RoundError::Other),
+            Ok(None) | Err(CrawlError::Forge(Error::Stopped)) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
     }
 
     fn list_accounts(

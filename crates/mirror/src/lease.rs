@@ -196,6 +196,7 @@ mod tests {
                 began_at: clock.now(),
                 at: clock.now(),
                 next_due: clock.now() + 1,
+                again_at: Timestamp(0),
                 fingerprint: None,
                 changes: 0.0,
                 watched_s: 0.0,

@@ -48,6 +48,8 @@ pub struct MirrorOptions {
     pub jobs_per_host: usize,
     /// The intervals between visits.
     pub schedule: Policy,
+    /// The seconds between the end of a visit and the next, if an event came in between.
+    pub debounce_s: i64,
     /// Whether a run waits for the end of a pause of all visits. Otherwise it ends then, and leaves what it
     /// has not begun.
     pub waits_out_pauses: bool,
@@ -533,6 +535,7 @@ impl Mirror {
             began_at: at - (took.as_secs() as i64 + 1),
             at,
             next_due,
+            again_at: at + self.options.debounce_s,
             fingerprint,
             changes,
             watched_s,

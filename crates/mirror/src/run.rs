@@ -361,6 +361,7 @@ fn put_off(repository: &Repository, until: Timestamp, at: Timestamp) -> Visit {
         began_at: at,
         at,
         next_due: at + spread((until - at).max(0) as u64, repository.id) as i64,
+        again_at: at,
         fingerprint: None,
         changes: 0.0,
         watched_s: 0.0,

@@ -126,6 +126,8 @@ impl Default for StoreConfig {
 pub struct EventsConfig {
     pub listen: Vec<String>,
     pub udp: Vec<String>,
+    pub add: Vec<String>,
+    pub debounce: Span,
     pub keep: Span,
     pub spool_bytes_max: Size,
     pub connections_max: usize,
@@ -141,6 +143,8 @@ impl Default for EventsConfig {
         EventsConfig {
             listen: Vec::new(),
             udp: Vec::new(),
+            add: Vec::new(),
+            debounce: Span::seconds(1),
             keep: Span::seconds(7 * 86_400),
             spool_bytes_max: Size(1 << 30),
             connections_max: 16_384,

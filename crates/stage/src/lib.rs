@@ -119,6 +119,7 @@ impl Stage {
             waits_out_pauses: true,
             shares_forks: None,
             events_keep_s: HOUR_S,
+            debounce_s: 0,
             rules: Vec::new(),
             forge_refs: ForgeRefs { named: Default::default(), others: Vec::new() },
         };

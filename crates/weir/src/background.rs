@@ -79,7 +79,11 @@ fn mirror_for_ever(
 ) -> Result<()> {
     let mirror_loop = MirrorLoop { mirror, owner, watch: true, all_first: false, retry: CATALOG_RETRY };
     mirror_loop.run(catalog, &mut |_| Ok(None), stop, &mut |event| {
-        let Event::Happened(event) = event else { return };
+        let event = match event {
+            Event::Started(repository, _) => return counters.delays.visit_began(repository.id),
+            Event::Happened(event) => event,
+            _ => return,
+        };
         counters.count(event);
         if let Some(notifier) = notifier {
             notifier.tell(event);

@@ -38,6 +38,13 @@ pub(crate) fn list_forges(
         }
         match event {
             RoundEvent::Listed(progress) => report(name, progress)?,
+            RoundEvent::Asked(asked) => tracing::info!(
+                "{name}: asked about {} repositories that events say changed: {} renamed, {} gone, {} back",
+                asked.asked,
+                asked.taken.renamed,
+                asked.gone,
+                asked.taken.back
+            ),
             RoundEvent::Failed(e) => tracing::error!("{name}: {e}; the next crawl resumes there"),
             RoundEvent::AccountsListed(accounts) => tracing::info!(
                 "{name}: {} accounts listed, {} memberships",

@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit};
 use weir_events::{
-    EventCommitter, EventDoor, EventServer, EventServerOptions, EventSpool, IntakeCounts, SpoolError,
-    SpoolOptions,
+    EventCommitter, EventDoor, EventServer, EventServerOptions, EventSpool, SpoolError, SpoolOptions,
 };
 use weir_ground::Stop;
 use weir_ground::thread::spawn;
-use weir_pool::{EventReceiver, Pool};
+use weir_pool::{Counters, EventReceiver, Pool};
 use weir_serve::{Address, ListenAddress, Listener, raise_descriptor_limit};
 
 use crate::error::{Error, Result};
@@ -66,12 +65,12 @@ pub(crate) fn open_doors(
     pool: &Pool,
     addresses: &DoorAddresses,
     wake: &Stop,
-    counts: &Arc<IntakeCounts>,
+    counters: &Arc<Counters>,
     told: &mut dyn FnMut(String) -> Result<()>,
 ) -> Result<Option<OpenDoors>> {
     let Some(mut spool) = open_spool(pool, SPOOL_NAME)? else { return Ok(None) };
     let doors = bind(addresses, told)?;
-    let receiver = EventReceiver::start(pool, &mut spool, wake)?;
+    let receiver = EventReceiver::start(pool, &mut spool, wake, &counters.delays)?;
     let c = &pool.config.events;
     let options = EventServerOptions {
         connections_max: connections_max(c.connections_max),
@@ -79,7 +78,7 @@ pub(crate) fn open_doors(
         idle_timeout: Some(c.idle_timeout.0).filter(|time| !time.is_zero()),
         ..EventServerOptions::default()
     };
-    let server = EventServer::start(doors, spool, options, counts.clone())?;
+    let server = EventServer::start(doors, spool, options, counters.events.clone())?;
     Ok(Some(OpenDoors { _server: server, _receiver: receiver }))
 }
 
@@ -96,28 +95,33 @@ fn open_spool(pool: &Pool, name: &str) -> Result<Option<EventSpool>> {
 /// waits in a thread until it ends. `stop` is nudged when a repository is due because of an event.
 pub(crate) fn keep_doors(
     pool: &Pool,
-    counts: &Arc<IntakeCounts>,
+    counters: &Arc<Counters>,
     stop: &Stop,
 ) -> Result<Option<JoinHandle<()>>> {
     let addresses = DoorAddresses::of(pool, &[], &[])?;
     if addresses.is_empty() {
         return Ok(None);
     }
-    let (pool, counts, wake) = (pool.again()?, counts.clone(), stop.clone());
+    let (pool, counters, wake) = (pool.again()?, counters.clone(), stop.clone());
     keep_open("event doors", stop, move || {
         let mut told = |url: String| {
             tracing::info!("taking events at {url}");
             Ok(())
         };
-        open_doors(&pool, &addresses, &wake, &counts, &mut told)
+        open_doors(&pool, &addresses, &wake, &counters, &mut told)
     })
     .map(Some)
 }
 
 /// Opens the way of webhooks into the pool, until `stop` is requested, and sends it to `intake`. Each process
 /// of the pool has a spool of its own. It also takes the events that ended processes left in theirs.
-pub(crate) fn keep_webhooks(pool: &Pool, intake: IntakeSender, stop: &Stop) -> Result<JoinHandle<()>> {
-    let (pool, wake) = (pool.again()?, stop.clone());
+pub(crate) fn keep_webhooks(
+    pool: &Pool,
+    intake: IntakeSender,
+    counters: &Arc<Counters>,
+    stop: &Stop,
+) -> Result<JoinHandle<()>> {
+    let (pool, counters, wake) = (pool.again()?, counters.clone(), stop.clone());
     keep_open("webhooks", stop, move || {
         let (mut committer, mut receivers, mut left) = (None, Vec::new(), Vec::new());
         for number in 1..=WEBHOOK_SPOOLS_MAX {
@@ -129,7 +133,7 @@ pub(crate) fn keep_webhooks(pool: &Pool, intake: IntakeSender, stop: &Stop) -> R
                 break;
             }
             let Some(mut spool) = open_spool(&pool, &name)? else { continue };
-            receivers.push(EventReceiver::start(&pool, &mut spool, &wake)?);
+            receivers.push(EventReceiver::start(&pool, &mut spool, &wake, &counters.delays)?);
             match committer {
                 None => committer = Some(EventCommitter::start(spool)?),
                 Some(_) => left.push(spool),

@@ -1,8 +1,8 @@
 //! The history of visits, and the log of events.
 
 use weir_catalog::{
-    ArchiveUpdate, Catalog, EventKind, EventReader, EventSubject, LoggedEvent, Outcome, PoolEvent,
-    ReceivedBatch, RejectedEvent, SpoolPosition, Visit,
+    ArchiveUpdate, Catalog, EventEffect, EventKind, EventReader, EventSubject, LoggedEvent, Outcome,
+    PoolEvent, ReceivedBatch, RejectedEvent, SpoolPosition, Visit,
 };
 use weir_ground::{Epoch, FailureClass, Timestamp};
 
@@ -38,6 +38,7 @@ pub fn events_are_logged_with_the_visits_that_found_them(c: &mut Catalog) {
         began_at: Timestamp(1),
         at: Timestamp(2),
         next_due: Timestamp(3),
+        again_at: Timestamp(0),
         fingerprint: None,
         changes: 0.0,
         watched_s: 0.0,
@@ -123,11 +124,13 @@ pub fn events_from_outside_are_taken_once(c: &mut Catalog) {
         batch
     };
     let place = |position| SpoolPosition { spool: "s".to_owned(), position };
+    let nothing = EventEffect::default();
+    let effect = EventEffect { due: vec![ids[0].1], ..EventEffect::default() };
     assert_eq!(c.spool_position("s").unwrap(), 0);
-    assert_eq!(c.take_received(Some(&place(3)), &batch(10, &["x", "", "y"]), &[ids[0].1]).unwrap(), Some(1));
-    assert_eq!(c.take_received(Some(&place(4)), &batch(11, &["z"]), &[]).unwrap(), Some(4));
+    assert_eq!(c.take_received(Some(&place(3)), &batch(10, &["x", "", "y"]), &effect).unwrap(), Some(1));
+    assert_eq!(c.take_received(Some(&place(4)), &batch(11, &["z"]), &nothing).unwrap(), Some(4));
     // A database that goes away may have committed, and not have said so.
-    assert_eq!(c.take_received(Some(&place(4)), &batch(11, &["z"]), &[]).unwrap(), None);
+    assert_eq!(c.take_received(Some(&place(4)), &batch(11, &["z"]), &nothing).unwrap(), None);
     c.sync_received(&place(4)).unwrap();
     assert_eq!((c.spool_position("s").unwrap(), c.spool_position("t").unwrap()), (4, 0));
     assert!(c.get("b").unwrap().unwrap().next_due <= Timestamp(10), "due at once");
@@ -154,7 +157,45 @@ pub fn events_from_outside_are_taken_once(c: &mut Catalog) {
     // The last batch stays, so that no number comes again.
     c.trim_received(Timestamp(99), Timestamp(0)).unwrap();
     assert_eq!(c.received_before(i64::MAX, 9).unwrap(), batches[..1]);
-    assert_eq!(c.take_received(None, &batch(100, &["late"]), &[]).unwrap(), Some(5));
+    assert_eq!(c.take_received(None, &batch(100, &["late"]), &nothing).unwrap(), Some(5));
+}
+
+pub fn events_make_due_with_a_pause_between_visits(c: &mut Catalog) {
+    c.add(&[entry("a", "u1"), entry("b", "u2")], Timestamp(0)).unwrap();
+    let id = c.get("a").unwrap().unwrap().id;
+    let visit = |began_at, again_at| Visit {
+        id,
+        epoch: Epoch::NONE,
+        began_at: Timestamp(began_at),
+        at: Timestamp(100),
+        next_due: Timestamp(900),
+        again_at: Timestamp(again_at),
+        fingerprint: None,
+        changes: 0.0,
+        watched_s: 0.0,
+        is_news: false,
+        snapshot: None,
+        lfs_missing: None,
+        event: None,
+        outcome: Outcome::Unchanged,
+    };
+    c.record(&[visit(90, 110)]).unwrap();
+    let mut batch = ReceivedBatch { at: Timestamp(102), ..ReceivedBatch::default() };
+    batch.push(b"x", 1);
+    let effect = EventEffect { due: vec![id], debounce_s: 10, asked: vec![id] };
+    c.take_received(None, &batch, &effect).unwrap();
+    let due = |c: &Catalog| c.get("a").unwrap().unwrap().next_due;
+    assert_eq!(due(c), Timestamp(110), "ten seconds after the last visit");
+    // An event during a visit: another one, and not at once.
+    batch.at = Timestamp(130);
+    c.take_received(None, &batch, &EventEffect { debounce_s: 0, ..effect }).unwrap();
+    c.record(&[Visit { at: Timestamp(140), ..visit(125, 150) }]).unwrap();
+    assert_eq!(due(c), Timestamp(150));
+    assert_eq!(c.questions("f", 0, 9).unwrap(), [], "no forge knows it");
+    assert_eq!(c.received_counts(Timestamp(120)).unwrap().lately, 1);
+    c.set_collectors(&["w"]).unwrap();
+    let counts = c.collector_counts().unwrap();
+    assert_eq!((counts[0].name.as_str(), counts[0].waiting, counts[0].rejected), ("w", 2, 0));
 }
 
 pub fn rejected_events_are_tried_again(c: &mut Catalog) {
@@ -195,6 +236,7 @@ pub fn visits_that_are_news_are_kept(c: &mut Catalog) {
         began_at: at,
         at,
         next_due: Timestamp(0),
+        again_at: Timestamp(0),
         fingerprint: None,
         changes: 0.0,
         watched_s: 0.0,

@@ -85,6 +85,7 @@ fn visit(r: &Repository) -> Visit {
         began_at: Timestamp(10),
         at: Timestamp(11),
         next_due: Timestamp(0),
+        again_at: Timestamp(0),
         fingerprint: None,
         changes: 0.0,
         watched_s: 0.0,

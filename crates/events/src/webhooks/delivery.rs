@@ -29,9 +29,19 @@ pub(crate) struct Delivery<'b> {
     pub(crate) old_url: Option<Cow<'b, str>>,
     #[serde(flatten)]
     pub(crate) update: Option<MovedRef<'b>>,
+    /// Whether the repository itself was changed: its name, its owner, who may read it.
+    #[serde(skip_serializing_if = "is_false")]
+    pub(crate) repository_changed: bool,
+    /// Whether the repository was deleted.
+    #[serde(skip_serializing_if = "is_false")]
+    pub(crate) repository_deleted: bool,
     /// Whether the repository has changed: its refs, its URL, or who may read it.
     #[serde(skip)]
     pub(crate) is_change: bool,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 /// The first ref that a delivery says has changed.

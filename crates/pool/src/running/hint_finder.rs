@@ -60,6 +60,12 @@ impl HintFinder {
         Ok(())
     }
 
+    /// Forgets all answers: there are other repositories now.
+    pub(crate) fn forget(&mut self) {
+        self.answers.clear();
+        self.places = None;
+    }
+
     /// Returns the repositories that `name` means, if it was looked for.
     pub(crate) fn known(&self, name: &str) -> &[i64] {
         self.answers.get(name).map_or(&[], Vec::as_slice)

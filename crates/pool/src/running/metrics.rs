@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use weir_catalog::clock::now;
-use weir_catalog::{Catalog, EventKind, PoolEvent};
+use weir_catalog::{Catalog, CollectorCounts, EventKind, PoolEvent};
 use weir_events::{IntakeCounts, WebhookCounts};
 use weir_mirror::Space;
 
 use crate::error::Result;
+use crate::running::delays::EventDelays;
 use crate::running::pauses::pauses;
 use crate::running::pool::{Pool, space};
 
@@ -26,6 +27,8 @@ pub struct Counters {
     bytes_appended: AtomicU64,
     /// What came at the doors for events.
     pub events: Arc<IntakeCounts>,
+    /// The delays from events to the ends of the visits that they caused.
+    pub delays: Arc<EventDelays>,
     /// The deliveries of webhooks.
     pub webhooks: Arc<WebhookCounts>,
 }
@@ -33,6 +36,7 @@ pub struct Counters {
 impl Counters {
     /// Counts the result of a visit.
     pub fn count(&self, event: &PoolEvent) {
+        self.delays.happened(event);
         let counter = match &event.kind {
             EventKind::Failed(_) => &self.failed,
             EventKind::Unchanged(_) => &self.unchanged,
@@ -117,6 +121,7 @@ impl Metrics {
                 result.name()
             );
         }
+        write_delays(&mut text, &c.delays);
         if let Ok((free, total)) = space(&self.store) {
             one(&mut text, "weir_store_free_bytes", "gauge", "Free bytes on the disk of the archives", free);
             one(&mut text, "weir_store_size_bytes", "gauge", "Size of the disk of the archives", total);
@@ -188,6 +193,7 @@ fn write_catalog(catalog: &Catalog, room: &Space) -> weir_catalog::Result<String
             pause.until - now
         );
     }
+    write_collectors(&mut text, catalog)?;
     head(
         &mut text,
         "weir_forge_finished_seconds",
@@ -201,6 +207,43 @@ fn write_catalog(catalog: &Catalog, room: &Space) -> weir_catalog::Result<String
         }
     }
     Ok(text)
+}
+
+fn write_collectors(text: &mut String, catalog: &Catalog) -> weir_catalog::Result<()> {
+    one(
+        text,
+        "weir_events_received",
+        "gauge",
+        "The number of the last event from outside",
+        catalog.last_received()?.unsigned_abs(),
+    );
+    let collectors = catalog.collector_counts()?;
+    let waiting = ("weir_events_waiting", "Events that a table or a worker has yet to look at");
+    let rejected = ("weir_events_rejected", "Events that a table or a worker did not take");
+    for ((name, help), value) in [
+        (waiting, (|c| c.waiting) as fn(&CollectorCounts) -> i64),
+        (rejected, |c: &CollectorCounts| c.rejected),
+    ] {
+        if !collectors.is_empty() {
+            head(text, name, "gauge", help);
+        }
+        for c in &collectors {
+            let _ = writeln!(text, "{name}{{collector=\"{}\"}} {}", escaped(&c.name), value(c));
+        }
+    }
+    Ok(())
+}
+
+fn write_delays(text: &mut String, delays: &EventDelays) {
+    let name = "weir_event_delay_seconds";
+    head(text, name, "histogram", "Time from an event to the end of the visit that it caused");
+    let (buckets, sum) = delays.cumulative();
+    for (bound, count) in &buckets {
+        let bound = if bound.is_finite() { bound.to_string() } else { "+Inf".to_owned() };
+        let _ = writeln!(text, "{name}_bucket{{le=\"{bound}\"}} {count}");
+    }
+    let count = buckets.last().map_or(0, |(_, count)| *count);
+    let _ = writeln!(text, "{name}_sum {sum}\n{name}_count {count}");
 }
 
 fn head(text: &mut String, name: &str, kind: &str, help: &str) {

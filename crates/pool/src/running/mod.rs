@@ -1,9 +1,11 @@
 //! A pool that is open, and what runs on it: visits, and the programs and metrics that tell of them.
 
 mod collectors;
+mod delays;
 mod guards;
 mod hint_finder;
 mod hooks;
+mod judge;
 mod local;
 mod metrics;
 mod notify;
@@ -13,6 +15,7 @@ mod received;
 mod receiver;
 
 pub use collectors::{Collectors, RejectedLine, rejected_lines};
+pub use delays::EventDelays;
 pub use guards::{LookGuard, MIRROR_LOCK_NAME, MirrorGuard};
 pub use hint_finder::HintFinder;
 pub use hooks::Hooks;

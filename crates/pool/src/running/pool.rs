@@ -14,7 +14,7 @@ use weir_mirror::throttle::{Throttle, ThrottlePolicy};
 use weir_mirror::{Compacting, ForgeRefs, Mirror, MirrorOptions, Scratch, Space, StoreMark, VisitOptions};
 use weir_repo::Repo;
 use weir_repo::ingest::{IngestLimits, Quota};
-use weir_settings::{Config, Environment, ForgeCredentials, MirrorRule, is_for_everybody};
+use weir_settings::{Config, Environment, ForgeCredentials, MirrorConfig, MirrorRule, is_for_everybody};
 use weir_transport::{GitCredentialHelper, Netrc, TransportOptions};
 
 use crate::archives::{STORE_ID_NAME, Store, claim, get, matching, matching_any, read_or_make};
@@ -309,6 +309,7 @@ impl Pool {
                 waits_out_pauses: true,
                 shares_forks: c.store.share_forks.then(|| c.access.names()),
                 events_keep_s: c.events.keep.0.as_secs(),
+                debounce_s: c.events.debounce.0.as_secs() as i64,
                 rules: c.mirror.rules.iter().map(MirrorRule::rule).collect(),
                 // Refs that a forge itself makes and remakes are no change of a repository.
                 forge_refs: ForgeRefs {
@@ -323,16 +324,7 @@ impl Pool {
                         Vec::new()
                     },
                 },
-                schedule: Policy {
-                    interval_s: c.mirror.interval.fixed_s(),
-                    interval_daily_s: c.mirror.interval_daily.0.as_secs(),
-                    interval_min_s: c.mirror.interval_min.0.as_secs(),
-                    interval_max_s: c.mirror.interval_max.0.as_secs(),
-                    retry_s: c.mirror.retry.0.as_secs(),
-                    retry_max_s: c.mirror.retry_max.0.as_secs(),
-                    gone_s: c.mirror.gone.0.as_secs(),
-                    forbidden_s: c.mirror.forbidden.0.as_secs(),
-                },
+                schedule: schedule(&c.mirror),
             },
             space,
             throttle: Mutex::new(Throttle::new(ThrottlePolicy {
@@ -349,6 +341,20 @@ impl Pool {
 /// each version of a change.
 const FORGE_REFS: [&str; 4] =
     ["^refs/pull/*/merge", "^refs/merge-requests/*/merge", "^refs/pipelines/*", "^refs/changes/*"];
+
+/// Returns the intervals between visits, as configured.
+fn schedule(c: &MirrorConfig) -> Policy {
+    Policy {
+        interval_s: c.interval.fixed_s(),
+        interval_daily_s: c.interval_daily.0.as_secs(),
+        interval_min_s: c.interval_min.0.as_secs(),
+        interval_max_s: c.interval_max.0.as_secs(),
+        retry_s: c.retry.0.as_secs(),
+        retry_max_s: c.retry_max.0.as_secs(),
+        gone_s: c.gone.0.as_secs(),
+        forbidden_s: c.forbidden.0.as_secs(),
+    }
+}
 
 /// Returns where packs lie while they are verified, as configured.
 fn scratch(config: &Config) -> Scratch {

@@ -23,6 +23,8 @@ pub enum Verdict {
     Bad = 3,
     /// It names no repository that is mirrored here, but a table or a worker takes it.
     Collected = 4,
+    /// It names a repository that is mirrored from now on, because `events.add` wants it.
+    Added = 5,
 }
 
 impl Verdict {
@@ -33,6 +35,7 @@ impl Verdict {
             Verdict::Unknown => "unknown",
             Verdict::Bad => "bad",
             Verdict::Collected => "collected",
+            Verdict::Added => "added",
         }
     }
 
@@ -41,6 +44,7 @@ impl Verdict {
             1 => Verdict::Due,
             2 => Verdict::Unknown,
             4 => Verdict::Collected,
+            5 => Verdict::Added,
             _ => Verdict::Bad,
         }
     }

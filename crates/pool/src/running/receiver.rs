@@ -1,17 +1,18 @@
 //! Takes events from their spool into the catalog, and makes repositories due.
 
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use weir_catalog::clock::now;
-use weir_catalog::{Catalog, ReceivedBatch, SpoolPosition};
-use weir_collect::LineFilter;
-use weir_events::{EventSpool, Notice, ReceivedLine, SpoolReader};
+use weir_catalog::{Catalog, SpoolPosition};
+use weir_events::{EventSpool, ReceivedLine, SpoolReader};
 use weir_ground::Stop;
 use weir_ground::thread::spawn;
 
 use crate::error::Result;
-use crate::running::hint_finder::HintFinder;
+use crate::running::delays::EventDelays;
+use crate::running::judge::{EventJudge, RecordList};
 use crate::running::pool::Pool;
 use crate::running::received::{ReceivedEvent, Verdict};
 
@@ -33,11 +34,16 @@ pub struct EventReceiver {
 
 impl EventReceiver {
     /// Starts to take what comes into `spool`. The sleepers on `wake` are nudged when a repository is due
-    /// because of it.
+    /// because of it, and `delays` learns of it.
     ///
     /// # Errors
     /// If the catalog or a thread cannot be had.
-    pub fn start(pool: &Pool, spool: &mut EventSpool, wake: &Stop) -> Result<EventReceiver> {
+    pub fn start(
+        pool: &Pool,
+        spool: &mut EventSpool,
+        wake: &Stop,
+        delays: &Arc<EventDelays>,
+    ) -> Result<EventReceiver> {
         let catalog = pool.another_catalog()?;
         let id = format!("{:016x}", spool.id());
         let position = catalog.spool_position(&id)?;
@@ -46,8 +52,8 @@ impl EventReceiver {
             catalog,
             reader: spool.reader(position),
             place: SpoolPosition { spool: id, position },
-            finder: HintFinder::default(),
-            collected: pool.config.events.collected(),
+            judge: EventJudge::new(pool),
+            delays: delays.clone(),
             wake: wake.clone(),
             stop: stop.clone(),
         };
@@ -69,9 +75,8 @@ struct ReceiverWorker {
     catalog: Catalog,
     reader: SpoolReader,
     place: SpoolPosition,
-    finder: HintFinder,
-    /// What tables and workers take.
-    collected: Vec<LineFilter>,
+    judge: EventJudge,
+    delays: Arc<EventDelays>,
     wake: Stop,
     stop: Stop,
 }
@@ -152,70 +157,15 @@ impl ReceiverWorker {
     }
 
     fn try_to_take(&mut self, records: &RecordList) -> Result<()> {
-        let (batch, due) = judge(&self.catalog, &mut self.finder, &self.collected, records)?;
-        self.catalog.take_received(Some(&self.place), &batch, &due)?;
-        if !due.is_empty() {
+        let judged = self.judge.judge(&mut self.catalog, records)?;
+        // A visit may begin as soon as the repository is due.
+        self.delays.came(&judged.due_since);
+        self.catalog.take_received(Some(&self.place), &judged.batch, &judged.effect)?;
+        if !judged.effect.due.is_empty() {
             self.wake.nudge();
         }
         Ok(())
     }
-}
-
-/// Records, one behind the other.
-#[derive(Default)]
-struct RecordList {
-    bytes: Vec<u8>,
-    ends: Vec<usize>,
-}
-
-impl RecordList {
-    fn push(&mut self, record: &[u8]) {
-        self.bytes.extend_from_slice(record);
-        self.ends.push(self.bytes.len());
-    }
-
-    fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        starts.zip(&self.ends).map(|(start, end)| &self.bytes[start..*end])
-    }
-}
-
-/// Says what becomes of each event. Returns them as a batch, and the repositories that are due.
-fn judge(
-    catalog: &Catalog,
-    finder: &mut HintFinder,
-    collected: &[LineFilter],
-    records: &RecordList,
-) -> Result<(ReceivedBatch, Vec<i64>)> {
-    let notice = |record| Notice::parse(ReceivedLine::parse(record)?.line).ok();
-    let notices: Vec<Option<Notice<'_>>> = records.iter().map(notice).collect();
-    // Many events are about few repositories: each name is looked for once.
-    finder.learn(catalog, notices.iter().flatten().flat_map(|notice| &notice.names).map(AsRef::as_ref))?;
-    let mut batch = ReceivedBatch { at: now(), ..ReceivedBatch::default() };
-    let mut due = Vec::new();
-    for (record, notice) in records.iter().zip(&notices) {
-        let found = notice.as_ref().map(|notice| {
-            let mut found = notice.names.iter().map(|name| finder.known(name));
-            found.find(|ids| !ids.is_empty()).unwrap_or_default()
-        });
-        let is_collected = || {
-            let line = ReceivedLine::parse(record).map_or(&[][..], |received| received.line);
-            collected.iter().any(|filter| filter.takes(line))
-        };
-        let verdict = match found {
-            None | Some([]) if is_collected() => Verdict::Collected,
-            None => Verdict::Bad,
-            Some([]) => Verdict::Unknown,
-            Some(ids) => {
-                due.extend_from_slice(ids);
-                Verdict::Due
-            }
-        };
-        batch.push(record, verdict as u8);
-    }
-    due.sort_unstable();
-    due.dedup();
-    Ok((batch, due))
 }
 
 /// Takes `events` again, as new ones. Returns how many of them name a repository now.
@@ -231,8 +181,8 @@ pub fn replay(pool: &mut Pool, events: &[ReceivedEvent]) -> Result<usize> {
     if events.is_empty() {
         return Ok(0);
     }
-    let collected = pool.config.events.collected();
-    let (batch, due) = judge(&pool.catalog, &mut HintFinder::default(), &collected, &records)?;
-    pool.catalog.take_received(None, &batch, &due)?;
-    Ok(batch.verdicts.iter().filter(|verdict| **verdict == Verdict::Due as u8).count())
+    let judged = EventJudge::new(pool).judge(&mut pool.catalog, &records)?;
+    pool.catalog.take_received(None, &judged.batch, &judged.effect)?;
+    let names_one = |verdict: &&u8| [Verdict::Due as u8, Verdict::Added as u8].contains(*verdict);
+    Ok(judged.batch.verdicts.iter().filter(names_one).count())
 }

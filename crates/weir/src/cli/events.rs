@@ -128,6 +128,8 @@ pub(crate) enum VerdictArg {
     Bad,
     /// A table or a worker takes it
     Collected,
+    /// It names a repository that is mirrored from now on
+    Added,
 }
 
 impl From<VerdictArg> for Verdict {
@@ -137,6 +139,7 @@ impl From<VerdictArg> for Verdict {
             VerdictArg::Unknown => Verdict::Unknown,
             VerdictArg::Bad => Verdict::Bad,
             VerdictArg::Collected => Verdict::Collected,
+            VerdictArg::Added => Verdict::Added,
         }
     }
 }

@@ -16,6 +16,9 @@ use crate::cli::Global;
 use crate::error::{Error, Result};
 use crate::pool::{open_pool, path_of};
 
+/// If more events wait for a table or a worker, it hangs.
+const WAITING_TOLD: i64 = 100_000;
+
 pub(crate) fn check(global: &Global, offline: bool, max_count: usize) -> Result<ExitCode> {
     let mut report = Report::new(global, max_count);
     let path = path_of(global)?.path;
@@ -35,6 +38,7 @@ pub(crate) fn check(global: &Global, offline: bool, max_count: usize) -> Result<
     machine::limits(&pool, &mut report)?;
     store::catalog(&pool, &mut report)?;
     store::archives(&pool, &mut report)?;
+    collectors(&pool, &mut report)?;
     if !offline {
         hosts::hosts(&pool, &mut report)?;
         hosts::forges(&pool, &mut report)?;
@@ -55,6 +59,30 @@ fn unopened(e: &Error, path: &Path) -> String {
         }
         e => e.to_string(),
     }
+}
+
+/// Checks whether tables and workers take the events that are for them.
+fn collectors(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
+    const CHECK: &str = "events";
+    for counts in pool.catalog.collector_counts()? {
+        let name = &counts.name;
+        match counts.rejected {
+            0 => report.add(Level::Ok, CHECK, format!("'{name}' has rejected none"))?,
+            rejected => report.add(
+                Level::Warning,
+                CHECK,
+                format!("'{name}' has rejected {rejected}: see 'weir events rejected --of {name}'"),
+            )?,
+        }
+        if counts.waiting > WAITING_TOLD {
+            let text = format!(
+                "{} wait for '{name}': does a process of the pool take events, and does its database answer?",
+                counts.waiting
+            );
+            report.add(Level::Warning, CHECK, text)?;
+        }
+    }
+    Ok(())
 }
 
 /// Checks the programs and files that the configuration names, and who may read its secrets.

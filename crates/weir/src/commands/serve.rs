@@ -154,10 +154,10 @@ pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> 
     tell_ready();
     let mut beside = if args.no_mirror { Vec::new() } else { start_mirror(&pool, &counters, &stop)? };
     let mirrors = !beside.is_empty();
-    beside.extend(keep_doors(&pool, &counters.events, &stop)?);
+    beside.extend(keep_doors(&pool, &counters, &stop)?);
     let collectors = Collectors::start(&pool)?;
     if let Some(intake) = webhooks {
-        beside.push(keep_webhooks(&pool, intake, &stop)?);
+        beside.push(keep_webhooks(&pool, intake, &counters, &stop)?);
     }
     let metrics = Arc::new(Metrics::new(&pool, counters.clone())?);
     let state = ServiceState {

@@ -7,7 +7,10 @@ use clap::builder::styling::Style;
 use serde::Serialize;
 use serde_json::json;
 use weir_catalog::clock::now;
-use weir_catalog::{AccountCounts, Counts, Listing, MetadataCounts, PausedHost, RequestBudget};
+use weir_catalog::{
+    AccountCounts, CollectorCounts, Counts, Listing, MetadataCounts, PausedHost, ReceivedCounts,
+    RequestBudget,
+};
 use weir_ground::{FailureClass, Timestamp};
 use weir_mirror::throttle::Cause;
 use weir_pool::{Pool, pauses, shortage, space};
@@ -18,6 +21,8 @@ use crate::error::Result;
 use crate::listing::LISTING;
 use crate::output;
 
+const DAY_S: i64 = 86_400;
+
 pub(crate) fn status(pool: &Pool, global: &Global) -> Result<()> {
     let found = PoolStatus::read(pool)?;
     if global.json {
@@ -25,7 +30,9 @@ pub(crate) fn status(pool: &Pool, global: &Global) -> Result<()> {
     }
     let mut out = output::stdout();
     for (what, text) in
-        [found.repositories(), found.failures(), found.forges(), found.limits()].into_iter().flatten()
+        [found.repositories(), found.failures(), found.forges(), found.events(), found.limits()]
+            .into_iter()
+            .flatten()
     {
         out.styled(colors::HEADING, what)?;
         write!(out, "{:1$}", "", 14 - what.len())?;
@@ -59,6 +66,9 @@ struct PoolStatus {
     /// Why archives may not grow now, if they may not.
     shortage: Option<Cause>,
     metadata: MetadataCounts,
+    /// The events from outside, and those of the last day.
+    received: ReceivedCounts,
+    collectors: Vec<CollectorCounts>,
 }
 
 /// A forge's listing and the numbers of its repositories in the catalog.
@@ -104,6 +114,8 @@ impl PoolStatus {
             space: space(&pool.store.path)?,
             shortage: shortage(&pool.catalog, &room)?,
             metadata: pool.catalog.metadata_counts()?,
+            received: pool.catalog.received_counts(now - DAY_S)?,
+            collectors: pool.catalog.collector_counts()?,
         })
     }
 
@@ -118,6 +130,8 @@ impl PoolStatus {
             "counts": self.counts, "metadata": self.metadata, "errors": by_class, "pauses": self.pauses,
             "accounts": accounts.collect::<Vec<_>>(), "budgets": budgets.collect::<Vec<_>>(),
             "forges": self.forges,
+            "events": { "last": self.received.last, "last_at": self.received.last_at,
+                "day": self.received.lately, "collectors": self.collectors },
             "space": { "free_bytes": self.space.0, "total_bytes": self.space.1,
                 "shortage": self.shortage.map(Cause::name) } })
     }
@@ -162,6 +176,20 @@ impl PoolStatus {
         if self.pauses.is_empty() {
             lines.push(("pauses", "none".to_owned()));
         }
+        lines
+    }
+
+    fn events(&self) -> Vec<StatusLine> {
+        let ReceivedCounts { last, last_at, lately } = self.received;
+        let mut lines = Vec::new();
+        if let Some(at) = last_at.filter(|_| last > 0) {
+            let ago = output::span(self.now - at);
+            lines.push(("events", format!("{last}, {lately} in the last day, the last {ago} ago")));
+        }
+        lines.extend(self.collectors.iter().map(|c| {
+            let rejected = some(c.rejected, "rejected ('weir events rejected')");
+            ("collected", format!("{}: {} events wait{rejected}", c.name, c.waiting))
+        }));
         lines
     }
 

@@ -58,6 +58,8 @@ pub(crate) fn read(body: &[u8]) -> Result<Delivery<'_>, String> {
     if found.is_change && resource.as_ref().is_none_or(|resource| resource.repository.is_none()) {
         return Err("it names no repository: choose 'All' for the resource details to send".to_owned());
     }
+    found.repository_changed = found.event.starts_with("git.repo.");
+    found.repository_deleted = found.event == "git.repo.deleted";
     if let Some(AzureResource { repository, updates }) = resource {
         if let Some(AzureRepository { remote_url, ssh_url }) = repository {
             (found.clone_url, found.ssh_url) = (remote_url, ssh_url);

@@ -172,6 +172,9 @@ pub(crate) fn read<'b>(
     if !found.is_change {
         return Ok(found);
     }
+    found.repository_changed =
+        matches!(event, "repo:updated" | "repo:transfer" | "repo:deleted" | "repo:modified");
+    found.repository_deleted = event == "repo:deleted";
     let payload: BitbucketPayload<'b> = json(body)?;
     let of_request = || payload.pull_request?.target?.repository;
     if let Some(repository) = payload.repository.or(payload.new).or_else(of_request) {

@@ -122,6 +122,8 @@ pub(crate) fn read<'b>(
     let mut found = Delivery { action, delivery, ..Delivery::of(event) };
     found.is_change = event != "pull_request"
         || found.action.as_ref().is_some_and(|action| MOVING.contains(&action.as_ref()));
+    found.repository_changed = matches!(event, "repository" | "public");
+    found.repository_deleted = event == "repository" && found.action.as_deref() == Some("deleted");
     if let Some(GithubRepository { clone_url, ssh_url, html_url, name }) = repository {
         let url = clone_url.or(html_url);
         found.old_url = url.as_deref().zip(changes).and_then(|(url, changes)| old_url(url, name, changes));

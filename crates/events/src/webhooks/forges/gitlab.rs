@@ -85,6 +85,8 @@ pub(crate) fn read<'b>(
             let site = header(headers, "x-gitlab-instance").or(site).ok_or_else(|| {
                 "it does not say where the instance is: set url in [[events.webhook]]".to_owned()
             })?;
+            found.repository_changed = true;
+            found.repository_deleted = found.event == "project_destroy";
             let at = |path: Option<Cow<'b, str>>| path.map(|path| Cow::Owned(url_at(site, &path)));
             found.old_url = at(payload.old_path_with_namespace);
             let git_http_url = at(payload.path_with_namespace);

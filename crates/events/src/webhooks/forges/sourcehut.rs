@@ -97,6 +97,8 @@ pub(crate) fn read<'b>(
         found.event.as_ref(),
         "GIT_POST_RECEIVE" | "GIT_PRE_RECEIVE" | "REPO_CREATED" | "REPO_UPDATE" | "REPO_DELETED"
     );
+    found.repository_changed = matches!(found.event.as_ref(), "REPO_UPDATE" | "REPO_DELETED");
+    found.repository_deleted = found.event == "REPO_DELETED";
     if let Some(SourcehutRepository { name, owner }) = webhook.repository {
         let site = site.unwrap_or(SITE).trim_end_matches('/');
         found.clone_url = Some(format!("{site}/{}/{name}", owner.canonical_name).into());

@@ -5,7 +5,7 @@ use crate::common::Env;
 use crate::common::forge::{Forge, Listed, State};
 use std::collections::BTreeMap;
 
-fn repositories(count: u64) -> Vec<Listed> {
+pub fn repositories(count: u64) -> Vec<Listed> {
     let one = |n: u64| Listed {
         id: n * 3,
         owner: if n.is_multiple_of(2) { "even" } else { "odd" },
@@ -16,7 +16,7 @@ fn repositories(count: u64) -> Vec<Listed> {
     (1..=count).map(one).collect()
 }
 
-fn configure(env: &Env, kind: &str, forge: &Forge, more: &str) {
+pub fn configure(env: &Env, kind: &str, forge: &Forge, more: &str) {
     let text = format!(
         "[[forge]]\ntype = \"{kind}\"\nurl = \"{}\"\nname = \"f\"\nclone_from = [\"https://h\", \
         \"{}\"]\ntries = 2\nretry = \"0s\"\n{more}\n",
@@ -27,7 +27,7 @@ fn configure(env: &Env, kind: &str, forge: &Forge, more: &str) {
 }
 
 /// Returns the names and upstreams in the catalog.
-fn known(env: &Env) -> BTreeMap<String, String> {
+pub fn known(env: &Env) -> BTreeMap<String, String> {
     let list = env.weir_json(&["ls"]);
     let text = |v: &serde_json::Value| v.as_str().unwrap().to_owned();
     list.as_array().unwrap().iter().map(|r| (text(&r["name"]), text(&r["url"]))).collect()

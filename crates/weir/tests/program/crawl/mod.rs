@@ -2,5 +2,5 @@
 
 mod github;
 mod import;
-mod listings;
+pub mod listings;
 mod metadata;

@@ -1,6 +1,8 @@
 //! Events from outside: what senders are told is taken is there, whatever is killed or away, and repositories
 //! are due because of it.
 
+mod effect;
+
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -36,6 +38,13 @@ fn received(env: &Env) -> BTreeMap<String, usize> {
         *found.entry(event["subject"].as_str().unwrap().to_owned()).or_default() += 1;
     }
     found
+}
+
+/// Returns the metrics that a server has at `address`.
+fn metrics_at(address: &str) -> String {
+    let mut monitor = TcpStream::connect(address).unwrap();
+    monitor.write_all(b"GET /metrics HTTP/1.0\r\nHost: x\r\n\r\n").unwrap();
+    std::io::read_to_string(monitor).unwrap()
 }
 
 /// A sender that asks for acknowledgements.
@@ -94,9 +103,7 @@ fn a_line_makes_a_repository_due_at_once() {
     assert_eq!(verdicts, ["due", "due", "due", "unknown", "bad"], "{listed}");
     assert!(env.weir(&["events", "show", "4"]).contains("https://elsewhere.example/x"));
     assert!(env.weir_fails(&["events", "show", "99"]).contains("no event has the number 99"));
-    let mut monitor = TcpStream::connect(&metrics).unwrap();
-    monitor.write_all(b"GET /metrics HTTP/1.0\r\nHost: x\r\n\r\n").unwrap();
-    let text = std::io::read_to_string(monitor).unwrap();
+    let text = metrics_at(&metrics);
     assert!(text.contains("weir_event_lines_total{result=\"kept\"} 5\n"), "{text}");
     // A second process of the pool has no doors to open.
     let second = env.weir_fails(&["events", "serve"]);

@@ -1,0 +1,166 @@
+//! Decides what becomes of events: which repositories are due, are added, or are asked about at their forges.
+
+use std::collections::HashSet;
+
+use weir_catalog::clock::now;
+use weir_catalog::{Catalog, EventEffect, ReceivedBatch};
+use weir_collect::LineFilter;
+use weir_events::{Notice, ReceivedLine};
+use weir_ground::name_matches;
+use weir_transport::{Scheme, Url};
+
+use crate::archives::{SoundEntries, Store};
+use crate::error::{Error, Result};
+use crate::running::hint_finder::HintFinder;
+use crate::running::pool::Pool;
+use crate::running::received::Verdict;
+
+/// Records, one behind the other.
+#[derive(Default)]
+pub(crate) struct RecordList {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) ends: Vec<usize>,
+}
+
+impl RecordList {
+    pub(crate) fn push(&mut self, record: &[u8]) {
+        self.bytes.extend_from_slice(record);
+        self.ends.push(self.bytes.len());
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, end)| &self.bytes[start..*end])
+    }
+}
+
+/// Judges events by the settings of a pool.
+pub(crate) struct EventJudge {
+    finder: HintFinder,
+    store: Store,
+    /// The lines that tables and workers take.
+    collected: Vec<LineFilter>,
+    /// Patterns of the names of repositories that are added.
+    add: Vec<String>,
+    debounce_s: i64,
+}
+
+/// Events with the verdicts on them.
+pub(crate) struct JudgedEvents {
+    pub(crate) batch: ReceivedBatch,
+    pub(crate) effect: EventEffect,
+    /// The repositories that are due, with the times of the events in milliseconds since 1970.
+    pub(crate) due_since: Vec<(i64, u64)>,
+}
+
+impl EventJudge {
+    pub(crate) fn new(pool: &Pool) -> EventJudge {
+        let events = &pool.config.events;
+        EventJudge {
+            finder: HintFinder::default(),
+            store: pool.store.clone(),
+            collected: events.collected(),
+            add: events.add.clone(),
+            debounce_s: events.debounce.0.as_secs() as i64,
+        }
+    }
+
+    /// Judges events, and adds the repositories to the catalog that are to be added. The rest of the effect
+    /// is for the caller.
+    ///
+    /// # Errors
+    /// If the catalog fails.
+    pub(crate) fn judge(&mut self, catalog: &mut Catalog, records: &RecordList) -> Result<JudgedEvents> {
+        let lines: Vec<Option<ReceivedLine<'_>>> = records.iter().map(ReceivedLine::parse).collect();
+        let notices = lines.iter().map(|line| line.and_then(|line| Notice::parse(line.line).ok()));
+        let notices: Vec<Option<Notice<'_>>> = notices.collect();
+        // Many events are about few repositories: each name is looked for once.
+        let names = || notices.iter().flatten().flat_map(|notice| &notice.names).map(AsRef::as_ref);
+        self.finder.learn(catalog, names())?;
+        let mut added = self.add_unknown(catalog, &notices)?;
+        if !added.is_empty() {
+            self.finder.forget();
+            self.finder.learn(catalog, names())?;
+        }
+        let mut judged = JudgedEvents {
+            batch: ReceivedBatch { at: now(), ..ReceivedBatch::default() },
+            effect: EventEffect { debounce_s: self.debounce_s, ..EventEffect::default() },
+            due_since: Vec::new(),
+        };
+        for ((record, line), notice) in records.iter().zip(&lines).zip(&notices) {
+            let found = notice.as_ref().map(|notice| self.known(notice));
+            let at_ms = line.map_or(0, |line| line.at_ms);
+            let is_collected = || {
+                let line = line.map_or(&[][..], |line| line.line);
+                self.collected.iter().any(|filter| filter.takes(line))
+            };
+            let verdict = match found {
+                None | Some([]) if is_collected() => Verdict::Collected,
+                None => Verdict::Bad,
+                Some([]) => Verdict::Unknown,
+                Some(ids) => {
+                    judged.due_since.extend(ids.iter().map(|id| (*id, at_ms)));
+                    if notice.as_ref().is_some_and(|notice| notice.changes_repository) {
+                        judged.effect.asked.extend_from_slice(ids);
+                    }
+                    // The first event that names it has added it.
+                    let mut names = notice.iter().flat_map(|notice| &notice.names);
+                    match names.any(|name| added.remove(name.as_ref())) {
+                        true => Verdict::Added,
+                        false => Verdict::Due,
+                    }
+                }
+            };
+            judged.batch.push(record, verdict as u8);
+        }
+        judged.effect.due = judged.due_since.iter().map(|(id, _)| *id).collect();
+        for ids in [&mut judged.effect.due, &mut judged.effect.asked] {
+            ids.sort_unstable();
+            ids.dedup();
+        }
+        Ok(judged)
+    }
+
+    /// Returns the repositories that `notice` names.
+    fn known(&self, notice: &Notice<'_>) -> &[i64] {
+        let mut found = notice.names.iter().map(|name| self.finder.known(name));
+        found.find(|ids| !ids.is_empty()).unwrap_or_default()
+    }
+
+    /// Adds the repositories to the catalog that `notices` name by URLs, that it does not know, and that the
+    /// settings want. Returns the URLs, as the notices have them.
+    fn add_unknown(&self, catalog: &mut Catalog, notices: &[Option<Notice<'_>>]) -> Result<HashSet<String>> {
+        let (mut added, mut sound) = (HashSet::new(), SoundEntries::default());
+        if self.add.is_empty() {
+            return Ok(added);
+        }
+        for notice in notices.iter().flatten().filter(|notice| !notice.is_deletion) {
+            if !self.known(notice).is_empty() {
+                continue;
+            }
+            let wanted = notice.names.iter().find_map(|name| Some((name, self.wanted(name)?)));
+            let Some((name, url)) = wanted.filter(|(name, _)| !added.contains(name.as_ref())) else {
+                continue;
+            };
+            match sound.take(catalog, &self.store, &url, None, false) {
+                Ok(()) => drop(added.insert(name.clone().into_owned())),
+                Err(Error::Catalog(e)) => return Err(e.into()),
+                Err(e) => tracing::warn!("an event names {url}, which cannot be added: {e}"),
+            }
+        }
+        if !sound.entries.is_empty() {
+            catalog.add(&sound.entries, now())?;
+            sound.new.iter().for_each(|name| tracing::info!("{name}: added, because an event names it"));
+        }
+        Ok(added)
+    }
+
+    /// Returns the URL of an upstream, without a password, if `name` is one that is to be added. An upstream
+    /// on this machine never is.
+    fn wanted(&self, name: &str) -> Option<String> {
+        let url = Url::parse(name).ok().filter(|url| url.scheme != Scheme::Local)?;
+        let of_repository = url.default_name();
+        let is_wanted = self.add.iter().any(|pattern| name_matches(pattern, &of_repository));
+        is_wanted.then(|| url.without_userinfo())
+    }
+}
