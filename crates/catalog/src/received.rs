@@ -178,6 +178,34 @@ impl Catalog {
         Ok(self.database.query_one(sql, &[], |row| row.get(0))?.unwrap_or(0))
     }
 
+    /// Returns how far the deliveries of `hook` to `webhook` were read: the mark of the latest attempt.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn sweep_mark(&self, webhook: &str, hook: &str) -> Result<Option<i64>> {
+        let sql = "SELECT mark FROM sweeps WHERE webhook = ?1 AND hook = ?2";
+        self.database.query_one(sql, &values![webhook, hook], |row| row.get(0))
+    }
+
+    /// Records that the deliveries of `hook` to `webhook` were read up to `mark`, and that `taken` of them
+    /// were taken.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn set_sweep_mark(
+        &self,
+        webhook: &str,
+        hook: &str,
+        mark: i64,
+        taken: u64,
+        now: Timestamp,
+    ) -> Result<()> {
+        let sql = "INSERT INTO sweeps (webhook, hook, mark, swept_at, taken) VALUES (?1, ?2, ?3, ?4, ?5)
+            ON CONFLICT (webhook, hook) DO UPDATE SET mark = excluded.mark, swept_at = excluded.swept_at,
+            taken = sweeps.taken + excluded.taken";
+        self.database.execute(sql, &values![webhook, hook, mark, now, taken]).map(|_| ())
+    }
+
     /// Returns how many events from outside there were, and how many since `since`.
     ///
     /// # Errors

@@ -345,6 +345,17 @@ CREATE TABLE forge_questions (
     repository_id   INTEGER PRIMARY KEY,
     asked_at        INTEGER NOT NULL
 ) STRICT;
+-- How far the deliveries of webhooks were read that forges list
+CREATE TABLE sweeps (
+    webhook         TEXT NOT NULL,
+    -- its path in the API of the forge; a webhook here may be several there
+    hook            TEXT NOT NULL,
+    -- of the latest attempt that was seen
+    mark            INTEGER NOT NULL,
+    swept_at        INTEGER NOT NULL,
+    taken           INTEGER NOT NULL,
+    PRIMARY KEY (webhook, hook)
+) STRICT, WITHOUT ROWID;
 ",
 ];
 

@@ -115,7 +115,7 @@ impl<'l> Notice<'l> {
     }
 
     /// Returns the webhook and the id of the delivery that a line was made of.
-    pub(crate) fn delivery(line: &'l [u8]) -> Option<(Cow<'l, str>, Cow<'l, str>)> {
+    pub fn delivery(line: &'l [u8]) -> Option<(Cow<'l, str>, Cow<'l, str>)> {
         let JsonDelivery { webhook, delivery } = serde_json::from_slice(line).ok()?;
         Some((webhook, delivery))
     }

@@ -500,7 +500,7 @@ impl Api {
             let (_, word, url) = self.app()?;
             let list =
                 self.ask_as_app(&format!("{url}/app/installations?per_page=100&page={page}"), &word, false)?;
-            let all = list.as_array().map_or(&[][..], Vec::as_slice);
+            let all = list.value.as_array().map_or(&[][..], Vec::as_slice);
             let login = |one: &Value| one["account"]["login"].as_str().unwrap_or_default().to_owned();
             found.extend(all.iter().filter_map(|one| Some((one["id"].as_u64()?, login(one)))));
             if all.len() < 100 {
@@ -517,12 +517,18 @@ impl Api {
         let (_, word, url) = self.app()?;
         let url = format!("{url}/app/installations/{installation}/access_tokens");
         let answer = self.ask_as_app(&url, &word, true)?;
-        let token = answer["token"].as_str().map(str::to_owned);
+        let token = answer.value["token"].as_str().map(str::to_owned);
         token.ok_or_else(|| Error::Unexpected { url, detail: "no token".to_owned() })
     }
 
+    /// Returns the JSON at `url` as the App itself sees it.
+    pub(crate) fn get_as_app(&mut self, url: &str) -> Result<ApiAnswer> {
+        let (_, word, _) = self.app()?;
+        self.ask_as_app(url, &word, false)
+    }
+
     /// Sends a request as the App itself, and repeats it after temporary errors.
-    fn ask_as_app(&mut self, url: &str, word: &str, is_post: bool) -> Result<Value> {
+    fn ask_as_app(&mut self, url: &str, word: &str, is_post: bool) -> Result<ApiAnswer> {
         let mut pause = self.options.retry;
         for tries in 1.. {
             self.usage.requests += 1;
@@ -549,7 +555,7 @@ impl Api {
                     match body {
                         Err(e) => format!("the answer broke off: {e}"),
                         Ok(body) => match judge(url, parts.status, &parts.headers, &body) {
-                            Ok(()) => return parse(url, &parts.headers, &body).map(|answer| answer.value),
+                            Ok(()) => return parse(url, &parts.headers, &body),
                             Err(Unanswered::Never(e) | Unanswered::Refused(e)) => return Err(e),
                             Err(Unanswered::Again(detail)) => detail,
                             Err(Unanswered::Limited(_)) => {

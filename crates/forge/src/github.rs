@@ -11,6 +11,7 @@ use weir_ground::Timestamp;
 use crate::accounts::{MEMBERS_MAX, members};
 use crate::api::{Api, Usage};
 use crate::api_answer::{ApiAnswer, escape, parameter};
+use crate::deliveries::HookDeliveries;
 use crate::github_search::{self, SearchPlace};
 use crate::metadata::{MetadataList, Order, page_of, streams};
 use crate::position::{AccountsPosition, FailedPages, OwnerPosition};
@@ -40,9 +41,9 @@ const FIELDS: &str = "databaseId nameWithOwner url isFork isArchived isPrivate i
 
 /// The API of github.com, or of an Enterprise Server.
 pub struct GitHub {
-    api: Api,
+    pub(crate) api: Api,
     /// `https://api.github.com`, or `https://HOST/api/v3`.
-    rest: String,
+    pub(crate) rest: String,
     graphql: String,
     /// The owners whose repositories are listed; all repositories if there are none.
     owners: Vec<String>,
@@ -383,6 +384,10 @@ impl Forge for GitHub {
         };
         page.items.retain(|(name, item)| *name != "issues" || !is_pull(item));
         Ok(page)
+    }
+
+    fn hook_deliveries(&mut self) -> Option<&mut dyn HookDeliveries> {
+        Some(self)
     }
 
     fn usage(&self) -> Usage {

@@ -5,6 +5,7 @@ use weir_ground::Timestamp;
 
 use crate::api::{Api, Usage};
 use crate::api_answer::escape;
+use crate::deliveries::HookDeliveries;
 use crate::github::text;
 use crate::metadata::{MetadataList, Order, all, page_of, streams};
 use crate::position::OwnerPosition;
@@ -17,8 +18,8 @@ const NOTES_BYTES_MAX: usize = 256 << 20;
 
 /// The API of a GitLab instance.
 pub struct GitLab {
-    api: Api,
-    base: String,
+    pub(crate) api: Api,
+    pub(crate) base: String,
     /// The groups and users whose projects are listed; all projects if there are none.
     owners: Vec<String>,
     /// Ids that are skipped if the next page cannot be fetched.
@@ -162,6 +163,10 @@ impl Forge for GitLab {
         }
         page.items.extend(notes);
         Ok(page)
+    }
+
+    fn hook_deliveries(&mut self) -> Option<&mut dyn HookDeliveries> {
+        Some(self)
     }
 
     fn usage(&self) -> Usage {

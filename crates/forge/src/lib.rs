@@ -14,13 +14,16 @@ mod app_tokens;
 mod asked;
 mod bitbucket;
 mod crawl;
+mod deliveries;
 mod filter;
 mod folder;
 mod gerrit;
 mod gitea;
 mod github;
+mod github_deliveries;
 mod github_search;
 mod gitlab;
+mod gitlab_deliveries;
 mod import;
 mod manifest;
 mod metadata;
@@ -40,6 +43,7 @@ pub use app::GitHubApp;
 pub use app_tokens::AppTokens;
 pub use bitbucket::Bitbucket;
 pub use crawl::{Crawl, CrawlError, CrawlProgress};
+pub use deliveries::{AttemptPage, DeliveryAttempt, DeliveryRequest, HookDeliveries};
 pub use filter::{FilterVerdict, ListingFilter};
 pub use folder::Folder;
 pub use gerrit::Gerrit;
@@ -205,6 +209,11 @@ pub trait Forge {
     ) -> Result<MetadataPage> {
         let _ = (forge_id, stream, cursor, now);
         Ok(MetadataPage { is_last: true, ..MetadataPage::default() })
+    }
+
+    /// Returns the deliveries of its webhooks, or `None` if it keeps none that can be listed.
+    fn hook_deliveries(&mut self) -> Option<&mut dyn HookDeliveries> {
+        None
     }
 
     /// Returns the requests made so far.

@@ -8,6 +8,7 @@ use weir_serve::{ListenAddress, TrustedProxies};
 use crate::config::Config;
 use crate::config_errors::Wrong;
 use crate::forges::ForgeConfig;
+use crate::webhooks::WebhookConfig;
 
 /// The least that the spool of events may hold.
 const SPOOL_BYTES_MIN: u64 = 16 << 20;
@@ -115,6 +116,7 @@ impl Config {
         }
         for (n, webhook) in self.events.webhook.iter().enumerate() {
             webhook.check().map_err(wrong("events.webhook", n))?;
+            self.check_sweep(webhook).map_err(wrong("events.webhook", n))?;
         }
         for (n, table) in self.events.table.iter().enumerate() {
             table.open(Path::new(""), "").map_err(wrong("events.table", n))?;
@@ -127,6 +129,26 @@ impl Config {
         differ("events.table", tables.chain(self.events.worker.iter().map(|worker| worker.name.clone())))?;
         differ("forge", self.forge.iter().map(ForgeConfig::name))?;
         differ("events.webhook", self.events.webhook.iter().map(|webhook| webhook.name().to_owned()))
+    }
+}
+
+impl Config {
+    /// Checks that the forge is there which lists the deliveries of `webhook`.
+    fn check_sweep(&self, webhook: &WebhookConfig) -> std::result::Result<(), String> {
+        if webhook.sweep().is_empty() {
+            return Ok(());
+        }
+        let name = webhook.sweep_forge();
+        match self.forge.iter().find(|forge| forge.name() == name) {
+            None => Err(format!("sweep_forge '{name}': no [[forge]] has this name")),
+            Some(forge) if Some(forge.kind) != webhook.sweep_kind() => {
+                Err(format!("sweep_forge '{name}' is of another type"))
+            }
+            Some(forge) if forge.is_without_credentials() => Err(format!(
+                "sweep_forge '{name}' needs tokens or an app: only who owns a webhook may list its deliveries"
+            )),
+            Some(_) => Ok(()),
+        }
     }
 }
 

@@ -273,6 +273,11 @@ impl ForgeConfig {
         Ok(Some((app, GitHub::rest(&self.url))))
     }
 
+    /// Returns whether it has neither tokens nor an App.
+    pub(crate) fn is_without_credentials(&self) -> bool {
+        self.tokens.is_empty() && self.token_files.is_empty() && self.app.is_none()
+    }
+
     /// Returns the files that hold its tokens and keys.
     pub fn secret_files(&self) -> impl Iterator<Item = &PathBuf> {
         self.token_files.iter().chain(&self.app_key_file)

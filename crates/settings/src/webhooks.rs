@@ -1,13 +1,14 @@
 //! The tables `[[events.webhook]]`: which forges send webhooks, and with which secrets.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use weir_events::{WebhookForge, WebhookOptions};
 
-use crate::config_values::hidden;
+use crate::config_values::{Span, hidden};
 use crate::error::{Error, Result};
-use crate::forges::secrets_of;
+use crate::forges::{ForgeKind, secrets_of};
 
 /// A table `[[events.webhook]]`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -23,12 +24,79 @@ pub struct WebhookConfig {
     #[serde(default)]
     unsigned: bool,
     url: Option<String>,
+    /// Where the forge lists its deliveries.
+    #[serde(default)]
+    sweep: Vec<String>,
+    /// The name of the forge in `[[forge]]`, whose API and tokens are used for that.
+    sweep_forge: Option<String>,
+    #[serde(default = "ten_minutes")]
+    sweep_interval: Span,
+}
+
+fn ten_minutes() -> Span {
+    Span::seconds(600)
 }
 
 impl WebhookConfig {
     /// Returns its name, which ends the path of its URL.
     pub fn name(&self) -> &str {
         self.name.as_deref().unwrap_or(self.forge.name())
+    }
+
+    /// Returns the places at the forge where its webhooks are: `repos/OWNER/NAME` and so on. weir asks for
+    /// their deliveries.
+    pub fn sweep(&self) -> &[String] {
+        &self.sweep
+    }
+
+    /// Returns the name of the forge that is asked.
+    pub fn sweep_forge(&self) -> &str {
+        self.sweep_forge.as_deref().unwrap_or_default()
+    }
+
+    /// Returns the time between two sweeps.
+    pub fn sweep_interval(&self) -> Duration {
+        self.sweep_interval.0
+    }
+
+    /// Returns the kind of `[[forge]]` that lists deliveries.
+    pub(crate) fn sweep_kind(&self) -> Option<ForgeKind> {
+        match self.forge {
+            WebhookForge::GitHub => Some(ForgeKind::Github),
+            WebhookForge::GitLab => Some(ForgeKind::Gitlab),
+            _ => None,
+        }
+    }
+
+    fn check_sweep(&self) -> std::result::Result<(), String> {
+        let kinds: &[&str] = match self.forge {
+            WebhookForge::GitHub => &["repos/", "orgs/", "enterprises/"],
+            WebhookForge::GitLab => &["projects/", "groups/"],
+            _ if self.sweep.is_empty() => return Ok(()),
+            _ => return Err(format!("{} lists no deliveries: remove sweep", self.forge.name())),
+        };
+        let is_place = |place: &str| {
+            let name = kinds.iter().find_map(|kind| place.strip_prefix(kind));
+            let is_path = |name: &str| {
+                !name.is_empty()
+                    && !name.split('/').any(|part| matches!(part, "" | "." | ".."))
+                    && !name.bytes().any(|byte| byte <= b' ' || b"?#%&".contains(&byte))
+            };
+            name.is_some_and(is_path) || (place == "app" && self.forge == WebhookForge::GitHub)
+        };
+        match self.sweep.iter().find(|place| !is_place(place)) {
+            Some(wrong) if self.forge == WebhookForge::GitHub => {
+                Err(format!("sweep '{wrong}' is none of repos/OWNER/NAME, orgs/NAME and app"))
+            }
+            Some(wrong) => Err(format!("sweep '{wrong}' is neither projects/PATH nor groups/PATH")),
+            None if !self.sweep.is_empty() && self.sweep_forge.is_none() => {
+                Err("sweep needs sweep_forge: the name of the [[forge]] whose tokens it uses".to_owned())
+            }
+            None if self.sweep_interval.0.is_zero() => {
+                Err("sweep_interval must be at least 1 second".to_owned())
+            }
+            None => Ok(()),
+        }
     }
 
     /// Returns the files that hold its secrets.
@@ -45,6 +113,7 @@ impl WebhookConfig {
         if self.secrets.iter().any(|secret| secret.trim().is_empty()) {
             return Err("a secret is empty".to_owned());
         }
+        self.check_sweep()?;
         let has_secrets = !self.secrets.is_empty() || !self.secret_files.is_empty();
         match (self.unsigned, has_secrets) {
             (true, true) => Err("unsigned and secrets exclude each other".to_owned()),

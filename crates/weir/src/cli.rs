@@ -19,7 +19,7 @@ pub(crate) use args::{
 pub(crate) use clone::CloneArgs;
 pub(crate) use daemon::{DaemonArgs, UploadPackArgs};
 pub(crate) use events::{
-    EventsBenchArgs, EventsCommand, EventsLsArgs, EventsServeArgs, RejectedArgs, ReplayArgs,
+    EventsBenchArgs, EventsCommand, EventsLsArgs, EventsServeArgs, RejectedArgs, ReplayArgs, SweepArgs,
 };
 pub(crate) use mine::{DiffMerges, MineArgs, MineFormat, MineWhat};
 pub(crate) use mount::MountArgs;

@@ -35,6 +35,7 @@ mod service_state;
 mod setting;
 mod signals;
 mod stdio;
+mod sweeping;
 mod systemd;
 mod visit_bars;
 mod visit_lines;

@@ -1,6 +1,7 @@
 //! The webhooks in the server's HTTP front: `POST /webhooks/NAME`.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use hyper::body::Bytes;
 use hyper::header::{ALLOW, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
@@ -20,7 +21,7 @@ const PATH: &str = "/webhooks/";
 pub(crate) type IntakeSender = watch::Sender<Option<EventIntake>>;
 
 /// Answers deliveries.
-pub(crate) struct WebhookFront(WebhookDoors);
+pub(crate) struct WebhookFront(Arc<WebhookDoors>);
 
 impl WebhookFront {
     /// Returns the front for the webhooks of `pool`, if it has any, and where to send the way into its spool.
@@ -35,7 +36,12 @@ impl WebhookFront {
         let doors = doors.map_err(Error::Message)?;
         let known = recent_deliveries(&pool.catalog)?;
         doors.remember(known.iter().map(String::as_bytes));
-        Ok(Some((WebhookFront(doors), sender)))
+        Ok(Some((WebhookFront(Arc::new(doors)), sender)))
+    }
+
+    /// Returns its doors.
+    pub(crate) fn doors(&self) -> Arc<WebhookDoors> {
+        self.0.clone()
     }
 }
 

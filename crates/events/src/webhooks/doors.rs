@@ -68,6 +68,20 @@ impl WebhookOptions {
     pub fn check(&self) -> Result<(), String> {
         self.secrets.iter().try_for_each(|secret| WebhookKey::new(self.forge, secret).map(drop))
     }
+
+    /// Returns the line to keep of a delivery that the forge itself vouches for; `None` if it changes no
+    /// repository.
+    ///
+    /// # Errors
+    /// If it cannot be read. The error says why.
+    pub fn line_of(&self, headers: &HeaderMap, body: &[u8]) -> Result<Option<Vec<u8>>, String> {
+        let mut delivery = self.forge.read(headers, body, self.site.as_deref())?;
+        if !delivery.is_change {
+            return Ok(None);
+        }
+        delivery.webhook = self.name.as_str().into();
+        delivery.line().map(Some)
+    }
 }
 
 impl WebhookAnswer {

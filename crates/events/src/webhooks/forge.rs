@@ -74,6 +74,11 @@ impl WebhookForge {
         matches!(self, WebhookForge::Sourcehut)
     }
 
+    /// Returns whether a delivery of `event` with `action` may change a repository, as far as these two tell.
+    pub fn may_change(self, event: &str, action: Option<&str>) -> bool {
+        self != WebhookForge::GitHub || github::may_change(event, action)
+    }
+
     /// Returns whether the signature of a form is one over the JSON in it.
     pub(crate) const fn signs_json_of_forms(self) -> bool {
         matches!(self, WebhookForge::Gitea | WebhookForge::Forgejo | WebhookForge::Gogs)

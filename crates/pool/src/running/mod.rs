@@ -13,6 +13,7 @@ mod pauses;
 mod pool;
 mod received;
 mod receiver;
+mod sweep;
 
 pub use collectors::{Collectors, RejectedLine, rejected_lines};
 pub use delays::EventDelays;
@@ -29,3 +30,4 @@ pub use pool::{
 };
 pub use received::{ReceivedEvent, Verdict, received, received_one, recent_deliveries};
 pub use receiver::{EventReceiver, replay};
+pub use sweep::{SweepOutcome, Sweeper};

@@ -142,7 +142,8 @@ pub fn received_one(catalog: &Catalog, id: i64) -> Result<Option<ReceivedEvent>>
 pub fn recent_deliveries(catalog: &Catalog) -> Result<Vec<String>> {
     let events = received(catalog, 0, None, DELIVERIES)?;
     // Lines that came in another way may only look like deliveries.
-    Ok(events.into_iter().filter(|e| e.peer.starts_with("http")).map(|e| e.line).collect())
+    let is_delivery = |e: &ReceivedEvent| e.peer.starts_with("http") || e.peer.starts_with("sweep ");
+    Ok(events.into_iter().filter(is_delivery).map(|e| e.line).collect())
 }
 
 #[cfg(test)]

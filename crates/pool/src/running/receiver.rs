@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use weir_catalog::clock::now;
 use weir_catalog::{Catalog, SpoolPosition};
-use weir_events::{EventSpool, ReceivedLine, SpoolReader};
+use weir_events::{EventSpool, ReceivedLine, SpoolReader, now_ms};
 use weir_ground::Stop;
 use weir_ground::thread::spawn;
 
@@ -173,12 +172,20 @@ impl ReceiverWorker {
 /// # Errors
 /// If the catalog fails.
 pub fn replay(pool: &mut Pool, events: &[ReceivedEvent]) -> Result<usize> {
-    let (mut records, at_ms) = (RecordList::default(), now().as_u64().saturating_mul(1000));
-    for event in events {
-        let peer = format!("replay of {}", event.id);
-        records.push(&ReceivedLine { at_ms, peer: &peer, line: event.line.as_bytes() }.to_bytes());
-    }
-    if events.is_empty() {
+    let at_ms = now_ms();
+    let peers: Vec<String> = events.iter().map(|event| format!("replay of {}", event.id)).collect();
+    let lines = events.iter().zip(&peers);
+    take_lines(pool, lines.map(|(event, peer)| ReceivedLine { at_ms, peer, line: event.line.as_bytes() }))
+}
+
+/// Takes lines into the catalog. Returns how many of them name a repository.
+pub(crate) fn take_lines<'l>(
+    pool: &mut Pool,
+    lines: impl Iterator<Item = ReceivedLine<'l>>,
+) -> Result<usize> {
+    let mut records = RecordList::default();
+    lines.for_each(|line| records.push(&line.to_bytes()));
+    if records.ends.is_empty() {
         return Ok(0);
     }
     let judged = EventJudge::new(pool).judge(&mut pool.catalog, &records)?;

@@ -32,6 +32,11 @@ pub(crate) enum EventsCommand {
     },
     /// Take events again
     Replay(ReplayArgs),
+    /// Ask forges for deliveries of webhooks that never arrived, and take them
+    ///
+    /// GitHub and GitLab keep deliveries for some days. This reads their lists back to where the last sweep
+    /// began, and takes what failed and is not here. 'weir serve' does so at intervals.
+    Sweep(SweepArgs),
     /// List lines that a table or a worker did not take; try them again, or drop them
     Rejected(RejectedArgs),
     /// Send lines at a steady rate, and tell how long acknowledgements take
@@ -69,6 +74,16 @@ pub(crate) struct ReplayArgs {
     /// All that named no repository, or could not be understood
     #[arg(long)]
     pub(crate) failed: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct SweepArgs {
+    /// The webhooks to sweep; all that have 'sweep' in weir.toml, without
+    #[arg(value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+    /// Look at all deliveries that the forge keeps, not only at those since the last sweep
+    #[arg(long)]
+    pub(crate) all: bool,
 }
 
 #[derive(Args)]

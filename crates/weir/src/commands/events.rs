@@ -8,14 +8,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_ground::{Stop, Timestamp};
-use weir_pool::{Collectors, Pool, ReceivedEvent, Verdict, received, received_one, rejected_lines, replay};
+use weir_pool::{
+    Collectors, Pool, ReceivedEvent, Sweeper, Verdict, received, received_one, rejected_lines, replay,
+};
 
-use crate::cli::{EventsCommand, EventsLsArgs, EventsServeArgs, Global, RejectedArgs, ReplayArgs};
+use crate::cli::{EventsCommand, EventsLsArgs, EventsServeArgs, Global, RejectedArgs, ReplayArgs, SweepArgs};
 use crate::error::{Error, Result};
 use crate::event_doors::{DoorAddresses, open_doors};
 use crate::output;
 use crate::pool::open_pool;
 use crate::signals::stop_on_signal;
+use crate::sweeping::line_of;
 use crate::systemd;
 
 /// Time between looks for new events.
@@ -38,6 +41,7 @@ pub(crate) fn events(global: &Global, command: EventsCommand) -> Result<ExitCode
         EventsCommand::Show { id } => show(&pool, global, id)?,
         EventsCommand::Tail { max_count } => tail(&pool, global, max_count)?,
         EventsCommand::Rejected(args) => rejected(&pool, global, &args)?,
+        EventsCommand::Sweep(args) => sweep(&mut pool, global, &args)?,
         EventsCommand::Replay(args) => return take_again(&mut pool, global, &args),
     }
     Ok(ExitCode::SUCCESS)
@@ -159,6 +163,37 @@ fn take_again(pool: &mut Pool, global: &Global, args: &ReplayArgs) -> Result<Exi
         writeln!(output::stdout(), "{} events taken again, {due} name a repository", events.len())?;
     }
     Ok(ExitCode::from(u8::from(due == 0 && !events.is_empty())))
+}
+
+/// Takes deliveries of webhooks that never arrived.
+fn sweep(pool: &mut Pool, global: &Global, args: &SweepArgs) -> Result<()> {
+    let all: Vec<_> = pool.config.events.webhook.iter().filter(|w| !w.sweep().is_empty()).cloned().collect();
+    if let Some(unknown) = args.names.iter().find(|name| all.iter().all(|webhook| webhook.name() != *name)) {
+        return Err(Error::Message(format!("no webhook '{unknown}' with sweep is in weir.toml")));
+    }
+    if all.is_empty() {
+        let text = "no webhook in weir.toml has 'sweep', which says where the forge lists its deliveries";
+        return Err(Error::Message(text.to_owned()));
+    }
+    let stop = Stop::default();
+    stop_on_signal(&stop)?;
+    let is_wanted = |name: &str| args.names.is_empty() || args.names.iter().any(|wanted| wanted == name);
+    for webhook in all.iter().filter(|webhook| is_wanted(webhook.name())) {
+        let mut outcomes = Vec::new();
+        let swept = Sweeper::new(pool, args.all, &stop).sweep(webhook, &mut |outcome| outcomes.push(outcome));
+        // What was taken stays taken, whatever failed then.
+        for outcome in &outcomes {
+            match (global.json, global.quiet) {
+                (true, _) => output::json_line(outcome)?,
+                (false, true) => {}
+                (false, false) => writeln!(output::stdout(), "{}", line_of(outcome))?,
+            }
+        }
+        if !swept? {
+            return Err(Error::Message("another process of this pool sweeps: try again later".to_owned()));
+        }
+    }
+    Ok(())
 }
 
 /// Lists the lines that tables and workers rejected, or marks them to be tried again, or deletes them.

@@ -4,6 +4,7 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use weir_events::WebhookDoors;
 use weir_ground::Stop;
 use weir_ground::thread::spawn;
 use weir_pool::{Collectors, Counters, Metrics, Pool};
@@ -23,6 +24,7 @@ use crate::output;
 use crate::restart::{start_anew, tell_ready};
 use crate::service_state::ServiceState;
 use crate::signals::stop_on_signal;
+use crate::sweeping::keep_sweeping;
 use crate::systemd;
 use crate::webhook_front::{IntakeSender, WebhookFront};
 
@@ -115,8 +117,11 @@ fn bind(flag: &str, addresses: &[ListenAddress]) -> Result<Vec<Listener>> {
     Ok(listeners)
 }
 
-/// Returns the server, and where to send the way into the spool of webhooks, if there are any.
-fn daemon(pool: &Pool, counters: &Counters) -> Result<(Arc<Daemon>, Option<IntakeSender>)> {
+/// The webhooks of a server: their doors, and where to send the way into their spool.
+type Webhooks = (Arc<WebhookDoors>, IntakeSender);
+
+/// Returns the server, and its webhooks, if there are any.
+fn daemon(pool: &Pool, counters: &Counters) -> Result<(Arc<Daemon>, Option<Webhooks>)> {
     let c = &pool.config.serve;
     let options = UploadOptions {
         limits: UploadLimits { steps_max: c.steps_max, ..Default::default() },
@@ -129,7 +134,10 @@ fn daemon(pool: &Pool, counters: &Counters) -> Result<(Arc<Daemon>, Option<Intak
     let daemon = Daemon::new(locator, options, limits(c, scratch), presentation)?.behind(proxies);
     Ok(match WebhookFront::of(pool, counters)? {
         None => (Arc::new(daemon), None),
-        Some((front, intake)) => (Arc::new(daemon.with_handler(Arc::new(front))), Some(intake)),
+        Some((front, intake)) => {
+            let doors = front.doors();
+            (Arc::new(daemon.with_handler(Arc::new(front))), Some((doors, intake)))
+        }
     })
 }
 
@@ -156,7 +164,8 @@ pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> 
     let mirrors = !beside.is_empty();
     beside.extend(keep_doors(&pool, &counters, &stop)?);
     let collectors = Collectors::start(&pool)?;
-    if let Some(intake) = webhooks {
+    if let Some((doors, intake)) = webhooks {
+        beside.extend(keep_sweeping(&pool, doors, &stop)?);
         beside.push(keep_webhooks(&pool, intake, &counters, &stop)?);
     }
     let metrics = Arc::new(Metrics::new(&pool, counters.clone())?);

@@ -94,16 +94,9 @@ struct GithubLogin<'b> {
     login: Cow<'b, str>,
 }
 
-/// Reads a delivery with the headers `names`.
-pub(crate) fn read<'b>(
-    headers: &'b HeaderMap,
-    body: &'b [u8],
-    names: &HeaderNames,
-) -> Result<Delivery<'b>, String> {
-    let event = header(headers, names.event)
-        .ok_or_else(|| format!("the header {} is missing: is this webhook of another forge?", names.event))?;
-    let delivery = header(headers, names.delivery).map(Cow::Borrowed);
-    if !matches!(
+/// Returns whether an event is about a repository.
+fn is_of_repository(event: &str) -> bool {
+    matches!(
         event,
         "push"
             | "create"
@@ -115,13 +108,30 @@ pub(crate) fn read<'b>(
             | "pull_request_sync"
             | "gollum"
             | "wiki"
-    ) {
+    )
+}
+
+/// Returns whether an event with an action changes a repository.
+pub(crate) fn may_change(event: &str, action: Option<&str>) -> bool {
+    is_of_repository(event)
+        && (event != "pull_request" || action.is_some_and(|action| MOVING.contains(&action)))
+}
+
+/// Reads a delivery with the headers `names`.
+pub(crate) fn read<'b>(
+    headers: &'b HeaderMap,
+    body: &'b [u8],
+    names: &HeaderNames,
+) -> Result<Delivery<'b>, String> {
+    let event = header(headers, names.event)
+        .ok_or_else(|| format!("the header {} is missing: is this webhook of another forge?", names.event))?;
+    let delivery = header(headers, names.delivery).map(Cow::Borrowed);
+    if !is_of_repository(event) {
         return Ok(Delivery { delivery, ..Delivery::of(event) });
     }
     let GithubPayload { action, ref_name, before, after, repository, changes } = json(body)?;
     let mut found = Delivery { action, delivery, ..Delivery::of(event) };
-    found.is_change = event != "pull_request"
-        || found.action.as_ref().is_some_and(|action| MOVING.contains(&action.as_ref()));
+    found.is_change = may_change(event, found.action.as_deref());
     found.repository_changed = matches!(event, "repository" | "public");
     found.repository_deleted = event == "repository" && found.action.as_deref() == Some("deleted");
     if let Some(GithubRepository { clone_url, ssh_url, html_url, name }) = repository {

@@ -9,10 +9,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
+#[path = "forge_deliveries.rs"]
+mod deliveries;
 #[path = "forge_items.rs"]
 mod items;
 #[path = "forge_metadata.rs"]
 mod metadata;
+pub use deliveries::Deliveries;
 pub use metadata::Around;
 
 #[derive(Clone)]
@@ -69,6 +72,8 @@ pub struct State {
     pub installations: Vec<u64>,
     /// The metadata of the repositories.
     pub around: Around,
+    /// The webhooks and their deliveries.
+    pub deliveries: Deliveries,
     /// The number of requests that arrived while the limit was used up.
     pub impatient: u32,
     /// Paths with a fixed answer, which replaces the ordinary one: path, status, body.
@@ -296,6 +301,9 @@ impl State {
         }
         if let Some((_, status, answer)) = self.answers.iter().find(|(at, ..)| *at == path) {
             return (*status, String::new(), answer.clone());
+        }
+        if let Some(answer) = self.deliveries.route(path, query) {
+            return answer;
         }
         if let Some(answer) = self.around.route(path, query, !shown.is_empty()) {
             return answer;

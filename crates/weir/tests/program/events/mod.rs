@@ -2,6 +2,7 @@
 //! are due because of it.
 
 mod effect;
+mod sweep;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
