@@ -215,6 +215,20 @@ pub struct VisitFailure {
 }
 
 impl EventKind {
+    /// The names of all kinds.
+    pub const NAMES: [&str; 10] = [
+        "update",
+        "unchanged",
+        "failed",
+        "paused",
+        "resumed",
+        "left",
+        "listed",
+        "listing_failed",
+        "metadata",
+        "mined",
+    ];
+
     /// Returns its name, as the JSON has it.
     pub const fn name(&self) -> &'static str {
         match self {
@@ -538,6 +552,7 @@ mod tests {
         ];
         let texts: Vec<&str> = include_str!("../tests/events.jsonl").lines().collect();
         assert_eq!(texts.len(), kinds.len());
+        assert_eq!(kinds.each_ref().map(EventKind::name), EventKind::NAMES);
         for (kind, text) in kinds.into_iter().zip(texts) {
             assert_eq!(kind.json(), text);
             assert_eq!(serde_json::from_str::<EventKind>(text).unwrap(), kind);

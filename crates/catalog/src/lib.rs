@@ -15,6 +15,7 @@ mod error;
 mod etags;
 mod events;
 mod exposure;
+mod failing_hooks;
 mod forge_metadata;
 mod history;
 mod import;
@@ -48,6 +49,7 @@ pub use events::{
     REFS_NAMED_MAX, RefUpdate, VisitFacts, VisitFailure,
 };
 pub use exposure::Exposure;
+pub use failing_hooks::FailingHook;
 pub use forge_metadata::{ForgeMetadata, ForgeWish};
 pub use history::PastVisit;
 pub use import::ImportPosition;

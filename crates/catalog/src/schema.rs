@@ -356,6 +356,16 @@ CREATE TABLE sweeps (
     taken           INTEGER NOT NULL,
     PRIMARY KEY (webhook, hook)
 ) STRICT, WITHOUT ROWID;
+-- Hooks whose receiver does not take events now; events wait for it
+CREATE TABLE failing_hooks (
+    hook            TEXT NOT NULL,
+    machine         TEXT NOT NULL,
+    failures        INTEGER NOT NULL,
+    failing_since   INTEGER NOT NULL,
+    retry_at        INTEGER NOT NULL,
+    error           TEXT NOT NULL,
+    PRIMARY KEY (hook, machine)
+) STRICT, WITHOUT ROWID;
 ",
 ];
 

@@ -18,4 +18,6 @@ pub use spool::{
     EventCommitter, EventIntake, EventSpool, FrameRecords, NotCommitted, SpoolError, SpoolOptions,
     SpoolReader,
 };
-pub use webhooks::{WebhookAnswer, WebhookCounts, WebhookDoors, WebhookForge, WebhookOptions, WebhookResult};
+pub use webhooks::{
+    WebhookAnswer, WebhookCounts, WebhookDoors, WebhookForge, WebhookOptions, WebhookResult, WebhookSigner,
+};

@@ -15,6 +15,7 @@ use crate::config_values::{IntervalSetting, MirrorRule, RefsConfig, Size, Span, 
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::forges::ForgeConfig;
+use crate::hooks::HooksConfig;
 use crate::webhooks::WebhookConfig;
 
 /// The largest configuration file that is read, in bytes.
@@ -163,22 +164,6 @@ impl EventsConfig {
         let of_tables = self.table.iter().filter_map(|table| table.filter().ok());
         let of_workers = self.worker.iter().filter_map(|worker| worker.spec(Path::new("")).ok());
         of_tables.chain(of_workers.map(|spec| spec.filter)).collect()
-    }
-}
-
-/// The table `[hooks]`: programs that are told of updates and failures.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct HooksConfig {
-    pub post_update: Vec<String>,
-    pub notify: Vec<String>,
-    pub workers: u16,
-    pub timeout: Span,
-}
-
-impl Default for HooksConfig {
-    fn default() -> Self {
-        HooksConfig { post_update: Vec::new(), notify: Vec::new(), workers: 2, timeout: Span::seconds(600) }
     }
 }
 

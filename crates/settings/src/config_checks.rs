@@ -124,6 +124,17 @@ impl Config {
         for (n, worker) in self.events.worker.iter().enumerate() {
             worker.spec(Path::new("")).map_err(wrong("events.worker", n))?;
         }
+        for (n, command) in self.hooks.command.iter().enumerate() {
+            command.check().map_err(wrong("hooks.command", n))?;
+        }
+        for (n, webhook) in self.hooks.webhook.iter().enumerate() {
+            webhook.check().map_err(wrong("hooks.webhook", n))?;
+        }
+        let commands = self.hooks.command.iter().map(|command| command.name.clone());
+        differ(
+            "hooks.webhook",
+            commands.chain(self.hooks.webhook.iter().map(|webhook| webhook.name.clone())),
+        )?;
         // The names of both stand beside each other in the list of what was rejected.
         let tables = self.events.table.iter().map(|table| table.name.clone());
         differ("events.table", tables.chain(self.events.worker.iter().map(|worker| worker.name.clone())))?;

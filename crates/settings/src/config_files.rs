@@ -40,6 +40,15 @@ pub fn unusable(config: &Config, store: &Path) -> Vec<Unusable> {
             try_out(&format!("command of the worker {}", worker.name), find_program(program, store, path));
         }
     }
+    for hook in &config.hooks.command {
+        if let Some(program) = hook.command.first() {
+            try_out(&format!("command of the hook {}", hook.name), find_program(program, store, path));
+        }
+    }
+    for webhook in &config.hooks.webhook {
+        let key = format!("secret_files of the hook {}", webhook.name);
+        try_out(&key, webhook.signer().map(drop).map_err(|e| e.to_string()));
+    }
     if let Some(hook) = &config.access.hook {
         try_out("access.hook", find_program(&hook.to_string_lossy(), here, path));
     }
@@ -72,7 +81,8 @@ pub fn secret_files(config: &Config) -> Vec<PathBuf> {
     let named = config.serve.tls_key.iter().chain(&config.transport.netrc);
     let of_forges = config.forge.iter().flat_map(|forge| forge.secret_files());
     let of_webhooks = config.events.webhook.iter().flat_map(|webhook| webhook.secret_files());
-    named.cloned().chain(of_forges.cloned()).chain(of_webhooks.cloned()).collect()
+    let of_hooks = config.hooks.webhook.iter().flat_map(|webhook| webhook.secret_files());
+    named.cloned().chain(of_forges.cloned()).chain(of_webhooks.cloned()).chain(of_hooks.cloned()).collect()
 }
 
 /// Returns whether every user of this machine may read the file at `path`, by its own mode.

@@ -16,14 +16,14 @@ mod environment;
 mod error;
 mod forge_credentials;
 mod forges;
+mod hooks;
 mod webhooks;
 
 pub use catalog_url::{has_password, set_catalog_url, template};
 pub use collectors::{TableCollector, TableConfig, WorkerConfig};
 pub use config::{
-    AccessConfig, ArchiveConfig, CatalogConfig, Config, EventsConfig, HooksConfig, LimitsConfig, MapConfig,
-    MirrorConfig, RuleConfig, ScratchConfig, ServeConfig, StoreConfig, TEMPLATE, TokenConfig,
-    TransportConfig, load,
+    AccessConfig, ArchiveConfig, CatalogConfig, Config, EventsConfig, LimitsConfig, MapConfig, MirrorConfig,
+    RuleConfig, ScratchConfig, ServeConfig, StoreConfig, TEMPLATE, TokenConfig, TransportConfig, load,
 };
 pub use config_files::{Unusable, is_for_everybody, secret_files, unusable};
 pub use config_values::{
@@ -33,4 +33,5 @@ pub use environment::Environment;
 pub use error::{Error, Result};
 pub use forge_credentials::ForgeCredentials;
 pub use forges::{ForgeConfig, ForgeKind};
+pub use hooks::{EventSelection, HookCommandConfig, HookWebhookConfig, HooksConfig};
 pub use webhooks::WebhookConfig;

@@ -4,6 +4,7 @@ mod args;
 mod clone;
 mod daemon;
 mod events;
+mod hooks;
 mod mine;
 mod mount;
 mod workspace;
@@ -21,6 +22,7 @@ pub(crate) use daemon::{DaemonArgs, UploadPackArgs};
 pub(crate) use events::{
     EventsBenchArgs, EventsCommand, EventsLsArgs, EventsServeArgs, RejectedArgs, ReplayArgs, SweepArgs,
 };
+pub(crate) use hooks::HooksCommand;
 pub(crate) use mine::{DiffMerges, MineArgs, MineFormat, MineWhat};
 pub(crate) use mount::MountArgs;
 pub(crate) use workspace::WorkspaceCommand;
@@ -125,6 +127,11 @@ pub(crate) enum Command {
     /// disk before it acknowledges it.
     #[command(subcommand)]
     Events(EventsCommand),
+    /// List the hooks that are told of events, and try them
+    ///
+    /// Hooks are the programs and webhooks in the table 'hooks' of weir.toml.
+    #[command(subcommand)]
+    Hooks(HooksCommand),
     /// Write commits, tags, changed files and refs as tables
     ///
     /// The rows equal what git log and git diff-tree print. A later run adds what is new.

@@ -11,7 +11,7 @@ use crate::cli::Cli;
 /// The groups. Each command is in one of them.
 const GROUPS: [(&str, &[&str]); 9] = [
     ("Set up a pool", &["init", "add", "crawl", "import", "config", "migrate"]),
-    ("Keep it up to date", &["mirror", "hint", "set", "pause", "resume", "metadata", "events"]),
+    ("Keep it up to date", &["mirror", "hint", "set", "pause", "resume", "metadata", "events", "hooks"]),
     ("Inspect it", &["status", "errors", "due", "check", "ls", "show", "log", "visits", "du", "accounts"]),
     ("Serve it", &["serve", "shell", "daemon", "upload-pack", "http-backend", "manifest"]),
     ("Work on it", &["workspace", "mount"]),

@@ -10,7 +10,9 @@ mod forge;
 mod forges;
 mod seen;
 mod signature;
+mod signer;
 
 pub use counts::{WebhookCounts, WebhookResult};
 pub use doors::{WebhookAnswer, WebhookDoors, WebhookOptions};
 pub use forge::WebhookForge;
+pub use signer::WebhookSigner;

@@ -60,6 +60,16 @@ impl WebhookKey {
         })
     }
 
+    /// Returns the HMAC-SHA256 of `body` with the text of the secret.
+    pub(crate) fn sign(&self, body: &[u8]) -> Vec<u8> {
+        hmac::sign(&self.sha256, body).as_ref().to_vec()
+    }
+
+    /// Returns the HMAC-SHA256 of `signed` as Standard Webhooks uses the secret.
+    pub(crate) fn sign_standard(&self, signed: &[u8]) -> Vec<u8> {
+        hmac::sign(&self.standard, signed).as_ref().to_vec()
+    }
+
     /// Returns the keys that need no setting.
     pub(crate) fn known(forge: WebhookForge) -> Vec<WebhookKey> {
         let key = forge.has_public_key().then(|| WebhookKey::new(forge, SOURCEHUT_KEY));

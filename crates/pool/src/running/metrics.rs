@@ -12,6 +12,7 @@ use weir_mirror::Space;
 
 use crate::error::Result;
 use crate::running::delays::EventDelays;
+use crate::running::hooks::{HookState, hook_states};
 use crate::running::pauses::pauses;
 use crate::running::pool::{Pool, space};
 
@@ -59,7 +60,7 @@ impl Counters {
 
 /// Writes the metrics.
 pub struct Metrics {
-    catalog: Mutex<(Catalog, Option<(Instant, String)>)>,
+    pool: Mutex<(Pool, Option<(Instant, String)>)>,
     store: std::path::PathBuf,
     room: Space,
     counters: Arc<Counters>,
@@ -72,7 +73,7 @@ impl Metrics {
     /// If the catalog cannot be opened.
     pub fn new(pool: &Pool, counters: Arc<Counters>) -> Result<Metrics> {
         Ok(Metrics {
-            catalog: Mutex::new((pool.another_catalog()?, None)),
+            pool: Mutex::new((pool.again()?, None)),
             store: pool.store.path.clone(),
             room: pool.space(),
             counters,
@@ -130,12 +131,12 @@ impl Metrics {
     }
 
     fn of_catalog(&self) -> String {
-        let mut kept = self.catalog.lock().unwrap_or_else(PoisonError::into_inner);
-        let (catalog, last) = &mut *kept;
+        let mut kept = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let (pool, last) = &mut *kept;
         if let Some((_, text)) = last.as_ref().filter(|(at, _)| at.elapsed() < AGE_MAX) {
             return text.clone();
         }
-        match write_catalog(catalog, &self.room) {
+        match write_catalog(pool, &self.room) {
             Ok(text) => {
                 *last = Some((Instant::now(), text.clone()));
                 text
@@ -151,8 +152,8 @@ impl Metrics {
     }
 }
 
-fn write_catalog(catalog: &Catalog, room: &Space) -> weir_catalog::Result<String> {
-    let mut text = String::new();
+fn write_catalog(pool: &Pool, room: &Space) -> Result<String> {
+    let (catalog, mut text) = (&pool.catalog, String::new());
     let now = now();
     let c = catalog.counts(now)?;
     one(&mut text, "weir_catalog_up", "gauge", "Whether the catalog answers", 1);
@@ -194,6 +195,7 @@ fn write_catalog(catalog: &Catalog, room: &Space) -> weir_catalog::Result<String
         );
     }
     write_collectors(&mut text, catalog)?;
+    write_hooks(&mut text, pool)?;
     head(
         &mut text,
         "weir_forge_finished_seconds",
@@ -229,6 +231,24 @@ fn write_collectors(text: &mut String, catalog: &Catalog) -> weir_catalog::Resul
         }
         for c in &collectors {
             let _ = writeln!(text, "{name}{{collector=\"{}\"}} {}", escaped(&c.name), value(c));
+        }
+    }
+    Ok(())
+}
+
+fn write_hooks(text: &mut String, pool: &Pool) -> Result<()> {
+    let hooks = hook_states(pool)?;
+    let waiting = ("weir_hook_waiting", "Events that wait for a hook");
+    let failures = ("weir_hook_failures", "Attempts in a row at which the receiver of a hook took no event");
+    for ((name, help), value) in [
+        (waiting, (|hook| hook.waiting) as fn(&HookState) -> i64),
+        (failures, |hook: &HookState| hook.failing.as_ref().map_or(0, |failing| failing.failures)),
+    ] {
+        if !hooks.is_empty() {
+            head(text, name, "gauge", help);
+        }
+        for hook in &hooks {
+            let _ = writeln!(text, "{name}{{hook=\"{}\"}} {}", escaped(&hook.name), value(hook));
         }
     }
     Ok(())

@@ -19,7 +19,7 @@ pub use collectors::{Collectors, RejectedLine, rejected_lines};
 pub use delays::EventDelays;
 pub use guards::{LookGuard, MIRROR_LOCK_NAME, MirrorGuard};
 pub use hint_finder::HintFinder;
-pub use hooks::Hooks;
+pub use hooks::{HookState, HookTest, Hooks, hook_states, test_hook};
 pub use local::{LocalClones, LocalUpstreams, bytes_of, open_local};
 pub use metrics::{Counters, Metrics};
 pub use notify::Notifier;

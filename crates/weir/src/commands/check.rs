@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use report::{Level, Report};
-use weir_pool::{CATALOG_NAME, CONFIG_NAME, Pool};
+use weir_pool::{CATALOG_NAME, CONFIG_NAME, Pool, hook_states};
 use weir_settings::{is_for_everybody, secret_files, unusable};
 
 use crate::cli::Global;
@@ -39,6 +39,7 @@ pub(crate) fn check(global: &Global, offline: bool, max_count: usize) -> Result<
     store::catalog(&pool, &mut report)?;
     store::archives(&pool, &mut report)?;
     collectors(&pool, &mut report)?;
+    hooks(&pool, &mut report)?;
     if !offline {
         hosts::hosts(&pool, &mut report)?;
         hosts::forges(&pool, &mut report)?;
@@ -80,6 +81,22 @@ fn collectors(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
                 counts.waiting
             );
             report.add(Level::Warning, CHECK, text)?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks whether hooks take the events that are for them.
+fn hooks(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
+    const CHECK: &str = "hooks";
+    for hook in hook_states(pool)? {
+        let (name, waiting) = (&hook.name, hook.waiting);
+        match &hook.failing {
+            Some(failing) => {
+                let text = format!("'{name}' takes no events, and {waiting} wait: {}", failing.error);
+                report.add(Level::Warning, CHECK, text)?;
+            }
+            None => report.add(Level::Ok, CHECK, format!("'{name}': {waiting} events wait"))?,
         }
     }
     Ok(())

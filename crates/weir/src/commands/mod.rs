@@ -10,6 +10,7 @@ mod daemon;
 mod errors;
 mod events;
 mod export;
+mod hooks;
 mod http_backend;
 mod import;
 mod inspect;
@@ -55,6 +56,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::Crawl(args) => crawl::crawl(open()?, global, &args),
         Command::Metadata(command) => metadata::metadata(open()?, global, command),
         Command::Events(command) => events::events(global, command),
+        Command::Hooks(command) => hooks::hooks(&open()?, global, &command),
         Command::Mine(args) => mine::mine(global, &args),
         Command::Mount(args) => done(mount::mount(global, &args)),
         Command::Workspace(command) => workspace::workspace(global, &command),

@@ -13,6 +13,7 @@ use weir_settings::IntervalSetting;
 use weir_transport::Url;
 
 use crate::cli::{Global, SetArgs};
+use crate::door_client::tell_door;
 use crate::error::{Error, Result};
 use crate::output;
 use crate::output::settings_json;
@@ -155,6 +156,7 @@ pub(crate) fn hint(
             false => ids.extend(found),
         }
     }
+    let names: Vec<String> = names.into_iter().filter(|name| !unknown.contains(name)).collect();
     // URLs are reported without passwords.
     unknown
         .iter_mut()
@@ -162,6 +164,8 @@ pub(crate) fn hint(
     ids.sort_unstable();
     ids.dedup();
     let hinted = pool.catalog.hint(&ids, now())?;
+    // The catalog has it. Who mirrors the pool learns of it now, if it has doors for events.
+    tell_door(&pool.config.events.listen, &names.iter().map(String::as_str).collect::<Vec<_>>());
     if global.json {
         output::json(&json!({ "hinted": hinted, "unknown": unknown }))?;
     } else if !global.quiet {

@@ -13,11 +13,12 @@ use weir_catalog::{
 };
 use weir_ground::{FailureClass, Timestamp};
 use weir_mirror::throttle::Cause;
-use weir_pool::{Pool, pauses, shortage, space};
+use weir_pool::{HookState, Pool, hook_states, pauses, shortage, space};
 
 use crate::cli::Global;
 use crate::colors;
 use crate::error::Result;
+use crate::hook_lines::state_of;
 use crate::listing::LISTING;
 use crate::output;
 
@@ -29,10 +30,16 @@ pub(crate) fn status(pool: &Pool, global: &Global) -> Result<()> {
         return output::json(&found.json());
     }
     let mut out = output::stdout();
-    for (what, text) in
-        [found.repositories(), found.failures(), found.forges(), found.events(), found.limits()]
-            .into_iter()
-            .flatten()
+    for (what, text) in [
+        found.repositories(),
+        found.failures(),
+        found.forges(),
+        found.events(),
+        found.hooks(),
+        found.limits(),
+    ]
+    .into_iter()
+    .flatten()
     {
         out.styled(colors::HEADING, what)?;
         write!(out, "{:1$}", "", 14 - what.len())?;
@@ -69,6 +76,7 @@ struct PoolStatus {
     /// The events from outside, and those of the last day.
     received: ReceivedCounts,
     collectors: Vec<CollectorCounts>,
+    hooks: Vec<HookState>,
 }
 
 /// A forge's listing and the numbers of its repositories in the catalog.
@@ -116,6 +124,7 @@ impl PoolStatus {
             metadata: pool.catalog.metadata_counts()?,
             received: pool.catalog.received_counts(now - DAY_S)?,
             collectors: pool.catalog.collector_counts()?,
+            hooks: hook_states(pool)?,
         })
     }
 
@@ -132,6 +141,7 @@ impl PoolStatus {
             "forges": self.forges,
             "events": { "last": self.received.last, "last_at": self.received.last_at,
                 "day": self.received.lately, "collectors": self.collectors },
+            "hooks": self.hooks,
             "space": { "free_bytes": self.space.0, "total_bytes": self.space.1,
                 "shortage": self.shortage.map(Cause::name) } })
     }
@@ -191,6 +201,14 @@ impl PoolStatus {
             ("collected", format!("{}: {} events wait{rejected}", c.name, c.waiting))
         }));
         lines
+    }
+
+    fn hooks(&self) -> Vec<StatusLine> {
+        let line = |hook: &HookState| {
+            let state = state_of(hook, self.now).map_or_else(String::new, |state| format!(", {state}"));
+            ("hook", format!("{}: {} events wait{state}", hook.name, hook.waiting))
+        };
+        self.hooks.iter().map(line).collect()
     }
 
     fn forges(&self) -> Vec<StatusLine> {

@@ -77,6 +77,8 @@ const COMMANDS: &[&str] = &[
     "export copy copy.bundle",
     "clone pool/store/a/up.tar clone",
     "purge --gone-for 1d --dry-run",
+    "hooks ls",
+    "hooks test h",
     "rm copy",
     "adopt --dry-run",
     "crawl",
@@ -108,7 +110,8 @@ fn the_page_of_json_output_has_every_key() {
     std::fs::create_dir(env.path("forge")).unwrap();
     let config = env.pool().join("weir.toml");
     let forge = format!("\n[[forge]]\ntype = \"folder\"\nurl = \"{}\"\n", env.path("forge").display());
-    std::fs::write(&config, std::fs::read_to_string(&config).unwrap() + &forge).unwrap();
+    let hook = "\n[[hooks.command]]\nname = \"h\"\ncommand = [\"true\"]\n";
+    std::fs::write(&config, std::fs::read_to_string(&config).unwrap() + &forge + hook).unwrap();
     let documented = documented();
     let mut observed: BTreeMap<String, Vec<(String, &'static str)>> = BTreeMap::new();
     for command in COMMANDS {

@@ -71,7 +71,7 @@ const CHAPTERS: &[Chapter] = &[
             config access.tokens 'name = \"ci\"' \"sha256 = '$(printf %s SECRET | sha256sum | cut -c1-64)'\"
             serve weir serve --http 127.0.0.1:8080",
         )],
-        left_out: &[],
+        left_out: &[("weir hooks test ci", "needs a server: tests/program/events/hooks.rs has one")],
     },
     Chapter {
         file: "events.md",
@@ -291,6 +291,7 @@ impl World {
             ("github-tokens", "t\n"),
             ("gitea-token", "t\n"),
             ("github-webhook", "s\n"),
+            ("ci-webhook", "s\n"),
             ("netrc", "machine h login l\n"),
         ] {
             fs::write(self.reader.path().join("etc/weir").join(file), text).unwrap();

@@ -2,6 +2,7 @@
 //! are due because of it.
 
 mod effect;
+mod hooks;
 mod sweep;
 
 use std::collections::BTreeMap;

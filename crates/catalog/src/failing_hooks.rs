@@ -1,0 +1,81 @@
+//! Hooks whose receiver does not take events: since when, why, and when weir tries again.
+
+use serde::Serialize;
+use weir_ground::Timestamp;
+
+use crate::database::{TransactionKind, Value, values};
+use crate::{Catalog, Result};
+
+/// A hook whose receiver does not take events now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FailingHook {
+    /// The number of attempts in a row that failed.
+    pub failures: i64,
+    /// The time of the first of them.
+    pub failing_since: Timestamp,
+    /// The time of the next attempt.
+    pub retry_at: Timestamp,
+    /// The failure in words.
+    pub error: String,
+}
+
+impl Catalog {
+    /// Returns how the hook `name` of this machine fails, if it does.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn failing_hook(&self, name: &str) -> Result<Option<FailingHook>> {
+        let sql = "SELECT failures, failing_since, retry_at, error FROM failing_hooks
+            WHERE hook = ?1 AND machine = ?2";
+        self.database.query_one(sql, &values![name, self.machine.as_str()], |row| {
+            Ok(FailingHook {
+                failures: row.get(0)?,
+                failing_since: row.get(1)?,
+                retry_at: row.get(2)?,
+                error: row.get(3)?,
+            })
+        })
+    }
+
+    /// Records how the hook `name` of this machine fails; `None` if it does not any more.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn set_failing_hook(&self, name: &str, failing: Option<&FailingHook>) -> Result<()> {
+        let machine = self.machine.as_str();
+        let Some(FailingHook { failures, failing_since, retry_at, error }) = failing else {
+            let sql = "DELETE FROM failing_hooks WHERE hook = ?1 AND machine = ?2";
+            return self.database.execute(sql, &values![name, machine]).map(|_| ());
+        };
+        let sql = "INSERT INTO failing_hooks (hook, machine, failures, failing_since, retry_at, error)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (hook, machine) DO UPDATE
+            SET failures = excluded.failures, failing_since = excluded.failing_since,
+            retry_at = excluded.retry_at, error = excluded.error";
+        let row = values![name, machine, *failures, *failing_since, *retry_at, error.as_str()];
+        self.database.execute(sql, &row).map(|_| ())
+    }
+
+    /// Makes the hook `name` be tried again now, if it fails. Returns whether it does.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn retry_hook(&self, name: &str, now: Timestamp) -> Result<bool> {
+        let sql = "UPDATE failing_hooks SET retry_at = ?3 WHERE hook = ?1 AND machine = ?2";
+        Ok(self.database.execute(sql, &values![name, self.machine.as_str(), now])? > 0)
+    }
+
+    /// Forgets the hooks of this machine whose names are not in `names`: the log is no longer kept for them.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn retain_hooks(&mut self, names: &[&str]) -> Result<()> {
+        let machine = self.machine.clone();
+        self.database.transaction(TransactionKind::Visits, |db| {
+            for (table, column) in [("event_readers", "name"), ("failing_hooks", "hook")] {
+                let sql = format!("DELETE FROM {table} WHERE machine = ?1 AND NOT {column} = ANY(?2)");
+                db.execute(&sql, &[Value::Text(machine.as_str().into()), Value::Texts(names.to_vec())])?;
+            }
+            Ok(())
+        })
+    }
+}

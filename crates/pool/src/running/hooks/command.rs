@@ -1,0 +1,136 @@
+//! A program that is run for each event.
+
+use std::io::Write;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use weir_catalog::{Catalog, LoggedEvent};
+use weir_collect::GOODBYE;
+use weir_ground::Stop;
+use weir_ground::thread::spawn;
+use weir_settings::{EventSelection, HookCommandConfig};
+
+use crate::running::hooks::line::HookLine;
+use crate::running::hooks::reader::HookTeller;
+
+/// How often a program is run that fails, before the event is given up.
+const TRIES: u32 = 3;
+/// How often to look whether it has ended: at first, and at most.
+const LOOK_AFTER: Duration = Duration::from_millis(2);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Time until a program is started again that cannot be started.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// Runs the program of a table `[[hooks.command]]`.
+pub(super) struct CommandTeller {
+    pub(super) store: PathBuf,
+    pub(super) config: HookCommandConfig,
+    pub(super) selection: EventSelection,
+    pub(super) stop: Stop,
+    /// Set while the program cannot be started.
+    pub(super) is_stuck: Arc<AtomicBool>,
+}
+
+impl HookTeller for CommandTeller {
+    fn tell(&mut self, _: &Catalog, event: &LoggedEvent) -> bool {
+        let name = event.event.subject.as_ref().map(|subject| subject.name.as_str());
+        if !self.selection.has(name) {
+            return true;
+        }
+        let hook = &self.config.name;
+        for tries in 1..=TRIES {
+            if self.stop.is_stopped() {
+                return false;
+            }
+            let ended = match run(&self.config, &self.store, event, &self.stop) {
+                Ok(ended) => ended,
+                Err(e) => {
+                    tracing::error!("cannot start the hook '{hook}': {e}; events wait for it");
+                    self.is_stuck.store(true, Ordering::Relaxed);
+                    self.stop.sleep(RETRY);
+                    return false;
+                }
+            };
+            self.is_stuck.store(false, Ordering::Relaxed);
+            let failed = match ended {
+                Some(status) if status.success() => return true,
+                Some(status) => match (status.code(), status.signal()) {
+                    (Some(code), _) => format!("ended with status {code}"),
+                    (None, signal) => format!("was killed by signal {}", signal.unwrap_or_default()),
+                },
+                None if self.stop.is_stopped() => return false,
+                None => format!("did not end within {} s", self.config.timeout.0.as_secs()),
+            };
+            let about = name.unwrap_or("the pool");
+            tracing::warn!("the hook '{hook}' for {about} {failed}, try {tries} of {TRIES}");
+            self.stop.sleep(Duration::from_secs(u64::from(tries) - 1));
+        }
+        tracing::error!("giving up on the hook '{hook}' for event {}", event.id);
+        true
+    }
+}
+
+/// Runs the program for `event`. Returns how it ended; `None` if it was killed, because it took too long or
+/// `stop` was requested.
+///
+/// # Errors
+/// If it cannot be started.
+pub(super) fn run(
+    config: &HookCommandConfig,
+    store: &Path,
+    event: &LoggedEvent,
+    stop: &Stop,
+) -> std::io::Result<Option<ExitStatus>> {
+    let line = HookLine::of(event, store);
+    let mut command = Command::new(&config.command[0]);
+    // A process group of its own: an interrupt from the terminal is for weir.
+    command.args(&config.command[1..]).current_dir(store).process_group(0);
+    command.stdin(Stdio::piped()).stdout(Stdio::null());
+    command.env("WEIR_EVENT", event.event.kind.name()).env("WEIR_ID", event.id.to_string());
+    for name in ["WEIR_NAME", "WEIR_URL", "WEIR_ARCHIVE"] {
+        command.env_remove(name);
+    }
+    if let Some(subject) = &event.event.subject {
+        command.env("WEIR_NAME", &subject.name).env("WEIR_URL", &subject.url);
+    }
+    if let Some(archive) = &line.archive {
+        command.env("WEIR_ARCHIVE", archive);
+    }
+    let mut child = RunningCommand(command.spawn()?);
+    let (input, text) = (child.0.stdin.take(), line.json() + "\n");
+    // A program may end, or run for long, without reading.
+    if let Some(mut input) = input {
+        let writing = spawn("hook input", move || drop(input.write_all(text.as_bytes())));
+        drop(writing?);
+    }
+    let (began, mut pause, mut stopped) = (Instant::now(), LOOK_AFTER, None);
+    loop {
+        if let Some(status) = child.0.try_wait()? {
+            return Ok(Some(status));
+        }
+        let is_late = began.elapsed() > config.timeout.0;
+        if is_late || (stop.is_stopped() && stopped.get_or_insert_with(Instant::now).elapsed() > GOODBYE) {
+            return Ok(None);
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(LOOK_EVERY);
+    }
+}
+
+/// A program that runs. When it is dropped, it is killed, with the processes that it has started.
+struct RunningCommand(Child);
+
+impl Drop for RunningCommand {
+    fn drop(&mut self) {
+        if let (Ok(None), Ok(group)) = (self.0.try_wait(), i32::try_from(self.0.id())) {
+            let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
+        }
+        let _ = self.0.wait();
+    }
+}

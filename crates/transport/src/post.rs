@@ -1,0 +1,69 @@
+//! Posts a body to a URL, over the same proxies and with the same trust as visits.
+
+use std::time::Duration;
+
+use ureq::Agent;
+use ureq::http::header::RETRY_AFTER;
+use ureq::tls::RootCerts;
+
+use crate::proxy::{Proxies, http_client};
+
+/// Bytes of an answer that are read.
+const ANSWER_BYTES_MAX: u64 = 4 << 10;
+
+/// A client that posts.
+pub struct HttpPost {
+    agent: Agent,
+}
+
+/// An answer to a POST.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PostAnswer {
+    /// The status code.
+    pub status: u16,
+    /// The seconds after which to come again, if the answer has them.
+    pub retry_after_s: Option<u64>,
+    /// The beginning of the body.
+    pub text: String,
+}
+
+impl HttpPost {
+    /// Returns a client that calls itself `agent`, and waits at most `timeout` for an answer. It follows no
+    /// redirects.
+    ///
+    /// # Errors
+    /// If the text of a proxy is no URL of one.
+    pub fn new(
+        url: &str,
+        agent: &str,
+        timeout: Duration,
+        proxies: &Proxies,
+        roots: RootCerts,
+    ) -> Result<HttpPost, String> {
+        let config = Agent::config_builder()
+            .user_agent(agent)
+            .http_status_as_error(false)
+            .timeout_global(Some(timeout))
+            .max_redirects(0)
+            .max_redirects_will_error(false);
+        let proxy = proxies.of_http(url.starts_with("https://"))?;
+        Ok(HttpPost { agent: http_client(config, proxy, roots) })
+    }
+
+    /// Sends `body` to `url`.
+    ///
+    /// # Errors
+    /// If there is no answer. The error says why.
+    pub fn post(&self, url: &str, headers: &[(&str, String)], body: &[u8]) -> Result<PostAnswer, String> {
+        let mut request = self.agent.post(url).content_type("application/json");
+        for (name, value) in headers {
+            request = request.header(*name, value);
+        }
+        let mut answer = request.send(body).map_err(|e| e.to_string())?;
+        let retry_after = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+        let retry_after_s = retry_after.and_then(|text| text.trim().parse().ok());
+        let limited = answer.body_mut().with_config().limit(ANSWER_BYTES_MAX);
+        let text = limited.lossy_utf8(true).read_to_string().unwrap_or_default();
+        Ok(PostAnswer { status: answer.status().as_u16(), retry_after_s, text })
+    }
+}
