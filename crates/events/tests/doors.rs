@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -10,8 +11,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use weir_events::{
-    EventDoor, EventServer, EventServerOptions, EventSpool, IntakeCounts, ReceivedLine, SpoolOptions,
-    SpoolReader,
+    DoorGate, EventDoor, EventServer, EventServerOptions, EventSpool, IntakeCounts, ReceivedLine,
+    SpoolOptions, SpoolReader,
 };
 
 /// Returns the path of the socket in `folder`. A path of a socket has at most 107 bytes, and the folder's
@@ -312,4 +313,45 @@ fn what_was_read_is_committed_when_the_server_ends() {
     reader.read(10, &mut |_, _| count += 1).unwrap();
     assert_eq!(count, 2);
     assert!(!reader.wait(Duration::from_secs(600)), "the writer is gone");
+}
+
+#[test]
+fn who_needs_a_token_is_taken_with_it_only() {
+    let sum: [u8; 32] = ring::digest::digest(&ring::digest::SHA256, b"secret").as_ref().try_into().unwrap();
+    let own = std::fs::metadata("/proc/self").unwrap().uid();
+    for users in [Some(vec![own]), Some(vec![own + 1]), None] {
+        let gate = DoorGate { tokens: vec![("ci".to_owned(), sum)], users: users.clone() };
+        let options = EventServerOptions { gate, ..EventServerOptions::default() };
+        let mut doors = Doors::open(SpoolOptions::default(), options);
+        let mut tcp = TcpStream::connect(doors.tcp).unwrap();
+        tcp.write_all(b"auth  secret \r\nid=1 a\nauth is a line now\nid=2 b\n").unwrap();
+        assert_eq!(answers(&tcp, 3), ["ok", "ok 1", "ok 2"]);
+        for (line, answer) in [
+            (b"id=1 x\nid=2 y\n".as_slice(), "err say 'auth TOKEN' first"),
+            (b"auth wrong\nid=1 x\n", "err the token is wrong"),
+            (b"auth \nping\n", "err say 'auth TOKEN' first"),
+            (b"auth\n", "err say 'auth TOKEN' first"),
+        ] {
+            let mut tcp = TcpStream::connect(doors.tcp).unwrap();
+            tcp.write_all(line).unwrap();
+            let mut said = String::new();
+            // What was not read makes the end a reset.
+            let _ = tcp.read_to_string(&mut said);
+            assert!(said.is_empty() || said.trim_end() == answer, "{said}");
+        }
+        let mut unix = UnixStream::connect(doors.path()).unwrap();
+        let is_known = users != Some(vec![own + 1]);
+        unix.write_all(if is_known { b"id=3 c\n" } else { b"auth secret\nid=3 c\n" }).unwrap();
+        let expected: &[&str] = if is_known { &["ok 3"] } else { &["ok", "ok 3"] };
+        assert_eq!(answers(&unix, expected.len()), expected);
+        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+        udp.send_to(b"lost\nauth secret\nlost, too", doors.udp).unwrap();
+        udp.send_to(b"auth secret\nd\ne", doors.udp).unwrap();
+        let mut lines = doors.lines(6);
+        lines.sort_by(|a, b| a.1.cmp(&b.1));
+        let texts: Vec<&str> = lines.iter().map(|(_, line)| line.as_str()).collect();
+        assert_eq!(texts, ["a", "auth is a line now", "b", "c", "d", "e"]);
+        assert!(lines[0].0.ends_with(" token=ci") && lines[4].0.ends_with(" token=ci"), "{lines:?}");
+        assert_eq!(lines[3].0.ends_with(" token=ci"), !is_known);
+    }
 }

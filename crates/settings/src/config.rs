@@ -2,9 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use nix::unistd::User;
 use serde::{Deserialize, Serialize};
 use weir_catalog::AccessNames;
 use weir_collect::LineFilter;
+use weir_events::DoorGate;
 use weir_forge::CrawlSource;
 use weir_ground::{FileError, check_pattern};
 use weir_serve::{Access, AccessRule, MapRule, Token, network as network_of};
@@ -127,6 +129,8 @@ impl Default for StoreConfig {
 pub struct EventsConfig {
     pub listen: Vec<String>,
     pub udp: Vec<String>,
+    pub tokens: Vec<String>,
+    pub users: Option<Vec<String>>,
     pub add: Vec<String>,
     pub debounce: Span,
     pub keep: Span,
@@ -144,6 +148,8 @@ impl Default for EventsConfig {
         EventsConfig {
             listen: Vec::new(),
             udp: Vec::new(),
+            tokens: Vec::new(),
+            users: None,
             add: Vec::new(),
             debounce: Span::seconds(1),
             keep: Span::seconds(7 * 86_400),
@@ -159,6 +165,29 @@ impl Default for EventsConfig {
 }
 
 impl EventsConfig {
+    /// Returns who may send lines. Tokens are those of `access`.
+    ///
+    /// # Errors
+    /// If there is no such token or user. The error says which.
+    pub fn gate(&self, access: &AccessConfig) -> std::result::Result<DoorGate, String> {
+        let all = access.known_tokens()?;
+        let token = |name: &String| {
+            let found = all.iter().find(|token| token.name == *name);
+            let missing = || format!("tokens names '{name}', which is not among access.tokens");
+            found.map(|token| (name.clone(), token.sha256)).ok_or_else(missing)
+        };
+        let tokens = self.tokens.iter().map(token).collect::<std::result::Result<_, _>>()?;
+        let user = |name: &String| match name.parse() {
+            Ok(uid) => Ok(uid),
+            Err(_) => match User::from_name(name) {
+                Ok(Some(user)) => Ok(user.uid.as_raw()),
+                _ => Err(format!("users names '{name}', which is no user of this machine")),
+            },
+        };
+        let users = self.users.as_ref().map(|users| users.iter().map(user).collect());
+        Ok(DoorGate { tokens, users: users.transpose()? })
+    }
+
     /// Returns the filters of all tables and workers. A line that one of them accepts is collected.
     pub fn collected(&self) -> Vec<LineFilter> {
         let of_tables = self.table.iter().filter_map(|table| table.filter().ok());
@@ -367,24 +396,7 @@ impl AccessConfig {
     /// # Errors
     /// If a rule or a token is wrong.
     pub fn rules(&self) -> std::result::Result<Access, String> {
-        let token = |t: &TokenConfig| {
-            let nibble = |c: u8| (c as char).to_digit(16).map(|d| d as u8);
-            let bytes: Option<Vec<u8>> = t
-                .sha256
-                .as_bytes()
-                .chunks(2)
-                .map(|c| Some(nibble(*c.first()?)? << 4 | nibble(*c.get(1)?)?))
-                .collect();
-            let sha256 = bytes.and_then(|b| b.try_into().ok()).ok_or_else(|| {
-                format!(
-                    "token '{}': sha256 must be 64 hexadecimal digits; printf %s TOKEN | sha256sum \
-                    prints them",
-                    t.name
-                )
-            })?;
-            Ok(Token { name: t.name.clone(), sha256 })
-        };
-        let tokens: Vec<Token> = self.tokens.iter().map(token).collect::<std::result::Result<_, String>>()?;
+        let tokens = self.known_tokens()?;
         let rule = |r: &RuleConfig| {
             r.repositories.iter().try_for_each(|pattern| check_pattern(pattern))?;
             if let Some(unknown) = r.tokens.iter().find(|name| !tokens.iter().any(|t| t.name == **name)) {
@@ -407,6 +419,28 @@ impl AccessConfig {
         };
         let rules = self.rules.iter().map(rule).collect::<std::result::Result<_, String>>()?;
         Ok(Access { public: self.public, rules, tokens })
+    }
+
+    /// Returns the tokens.
+    fn known_tokens(&self) -> std::result::Result<Vec<Token>, String> {
+        let token = |t: &TokenConfig| {
+            let nibble = |c: u8| (c as char).to_digit(16).map(|d| d as u8);
+            let bytes: Option<Vec<u8>> = t
+                .sha256
+                .as_bytes()
+                .chunks(2)
+                .map(|c| Some(nibble(*c.first()?)? << 4 | nibble(*c.get(1)?)?))
+                .collect();
+            let sha256 = bytes.and_then(|b| b.try_into().ok()).ok_or_else(|| {
+                format!(
+                    "token '{}': sha256 must be 64 hexadecimal digits; printf %s TOKEN | sha256sum \
+                    prints them",
+                    t.name
+                )
+            })?;
+            Ok(Token { name: t.name.clone(), sha256 })
+        };
+        self.tokens.iter().map(token).collect()
     }
 }
 

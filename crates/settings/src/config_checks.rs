@@ -80,6 +80,7 @@ impl Config {
         {
             return Err(("serve.https", "needs serve.tls_certificate and serve.tls_key".to_owned()).into());
         }
+        self.events.gate(&self.access).map_err(|e| ("events", format!("is wrong: {e}")))?;
         if let Some(address) = self.events.udp.iter().find(|address| address.starts_with("unix:")) {
             return Err(("events.udp", format!("is wrong: '{address}' is no address of UDP")).into());
         }

@@ -39,3 +39,59 @@ pub(crate) fn stop_on_signal(stop: &Stop) -> Result<tokio::sync::watch::Receiver
     })?;
     Ok(asked)
 }
+
+/// Calls `act` on each SIGHUP and SIGUSR2, until it returns false. Where SIGHUP comes because the terminal is
+/// gone that this process had at its start, stops in place of that; `nohup` goes on.
+pub(crate) fn on_reload_signal(
+    mut had_terminal: bool,
+    mut act: impl FnMut() -> bool + Send + 'static,
+) -> Result<()> {
+    let ignores_hang_up = ignores_hang_up();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let (mut hang_up, mut user) = runtime.block_on(async {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok::<_, std::io::Error>((signal(SignalKind::hangup())?, signal(SignalKind::user_defined2())?))
+    })?;
+    spawn("reload", move || {
+        let mut asked = || {
+            runtime.block_on(async {
+                tokio::select! {
+                    asked = hang_up.recv() => asked,
+                    asked = user.recv() => asked,
+                }
+            })
+        };
+        while asked().is_some() {
+            if had_terminal && !has_terminal() {
+                had_terminal = false;
+                if ignores_hang_up {
+                    continue;
+                }
+                return stop_by_signal();
+            }
+            if !act() {
+                return;
+            }
+        }
+    })?;
+    Ok(())
+}
+
+/// Stops this process as SIGTERM does. [`stop_on_signal`] was called before.
+pub(crate) fn stop_by_signal() {
+    // SAFETY: a signal to ourselves, for which there is a handler.
+    unsafe { libc::raise(libc::SIGTERM) };
+}
+
+/// Returns whether this process has a terminal that is still there (tty(4)).
+pub(crate) fn has_terminal() -> bool {
+    std::fs::File::open("/dev/tty").is_ok()
+}
+
+/// Returns whether this process was started to ignore SIGHUP (proc_pid_status(5), `SigIgn`).
+fn ignores_hang_up() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & 1 << (libc::SIGHUP - 1) != 0)
+}

@@ -10,6 +10,7 @@ use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{Notify, watch};
 
+use crate::doors::gate::{DoorGate, GateVerdict, LineSender};
 use crate::doors::intake::{Intake, IntakeCounts};
 use crate::doors::lines::{LineBuffer, LineFate, LineVerdict, Stopped, judge, judge_long};
 use crate::record::{ReceivedLine, now_ms};
@@ -79,6 +80,7 @@ pub(crate) struct LastSeen {
 /// The state that all connections of the thread share.
 pub(crate) struct LineRoom {
     pub(crate) intake: Rc<Intake>,
+    pub(crate) gate: DoorGate,
     /// Each connection reads into it, and leaves nothing there.
     chunk: RefCell<Vec<u8>>,
     /// The number of the current sweep.
@@ -86,15 +88,15 @@ pub(crate) struct LineRoom {
 }
 
 impl LineRoom {
-    pub(crate) fn new(intake: Rc<Intake>) -> Rc<LineRoom> {
-        Rc::new(LineRoom { intake, chunk: RefCell::new(vec![0; CHUNK_BYTES]), sweep: Cell::new(0) })
+    pub(crate) fn new(intake: Rc<Intake>, gate: DoorGate) -> Rc<LineRoom> {
+        Rc::new(LineRoom { intake, gate, chunk: RefCell::new(vec![0; CHUNK_BYTES]), sweep: Cell::new(0) })
     }
 }
 
 /// A connection, between two waits.
 pub(crate) struct LineConnection {
     stream: LineStream,
-    peer: Box<str>,
+    sender: LineSender,
     room: Rc<LineRoom>,
     lines: LineBuffer,
     answers: LineAnswers,
@@ -134,9 +136,9 @@ impl LineAnswers {
 }
 
 impl LineConnection {
-    pub(crate) fn new(stream: LineStream, peer: String, room: Rc<LineRoom>) -> LineConnection {
+    pub(crate) fn new(stream: LineStream, sender: LineSender, room: Rc<LineRoom>) -> LineConnection {
         let lines = LineBuffer::default();
-        LineConnection { stream, peer: peer.into(), room, lines, answers: LineAnswers::default() }
+        LineConnection { stream, sender, room, lines, answers: LineAnswers::default() }
     }
 
     /// Takes lines until the sender ends, or `seen` says that it is to. What it sent before that is taken.
@@ -180,12 +182,12 @@ impl LineConnection {
                 // A last line needs no end.
                 Ok(0) if self.lines.is_empty() => return Ok(false),
                 Ok(0) => {
-                    let mut line_taker = taker(&self.room, &self.peer, &mut self.answers);
+                    let mut line_taker = taker(&self.room, &mut self.sender, &mut self.answers);
                     self.lines.take(b"\n", &mut line_taker)
                 }
                 Ok(length) => {
                     let (lines, mut line_taker) =
-                        (&mut self.lines, taker(&self.room, &self.peer, &mut self.answers));
+                        (&mut self.lines, taker(&self.room, &mut self.sender, &mut self.answers));
                     lines.take(&chunk[..length], &mut line_taker)
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(true),
@@ -199,7 +201,7 @@ impl LineConnection {
                 Err(Stopped::Quit) => return Ok(false),
                 Err(Stopped::Full) => self.room.intake.room().await,
             }
-            let mut line_taker = taker(&self.room, &self.peer, &mut self.answers);
+            let mut line_taker = taker(&self.room, &mut self.sender, &mut self.answers);
             taken = self.lines.take(b"", &mut line_taker);
         }
     }
@@ -229,11 +231,25 @@ async fn changed(committed: &mut Option<watch::Receiver<u64>>) {
 /// Returns the function that takes the lines of a connection.
 fn taker<'c>(
     room: &'c LineRoom,
-    peer: &'c str,
+    sender: &'c mut LineSender,
     answers: &'c mut LineAnswers,
 ) -> impl FnMut(&[u8], bool) -> LineFate + 'c {
     let (at_ms, intake) = (now_ms(), &room.intake);
     move |line, is_long| {
+        if !sender.is_known {
+            return match room.gate.ask(line, sender) {
+                GateVerdict::Known => {
+                    answers.add(0, &[b"ok"]);
+                    LineFate::Taken
+                }
+                GateVerdict::Refused(why) => {
+                    IntakeCounts::add(&intake.counts.bad, 1);
+                    answers.add(0, &[b"err ", why.as_bytes()]);
+                    LineFate::Last
+                }
+            };
+        }
+        let peer = &sender.peer;
         let verdict = if is_long { judge_long(line) } else { judge(line) };
         match verdict {
             LineVerdict::Empty => {}

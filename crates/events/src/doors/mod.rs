@@ -2,10 +2,12 @@
 
 mod coalescing;
 mod connection;
+mod gate;
 mod intake;
 mod lines;
 mod server;
 
+pub use gate::DoorGate;
 pub use intake::IntakeCounts;
 pub use lines::LINE_BYTES_MAX;
 pub use server::{EventDoor, EventServer, EventServerOptions};

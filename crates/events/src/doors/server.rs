@@ -17,6 +17,7 @@ use weir_ground::thread::spawn;
 
 use crate::doors::coalescing::Coalescing;
 use crate::doors::connection::{LastSeen, LineConnection, LineRoom, LineStream};
+use crate::doors::gate::{DoorGate, GateVerdict, LineSender};
 use crate::doors::intake::{Intake, IntakeCounts, SpoolWriter};
 use crate::doors::lines::{LINE_BYTES_MAX, LineVerdict, judge};
 use crate::record::{ReceivedLine, now_ms};
@@ -45,7 +46,7 @@ pub enum EventDoor {
 }
 
 /// How events are taken.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct EventServerOptions {
     /// The least time between two commits; a single event is committed at once.
     pub commit_interval: Duration,
@@ -55,6 +56,8 @@ pub struct EventServerOptions {
     pub connections_per_address_max: usize,
     /// How long a connection may say nothing; for ever, without.
     pub idle_timeout: Option<Duration>,
+    /// Who may send lines.
+    pub gate: DoorGate,
 }
 
 impl Default for EventServerOptions {
@@ -64,6 +67,7 @@ impl Default for EventServerOptions {
             connections_max: 16_384,
             connections_per_address_max: 16_384,
             idle_timeout: Some(Duration::from_secs(3600)),
+            gate: DoorGate::default(),
         }
     }
 }
@@ -140,23 +144,27 @@ impl OpenDoor {
         })
     }
 
-    /// Waits for a connection. Returns it with its peer, and the peer's address if it has one.
-    async fn accept(&self) -> io::Result<(LineStream, String, Option<IpAddr>)> {
+    /// Waits for a connection. Returns it with its sender, and the sender's address if it has one.
+    async fn accept(&self, gate: &DoorGate) -> io::Result<(LineStream, LineSender, Option<IpAddr>)> {
         match self {
             OpenDoor::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
-                Ok((LineStream::Tcp(stream), format!("tcp {peer}"), Some(peer.ip().to_canonical())))
+                let sender =
+                    LineSender { peer: format!("tcp {peer}").into(), is_known: !gate.needs_tokens() };
+                Ok((LineStream::Tcp(stream), sender, Some(peer.ip().to_canonical())))
             }
             OpenDoor::Unix(listener) => {
                 let (stream, _) = listener.accept().await?;
-                let peer = stream.peer_cred().map_or_else(
-                    |_| "unix".to_owned(),
+                let found = stream.peer_cred().ok();
+                let peer = found.map_or_else(
+                    || "unix".to_owned(),
                     |peer| {
                         let pid = peer.pid().map_or(String::new(), |pid| format!(" pid={pid}"));
                         format!("unix uid={}{pid}", peer.uid())
                     },
                 );
-                Ok((LineStream::Unix(stream), peer, None))
+                let is_known = gate.lets_in(found.map(|peer| peer.uid()));
+                Ok((LineStream::Unix(stream), LineSender { peer: peer.into(), is_known }, None))
             }
             OpenDoor::Udp(_) => std::future::pending().await,
         }
@@ -179,7 +187,8 @@ async fn run(
     options: EventServerOptions,
     stop: Arc<Notify>,
 ) {
-    let room = LineRoom::new(intake.clone());
+    let room = LineRoom::new(intake.clone(), options.gate.clone());
+    let options = Rc::new(options);
     let open = Rc::new(RefCell::new(OpenConnections::default()));
     let committer = {
         let intake = intake.clone();
@@ -187,11 +196,11 @@ async fn run(
     };
     let mut tasks = Vec::new();
     for door in doors {
-        let (room, open) = (room.clone(), open.clone());
+        let (room, open, options) = (room.clone(), open.clone(), options.clone());
         tasks.push(spawn_local(async move {
             match &door {
-                OpenDoor::Udp(socket) => take_datagrams(socket, &room.intake).await,
-                _ => accept_all(&door, &room, &open, options).await,
+                OpenDoor::Udp(socket) => take_datagrams(socket, &room).await,
+                _ => accept_all(&door, &room, &open, &options).await,
             }
         }));
     }
@@ -213,11 +222,11 @@ async fn accept_all(
     door: &OpenDoor,
     room: &Rc<LineRoom>,
     open: &Rc<RefCell<OpenConnections>>,
-    options: EventServerOptions,
+    options: &EventServerOptions,
 ) {
     let mut told: Option<tokio::time::Instant> = None;
     loop {
-        let (stream, peer, address) = match door.accept().await {
+        let (stream, sender, address) = match door.accept(&room.gate).await {
             Ok(accepted) => accepted,
             Err(e) => {
                 if told.is_none_or(|told| told.elapsed() >= TOLD_EVERY) {
@@ -233,7 +242,7 @@ async fn accept_all(
         let are_open = open.borrow().seen.len();
         if are_open >= options.connections_max || of_address >= options.connections_per_address_max {
             IntakeCounts::add(&counts.refused, 1);
-            tracing::debug!("refused {peer}: too many connections");
+            tracing::debug!("refused {}: too many connections", sender.peer);
             continue;
         }
         let seen = Rc::new(LastSeen::default());
@@ -249,7 +258,7 @@ async fn accept_all(
             key
         };
         IntakeCounts::add(&counts.connections, 1);
-        let connection = LineConnection::new(stream, peer, room.clone());
+        let connection = LineConnection::new(stream, sender, room.clone());
         let (room, open) = (room.clone(), open.clone());
         spawn_local(async move {
             if let Err(e) = connection.run(seen).await {
@@ -271,7 +280,8 @@ async fn accept_all(
 }
 
 /// Takes lines in datagrams for ever. What finds no room is dropped, and counted.
-async fn take_datagrams(socket: &UdpSocket, intake: &Rc<Intake>) {
+async fn take_datagrams(socket: &UdpSocket, room: &Rc<LineRoom>) {
+    let intake = &room.intake;
     let mut bytes = vec![0; DATAGRAM_BYTES_MAX];
     loop {
         let (length, peer) = match socket.recv_from(&mut bytes).await {
@@ -282,11 +292,22 @@ async fn take_datagrams(socket: &UdpSocket, intake: &Rc<Intake>) {
                 continue;
             }
         };
-        let (peer, at_ms) = (format!("udp {peer}"), now_ms());
+        let is_known = !room.gate.needs_tokens();
+        let (mut sender, at_ms) = (LineSender { peer: format!("udp {peer}").into(), is_known }, now_ms());
         for line in bytes[..length].split(|&byte| byte == b'\n') {
+            // The first line of a datagram has the token.
+            if !sender.is_known {
+                match room.gate.ask(line, &mut sender) {
+                    GateVerdict::Known => continue,
+                    GateVerdict::Refused(_) => {
+                        IntakeCounts::add(&intake.counts.bad, 1);
+                        break;
+                    }
+                }
+            }
             match judge(line) {
                 LineVerdict::Event { line, .. } if line.len() <= LINE_BYTES_MAX => {
-                    if intake.put(&ReceivedLine { at_ms, peer: &peer, line }).is_none() {
+                    if intake.put(&ReceivedLine { at_ms, peer: &sender.peer, line }).is_none() {
                         IntakeCounts::add(&intake.counts.dropped, 1);
                     }
                 }

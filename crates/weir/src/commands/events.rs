@@ -5,6 +5,7 @@ mod bench;
 use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use weir_ground::{Stop, Timestamp};
@@ -14,10 +15,10 @@ use weir_pool::{
 
 use crate::cli::{EventsCommand, EventsLsArgs, EventsServeArgs, Global, RejectedArgs, ReplayArgs, SweepArgs};
 use crate::error::{Error, Result};
-use crate::event_doors::{DoorAddresses, open_doors};
+use crate::event_doors::{DoorAddresses, OpenDoors, open_doors};
 use crate::output;
 use crate::pool::open_pool;
-use crate::signals::stop_on_signal;
+use crate::signals::{has_terminal, on_reload_signal, stop_on_signal};
 use crate::sweeping::line_of;
 use crate::systemd;
 
@@ -47,14 +48,55 @@ pub(crate) fn events(global: &Global, command: EventsCommand) -> Result<ExitCode
     Ok(ExitCode::SUCCESS)
 }
 
+/// Takes events until told to stop. On SIGHUP, it closes the doors, and opens those of the settings as they
+/// are then.
 fn serve(pool: &Pool, global: &Global, args: &EventsServeArgs) -> Result<()> {
+    let terminal = has_terminal();
+    let stop = Stop::default();
+    stop_on_signal(&stop)?;
+    let is_asked = Arc::new(AtomicBool::new(false));
+    let (flag, wake) = (is_asked.clone(), stop.clone());
+    on_reload_signal(terminal, move || {
+        flag.store(true, Ordering::Relaxed);
+        wake.nudge();
+        true
+    })?;
+    let mut open = Some(open_all(pool, global, args, &stop)?);
+    systemd::notify("READY=1");
+    let mut nudges = 0;
+    while !stop.is_stopped() {
+        stop.sleep_until_nudged(Duration::from_secs(3600), &mut nudges);
+        if !is_asked.swap(false, Ordering::Relaxed) || stop.is_stopped() {
+            continue;
+        }
+        tracing::info!("reading the settings again");
+        // Settings that are wrong change nothing.
+        let reloaded = open_pool(global).and_then(|pool| {
+            DoorAddresses::of(&pool, &args.listen, &args.udp)?;
+            drop(open.take());
+            open_all(&pool, global, args, &stop)
+        });
+        match reloaded {
+            Ok(reopened) => open = Some(reopened),
+            Err(e) if open.is_some() => tracing::error!("{e}; going on with the settings of before"),
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// Opens the doors, and starts the tables and workers.
+fn open_all(
+    pool: &Pool,
+    global: &Global,
+    args: &EventsServeArgs,
+    stop: &Stop,
+) -> Result<(OpenDoors, Option<Collectors>)> {
     let addresses = DoorAddresses::of(pool, &args.listen, &args.udp)?;
     if addresses.is_empty() {
         let text = "no address to take events at: set 'listen' of [events] in weir.toml, or give --listen";
         return Err(Error::Message(text.to_owned()));
     }
-    let stop = Stop::default();
-    stop_on_signal(&stop)?;
     let mut told = |at: String| match global.json {
         true => output::json_line(&serde_json::json!({ "listening": at, "pid": std::process::id() })),
         false => {
@@ -62,16 +104,12 @@ fn serve(pool: &Pool, global: &Global, args: &EventsServeArgs) -> Result<()> {
             Ok(())
         }
     };
-    let Some(doors) = open_doors(pool, &addresses, &stop, &Arc::default(), &mut told)? else {
+    let Some(doors) = open_doors(pool, &addresses, stop, &Arc::default(), &mut told)? else {
         let text = "another process of this pool takes events already: 'weir serve', 'weir mirror --watch' \
             or 'weir events serve'";
         return Err(Error::Message(text.to_owned()));
     };
-    let collectors = Collectors::start(pool)?;
-    systemd::notify("READY=1");
-    while stop.sleep(Duration::from_secs(3600)) {}
-    drop((doors, collectors));
-    Ok(())
+    Ok((doors, Collectors::start(pool)?))
 }
 
 fn ls(pool: &Pool, global: &Global, args: &EventsLsArgs) -> Result<()> {

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use weir_events::WebhookDoors;
 use weir_ground::Stop;
-use weir_ground::thread::spawn;
 use weir_pool::{Collectors, Counters, Metrics, Pool};
 use weir_serve::{
     Address, Daemon, DaemonLimits, Door, ListenAddress, Listener, MetricsText, Presentation, Tls,
@@ -23,7 +22,7 @@ use crate::locators::catalog::CatalogLocator;
 use crate::output;
 use crate::restart::{start_anew, tell_ready};
 use crate::service_state::ServiceState;
-use crate::signals::stop_on_signal;
+use crate::signals::{has_terminal, on_reload_signal, stop_by_signal, stop_on_signal};
 use crate::sweeping::keep_sweeping;
 use crate::systemd;
 use crate::webhook_front::{IntakeSender, WebhookFront};
@@ -214,66 +213,25 @@ pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> 
 }
 
 /// On SIGHUP and SIGUSR2, starts the program again on the same sockets, then tells this process to stop.
-/// Where SIGHUP comes because the terminal is gone that this process had at its start, only stops; `nohup`
-/// goes on.
-fn restart_on_signal(sockets: Vec<(i32, &'static str)>, mut had_terminal: bool) -> Result<()> {
-    let ignores_hang_up = ignores_hang_up();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-    let (mut hang_up, mut user) = runtime.block_on(async {
-        use tokio::signal::unix::{SignalKind, signal};
-        Ok::<_, std::io::Error>((signal(SignalKind::hangup())?, signal(SignalKind::user_defined2())?))
-    })?;
-    spawn("restart", move || {
-        let mut asked = || {
-            runtime.block_on(async {
-                tokio::select! {
-                    asked = hang_up.recv() => asked,
-                    asked = user.recv() => asked,
-                }
-            })
-        };
-        while asked().is_some() {
-            if had_terminal && !has_terminal() {
-                had_terminal = false;
-                if ignores_hang_up {
-                    continue;
-                }
-                // SAFETY: a signal to ourselves, for which there is a handler.
-                unsafe { libc::raise(libc::SIGTERM) };
-                return;
+fn restart_on_signal(sockets: Vec<(i32, &'static str)>, had_terminal: bool) -> Result<()> {
+    on_reload_signal(had_terminal, move || {
+        systemd::notify(&format!("RELOADING=1\nMONOTONIC_USEC={}", systemd::monotonic_us()));
+        match start_anew(&sockets) {
+            Ok(pid) => {
+                tracing::info!(
+                    "process {pid} has taken over; this one exits when its connections have ended"
+                );
+                systemd::hand_over();
+                stop_by_signal();
+                false
             }
-            systemd::notify(&format!("RELOADING=1\nMONOTONIC_USEC={}", systemd::monotonic_us()));
-            match start_anew(&sockets) {
-                Ok(pid) => {
-                    tracing::info!(
-                        "process {pid} has taken over; this one exits when its connections have ended"
-                    );
-                    systemd::hand_over();
-                    // SAFETY: a signal to ourselves, for which there is a handler.
-                    unsafe { libc::raise(libc::SIGTERM) };
-                    return;
-                }
-                Err(e) => {
-                    tracing::error!("{e}");
-                    systemd::notify("READY=1");
-                }
+            Err(e) => {
+                tracing::error!("{e}");
+                systemd::notify("READY=1");
+                true
             }
         }
-    })?;
-    Ok(())
-}
-
-/// Returns whether this process has a terminal that is still there (tty(4)).
-fn has_terminal() -> bool {
-    std::fs::File::open("/dev/tty").is_ok()
-}
-
-/// Returns whether this process was started to ignore SIGHUP (proc_pid_status(5), `SigIgn`).
-fn ignores_hang_up() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    mask.is_some_and(|mask| mask & 1 << (libc::SIGHUP - 1) != 0)
+    })
 }
 
 /// Says on which URLs clients are served, and returns them.

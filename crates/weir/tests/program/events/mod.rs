@@ -140,6 +140,55 @@ fn the_next_process_takes_the_doors_over() {
     assert!(none.contains("no address to take events at"), "{none}");
 }
 
+#[test]
+fn a_reload_takes_new_settings_and_keeps_the_old_ones_if_those_are_wrong() {
+    let (env, port) = with_doors(Env::new());
+    let settings = env.pool().join("weir.toml");
+    let text = std::fs::read_to_string(&settings).unwrap();
+    let serving = start(&env, &["events", "serve"], port);
+    let reload = || weir_testing::send(serving.id(), weir_testing::Signal::SIGHUP);
+    let ask = |port: u16, id: &str, first: &str| {
+        let mut sender = Sender::connect(port);
+        sender.stream.write_all(first.as_bytes()).unwrap();
+        // A door that wants a token ends the connection.
+        let _ = sender.send(id, id);
+        let answer = sender.answer();
+        if first.is_empty() { answer } else { sender.answer() }
+    };
+    assert_eq!(ask(port, "1", ""), "ok 1");
+    std::fs::write(&settings, text.replace("[events]", "[events]\nlisten2 = 3")).unwrap();
+    reload();
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(ask(port, "2", ""), "ok 2");
+    // Now senders need a token, at another address.
+    let other = free_port();
+    let sha256 = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
+    let tokens = "tokens = [\"ci\"]\nusers = [\"0\", \"nobody\"]";
+    let text = text.replace(&format!("127.0.0.1:{port}"), &format!("127.0.0.1:{other}"));
+    let text = text.replace("[events]", &format!("[events]\n{tokens}"));
+    std::fs::write(&settings, format!("{text}\n[[access.tokens]]\nname = \"ci\"\nsha256 = \"{sha256}\"\n"))
+        .unwrap();
+    reload();
+    wait_for_port(other);
+    assert_eq!(ask(other, "3", ""), "err say 'auth TOKEN' first");
+    assert_eq!(ask(other, "4", "auth secret\n"), "ok 4");
+    assert!(TcpStream::connect(("127.0.0.1", port)).is_err(), "the old door is closed");
+    end(serving);
+    let peers = env.weir_json(&["events", "ls"]);
+    let last = peers.as_array().unwrap().last().unwrap();
+    assert!(last["peer"].as_str().unwrap().ends_with(" token=ci"), "{peers}");
+    for (from, to, why) in [
+        ("tokens = [\"ci\"]", "tokens = [\"none\"]", "tokens names 'none', which is not among access.tokens"),
+        ("\"nobody\"", "\"no-such-user\"", "users names 'no-such-user', which is no user of this machine"),
+    ] {
+        let text = std::fs::read_to_string(&settings).unwrap();
+        std::fs::write(&settings, text.replace(from, to)).unwrap();
+        let error = env.weir_fails(&["config", "check"]);
+        assert!(error.contains(why), "{error}");
+        std::fs::write(&settings, text).unwrap();
+    }
+}
+
 /// weir is killed again and again while senders send: what was acknowledged is there, and nothing twice.
 /// `WEIR_KILLS=200` for more kills.
 #[test]

@@ -1,0 +1,60 @@
+//! Decides who may send lines: by a token, or by the user at the other end of a Unix socket.
+
+use ring::digest::{SHA256, digest};
+use subtle::ConstantTimeEq;
+
+/// The word before a token, in a line of its own.
+const AUTH: &[u8] = b"auth ";
+
+/// Who may send lines. The default is everybody.
+#[derive(Clone, Debug, Default)]
+pub struct DoorGate {
+    /// The names and SHA-256 of tokens, of which a sender over TCP or UDP needs one; empty, if nobody needs
+    /// any.
+    pub tokens: Vec<(String, [u8; 32])>,
+    /// The users who may send over a Unix socket without a token; all, if there is no list.
+    pub users: Option<Vec<u32>>,
+}
+
+/// A sender, as far as it is known.
+pub(crate) struct LineSender {
+    /// The socket and the peer, and the name of its token.
+    pub(crate) peer: Box<str>,
+    /// Whether it may send lines.
+    pub(crate) is_known: bool,
+}
+
+/// The result of a line of a sender that is not known yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GateVerdict {
+    /// It had a token: the sender is known from here on.
+    Known,
+    /// It had none, or a wrong one: the reason.
+    Refused(&'static str),
+}
+
+impl DoorGate {
+    /// Returns whether senders over TCP and UDP need a token.
+    pub(crate) fn needs_tokens(&self) -> bool {
+        !self.tokens.is_empty()
+    }
+
+    /// Returns whether the user `uid` may send over a Unix socket without a token; `None` is a user that the
+    /// system does not name.
+    pub(crate) fn lets_in(&self, uid: Option<u32>) -> bool {
+        self.users.as_ref().is_none_or(|users| uid.is_some_and(|uid| users.contains(&uid)))
+    }
+
+    /// Reads `auth TOKEN`, and makes `sender` known if the token is right.
+    pub(crate) fn ask(&self, line: &[u8], sender: &mut LineSender) -> GateVerdict {
+        let Some(token) = line.trim_ascii().strip_prefix(AUTH) else {
+            return GateVerdict::Refused("say 'auth TOKEN' first");
+        };
+        let sum = digest(&SHA256, token.trim_ascii());
+        let found = self.tokens.iter().find(|(_, known)| known.ct_eq(sum.as_ref()).into());
+        let Some((name, _)) = found else { return GateVerdict::Refused("the token is wrong") };
+        sender.peer = format!("{} token={name}", sender.peer).into();
+        sender.is_known = true;
+        GateVerdict::Known
+    }
+}
