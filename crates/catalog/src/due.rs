@@ -8,7 +8,7 @@
 //! These events change the columns:
 //! - A hint, a push that a forge lists, or a new archive in place of the base: [`hinted`].
 //! - `weir set` and `weir set --url`: [`due`].
-//! - `weir fsck` finds damage, or a visit loses its lease: [`at_the_latest`].
+//! - `weir fsck` finds damage, a visit loses its lease, or a stream of events was away: [`at_the_latest`].
 //! - A visit ends (`record::RECORD`): `next_due` becomes the next time by the schedule, or the time of a hint
 //!   that came during the visit, but not before the debounce of events is over. `ahead` drops from 1 to 0,
 //!   unless there was such a hint.

@@ -3,7 +3,7 @@
 use weir_ground::Timestamp;
 
 use crate::database::{TransactionKind, Type, Value, values};
-use crate::due::{due, hinted};
+use crate::due::{at_the_latest, due, hinted};
 use crate::repository::{COLUMNS, Repository};
 use crate::settings::{PRIORITY_MAX, Settings};
 use crate::{Catalog, Result};
@@ -72,6 +72,20 @@ impl Catalog {
         let sql = concat!("UPDATE repositories SET ", hinted!("?2"), " WHERE id = ANY(?1) AND enabled = 1");
         let parameters = [Value::Integers(ids.to_vec()), now.into()];
         self.database.transaction(TransactionKind::Visits, |db| db.execute(sql, &parameters))
+    }
+
+    /// Makes the repositories with these numbers due, as their intervals do: they go before no others.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn make_due(&mut self, ids: &[i64], now: Timestamp) -> Result<()> {
+        let sql =
+            concat!("UPDATE repositories SET ", at_the_latest!("?2"), " WHERE id = ANY(?1) AND enabled = 1");
+        for ids in ids.chunks(CHANGED_AT_ONCE) {
+            let parameters = [Value::Integers(ids.to_vec()), now.into()];
+            self.database.transaction(TransactionKind::Visits, |db| db.execute(sql, &parameters))?;
+        }
+        Ok(())
     }
 
     /// Returns the repositories that have a priority or settings of their own, the highest priority first.

@@ -19,5 +19,6 @@ pub use spool::{
     SpoolReader,
 };
 pub use webhooks::{
-    WebhookAnswer, WebhookCounts, WebhookDoors, WebhookForge, WebhookOptions, WebhookResult, WebhookSigner,
+    StreamLine, WebhookAnswer, WebhookCounts, WebhookDoors, WebhookForge, WebhookOptions, WebhookResult,
+    WebhookSigner, gerrit_line,
 };

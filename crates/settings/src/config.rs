@@ -18,6 +18,7 @@ use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::forges::ForgeConfig;
 use crate::hooks::HooksConfig;
+use crate::streams::StreamConfig;
 use crate::webhooks::WebhookConfig;
 
 /// The largest configuration file that is read, in bytes.
@@ -141,6 +142,7 @@ pub struct EventsConfig {
     pub webhook: Vec<WebhookConfig>,
     pub table: Vec<TableConfig>,
     pub worker: Vec<WorkerConfig>,
+    pub stream: Vec<StreamConfig>,
 }
 
 impl Default for EventsConfig {
@@ -160,6 +162,7 @@ impl Default for EventsConfig {
             webhook: Vec::new(),
             table: Vec::new(),
             worker: Vec::new(),
+            stream: Vec::new(),
         }
     }
 }

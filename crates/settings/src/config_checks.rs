@@ -136,6 +136,10 @@ impl Config {
             "hooks.webhook",
             commands.chain(self.hooks.webhook.iter().map(|webhook| webhook.name.clone())),
         )?;
+        for (n, stream) in self.events.stream.iter().enumerate() {
+            stream.check().map_err(wrong("events.stream", n))?;
+        }
+        differ("events.stream", self.events.stream.iter().map(|stream| stream.name.clone()))?;
         // The names of both stand beside each other in the list of what was rejected.
         let tables = self.events.table.iter().map(|table| table.name.clone());
         differ("events.table", tables.chain(self.events.worker.iter().map(|worker| worker.name.clone())))?;

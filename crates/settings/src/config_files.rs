@@ -40,6 +40,11 @@ pub fn unusable(config: &Config, store: &Path) -> Vec<Unusable> {
             try_out(&format!("command of the worker {}", worker.name), find_program(program, store, path));
         }
     }
+    for stream in &config.events.stream {
+        if let Some(program) = stream.command.first() {
+            try_out(&format!("command of the stream {}", stream.name), find_program(program, store, path));
+        }
+    }
     for hook in &config.hooks.command {
         if let Some(program) = hook.command.first() {
             try_out(&format!("command of the hook {}", hook.name), find_program(program, store, path));

@@ -17,6 +17,7 @@ mod error;
 mod forge_credentials;
 mod forges;
 mod hooks;
+mod streams;
 mod webhooks;
 
 pub use catalog_url::{has_password, set_catalog_url, template};
@@ -34,4 +35,5 @@ pub use error::{Error, Result};
 pub use forge_credentials::ForgeCredentials;
 pub use forges::{ForgeConfig, ForgeKind};
 pub use hooks::{EventSelection, HookCommandConfig, HookWebhookConfig, HooksConfig};
+pub use streams::StreamConfig;
 pub use webhooks::WebhookConfig;

@@ -15,4 +15,5 @@ mod signer;
 pub use counts::{WebhookCounts, WebhookResult};
 pub use doors::{WebhookAnswer, WebhookDoors, WebhookOptions};
 pub use forge::WebhookForge;
+pub use forges::gerrit::{StreamLine, gerrit_line};
 pub use signer::WebhookSigner;

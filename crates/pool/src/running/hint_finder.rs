@@ -116,6 +116,14 @@ fn spellings(name: &str) -> Vec<String> {
     all
 }
 
+/// Returns whether the upstream at `url` is below `site`, whatever the schemes.
+pub(crate) fn is_below(url: &str, site: &str) -> bool {
+    // A site need not have a path, unlike a repository.
+    let any = place_of(&format!("{}/x", site.trim_end_matches('/')));
+    let site = any.as_deref().and_then(|any| any.strip_suffix('x'));
+    site.zip(place_of(url)).is_some_and(|(site, place)| place.starts_with(site))
+}
+
 /// Returns where an upstream is, whatever the scheme: a hint may use another one than the mirror. Most forges
 /// take a URL in any case, and name a repository in their own.
 fn place_of(url: &str) -> Option<String> {
@@ -126,5 +134,24 @@ fn place_of(url: &str) -> Option<String> {
             Some(format!("file://{}", path.display().to_string().trim_end_matches('/')))
         }
         _ => Some(url.default_name().to_lowercase()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn upstreams_are_below_their_site() {
+        for (url, site, yes) in [
+            ("ssh://u@review.example.org:29418/tools/x.git", "https://review.example.org:29418", true),
+            ("https://review.example.org/tools/x", "https://Review.example.org/", true),
+            ("https://review.example.org/a/tools/x", "https://review.example.org/a", true),
+            ("https://review.example.org/ab/x", "https://review.example.org/a", false),
+            ("https://review.example.org.evil/x", "https://review.example.org", false),
+            ("/srv/git/x", "https://review.example.org", false),
+        ] {
+            assert_eq!(is_below(url, site), yes, "{url} {site}");
+        }
     }
 }

@@ -13,6 +13,7 @@ mod pauses;
 mod pool;
 mod received;
 mod receiver;
+mod streams;
 mod sweep;
 
 pub use collectors::{Collectors, RejectedLine, rejected_lines};
@@ -30,4 +31,5 @@ pub use pool::{
 };
 pub use received::{ReceivedEvent, Verdict, received, received_one, recent_deliveries};
 pub use receiver::{EventReceiver, replay};
+pub use streams::EventStreams;
 pub use sweep::{SweepOutcome, Sweeper};

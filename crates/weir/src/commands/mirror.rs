@@ -8,7 +8,7 @@ use weir_catalog::clock::now;
 use weir_catalog::{Catalog, EventKind, Hold, PoolEvent};
 use weir_ground::Stop;
 use weir_mirror::{Event, MirrorLoop, RunError, Summary};
-use weir_pool::{Collectors, Hooks, MirrorGuard, Notifier, Pool};
+use weir_pool::{Collectors, EventStreams, Hooks, MirrorGuard, Notifier, Pool};
 
 use crate::background::CATALOG_RETRY;
 use crate::cli::{Global, MirrorArgs};
@@ -40,6 +40,7 @@ pub(crate) fn mirror(mut pool: Pool, global: &Global, args: &MirrorArgs) -> Resu
     };
     let doors = if args.watch { keep_doors(&pool, &Arc::default(), &stop)? } else { None };
     let _collectors = if args.watch { Collectors::start(&pool)? } else { None };
+    let _streams = if args.watch { EventStreams::start(&pool, &stop)? } else { None };
     let mut reporter = Reporter::new(global);
     let mut select = |catalog: &mut Catalog| {
         selected(catalog, args).map_err(|e| match e {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use weir_events::WebhookDoors;
 use weir_ground::Stop;
-use weir_pool::{Collectors, Counters, Metrics, Pool};
+use weir_pool::{Collectors, Counters, EventStreams, Metrics, Pool};
 use weir_serve::{
     Address, Daemon, DaemonLimits, Door, ListenAddress, Listener, MetricsText, Presentation, Tls,
     TrustedProxies, raise_descriptor_limit, serve_text,
@@ -163,6 +163,7 @@ pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> 
     let mirrors = !beside.is_empty();
     beside.extend(keep_doors(&pool, &counters, &stop)?);
     let collectors = Collectors::start(&pool)?;
+    let streams = EventStreams::start(&pool, &stop)?;
     if let Some((doors, intake)) = webhooks {
         beside.extend(keep_sweeping(&pool, doors, &stop)?);
         beside.push(keep_webhooks(&pool, intake, &counters, &stop)?);
@@ -208,7 +209,7 @@ pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> 
     for thread in beside {
         let _ = thread.join();
     }
-    drop(collectors);
+    drop((collectors, streams));
     Ok(())
 }
 

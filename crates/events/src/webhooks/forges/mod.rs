@@ -3,6 +3,7 @@
 pub(crate) mod azure_devops;
 pub(crate) mod bitbucket;
 pub(crate) mod generic;
+pub(crate) mod gerrit;
 pub(crate) mod github;
 pub(crate) mod gitlab;
 pub(crate) mod sourceforge;

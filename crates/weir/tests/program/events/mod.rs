@@ -3,6 +3,7 @@
 
 mod effect;
 mod hooks;
+mod streams;
 mod sweep;
 
 use std::collections::BTreeMap;
