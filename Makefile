@@ -104,5 +104,5 @@ bench: packages ## side-by-side benchmarks; prints the tables of docs/benchmarks
 
 bench-smoke: packages ## the same on a small repository: that they run, not how fast
 	@$(NEED) python bench
-	$(CARGO) build --release -p weir -p weir-bench
-	WEIR_BENCH_SMOKE=1 bash bench/all.sh
+	$(CARGO) build -p weir -p weir-bench
+	WEIR_BENCH_SMOKE=1 WEIR_BENCH_PROFILE=debug bash bench/all.sh

@@ -17,11 +17,8 @@ import tempfile
 import time
 
 from postgres import Postgres
+from programs import BENCH, SMOKE, WEIR
 
-HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-TARGET = os.environ.get("CARGO_TARGET_DIR", os.path.join(HERE, "target"))
-WEIR, BENCH = os.path.join(TARGET, "release/weir"), os.path.join(TARGET, "release/weir-bench")
-SMOKE = bool(os.environ.get("WEIR_BENCH_SMOKE"))
 ROWS = 20_000 if SMOKE else int(os.environ.get("WEIR_BENCH_ROWS", "1000000"))
 VISITS = min(ROWS, 5_000 if SMOKE else 500_000)
 DUMPED = 20_000 if SMOKE else 1_000_000

@@ -5,9 +5,8 @@ import socket
 import subprocess
 import time
 
-HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-WEIR = os.path.abspath(os.environ.get("WEIR", os.path.join(HERE, "target/release/weir")))
-BENCH = os.path.join(HERE, "target/release/weir-bench")
+from programs import BENCH, WEIR
+
 
 
 def free_port():

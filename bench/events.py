@@ -1,11 +1,14 @@
 """Events: what it costs to take lines from many senders and keep each durably, and to give each to one of 20
-programs and put it into a table of PostgreSQL, beside IO::Multiplex, which forwards them to 20 workers and
-keeps nothing. Prints the tables of docs/benchmarks.md.
+programs and put it into a table of PostgreSQL. Beside it, IO::Multiplex, which forwards them to 20 workers
+and keeps nothing, and the least that servers in Go and on tokio must do to keep lines. Then, how long a
+sender waits for acknowledgements beside others that misbehave, and what it costs to open a large spool that
+is damaged. Prints the tables of docs/benchmarks.md.
 
 WEIR_BENCH_DIR: where to work; WEIR_BENCH_SMOKE=1: small inputs; WEIR_BENCH_SECONDS: time of a row (10)."""
 
 import json
 import os
+import resource
 import shutil
 import socket
 import subprocess
@@ -13,10 +16,8 @@ import tempfile
 import time
 
 from postgres import Postgres
+from programs import BENCH, HERE, SMOKE, WEIR
 
-HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-WEIR = os.path.abspath(os.environ.get("WEIR", os.path.join(HERE, "target/release/weir")))
-SMOKE = bool(os.environ.get("WEIR_BENCH_SMOKE"))
 SECONDS = float(os.environ.get("WEIR_BENCH_SECONDS", "1" if SMOKE else "10"))
 # Connections, lines a second on each, lines in a write, and whether IO::Multiplex takes part.
 ROWS = [(50, 1, 1, True), (3, 50, 1, True)] if SMOKE else [
@@ -150,6 +151,110 @@ def of_multiplex(at, connections, rate, per_write):
         os.unlink(path)
 
 
+def of_peer(at, command, connections, rate, per_write):
+    """Returns the share of a core and the KiB of a connection of a server that takes lines at a socket and
+    appends them to a file."""
+    path, file = os.path.join(at, "peer.sock"), os.path.join(at, "lines")
+    server = subprocess.Popen([*command, path, file])
+    try:
+        wait_for(path)
+        time.sleep(0.3)
+        began, idle = cpu_seconds(server.pid), memory_kib(server.pid)
+        said = send(path, connections, rate, per_write)
+        peak = memory_kib(server.pid)
+        time.sleep(0.2)
+        return (cpu_seconds(server.pid) - began) / said["seconds"], (peak - idle) / connections
+    finally:
+        server.terminate()
+        server.wait()
+        os.unlink(path)
+        os.unlink(file)
+
+
+def go_peer(at):
+    """Builds the peer in Go. Returns its path; None, if there is no Go."""
+    if not shutil.which("go"):
+        return None
+    built, source = os.path.join(at, "lines_peer"), os.path.join(HERE, "bench/lines_peer.go")
+    subprocess.run(["go", "build", "-o", built, source], check=True, env=os.environ | {"GOFLAGS": "-mod=mod"})
+    return built
+
+
+# What a sender does, in Python, with the socket of a door: `path`, and `connect()`.
+MISBEHAVING = {
+    "one that floods": "s = connect()\nwhile 1: s.sendall(b'it\\n' * 10000)",
+    "one that never reads its acknowledgements":
+        "s = connect()\nwhile 1:\n  for n in range(1000): s.sendall(b'id=%d it\\n' % n)",
+    "100 that send a byte a second":
+        "all = [connect() for _ in range(100)]\nwhile 1:\n  [s.sendall(b'x') for s in all]; time.sleep(1)",
+    "10,000 that connect and hang up": "for _ in range(10000): connect().close()",
+    "one that sends 100 MB without a newline":
+        "s = connect()\nfor _ in range(100): s.sendall(b'x' * (1 << 20))",
+}
+
+
+def beside(at):
+    """Prints how long acknowledgements take, alone and beside senders that misbehave."""
+    pool, path = os.path.join(at, "pool"), os.path.join(at, "weir.sock")
+    subprocess.run([WEIR, "-q", "init", pool], check=True)
+    server = subprocess.Popen([WEIR, "-q", "--pool", pool, "events", "serve", "--listen", "unix:" + path])
+    healthy = [WEIR, "--json", "events", "bench", "unix:" + path, "-c", "10", "--rate", "20"]
+    healthy += ["--acknowledged", "--seconds", str(SECONDS)]
+    head = f"import socket, time\npath = {path!r}\ndef connect():\n  s = socket.socket(socket.AF_UNIX)\n"
+    head += "  s.connect(path)\n  return s\n"
+    print()
+    print("| beside 10 senders of 20 lines a second | median | 99 % | to alone |")
+    print("|---|---|---|---|")
+    try:
+        wait_for(path)
+        alone = None
+        for name, script in [("nobody", None), *MISBEHAVING.items()]:
+            other = script and subprocess.Popen(["python3", "-c", head + script], stderr=subprocess.DEVNULL)
+            time.sleep(0.2)
+            said = json.loads(subprocess.run(healthy, check=True, capture_output=True, text=True).stdout)
+            if said["acknowledged"] != said["sent"]:
+                raise SystemExit(f"beside {name}: {said}")
+            if other:
+                other.kill()
+                other.wait()
+            alone = alone or said["p99_us"]
+            print(
+                f"| {name} | {said['median_us'] / 1000:.0f} ms | {said['p99_us'] / 1000:.0f} ms "
+                f"| {said['p99_us'] / alone:.1f} |",
+                flush=True,
+            )
+    finally:
+        server.terminate()
+        server.wait()
+        shutil.rmtree(pool)
+
+
+def spools(at):
+    """Prints what it costs to open a large spool, whole and damaged, and to read all of it."""
+    print()
+    print("| spool of 1 GiB | open | memory then | records | memory when all is read |")
+    print("|---|---|---|---|---|")
+    for damage in ("whole", "its end torn off, a segment zeroed, another cut to half"):
+        folder = os.path.join(at, "spool")
+        subprocess.run([BENCH, "spool-fill", folder, "16" if SMOKE else "1024"], check=True)
+        sizes = {one.path: one.stat().st_size for one in os.scandir(folder)}
+        segments = sorted(path for path in sizes if sizes[path] > 1 << 20)
+        if damage != "whole":
+            os.truncate(segments[-1], int(sizes[segments[-1]] * 0.7))
+        if damage != "whole" and len(segments) > 3:
+            os.truncate(segments[1], 0)
+            os.truncate(segments[1], sizes[segments[1]])
+            os.truncate(segments[2], sizes[segments[2]] // 2)
+        opened = subprocess.run([BENCH, "spool-open", folder], check=True, capture_output=True)
+        found = json.loads(opened.stdout)
+        print(
+            f"| {damage} | {found['seconds'] * 1000:.0f} ms | {found['opened_kib'] / 1024:.0f} MiB "
+            f"| {found['records']:,} | {found['read_kib'] / 1024:.0f} MiB |",
+            flush=True,
+        )
+        shutil.rmtree(folder)
+
+
 def git(at, *args):
     identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
     command = ["git", "-C", at, *identity, *args]
@@ -220,21 +325,35 @@ def main():
     has_peer = subprocess.run(["perl", "-MIO::Multiplex", "-e1"], capture_output=True).returncode == 0
     if not has_peer:
         print("IO::Multiplex is not here: install libio-multiplex-perl to see it beside weir")
+    # As many connections as the system lets a process have.
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     heads = ["connections", "lines/s each", "lines a write", "IO::Multiplex", "weir", "ratio"]
-    heads += ["KiB/connection", "lost"]
+    heads += ["KiB/connection", "lost", "Go, KiB", "tokio, KiB"]
     print("| " + " | ".join(heads) + " |")
     print("|" + "---|" * len(heads))
     with tempfile.TemporaryDirectory(dir=os.environ.get("WEIR_BENCH_DIR")) as at:
-        for connections, rate, per_write, beside in ROWS:
-            peer = of_multiplex(at, connections, rate, per_write) if beside and has_peer else None
+        go = go_peer(at)
+        for connections, rate, per_write, is_beside in ROWS:
+            peer = of_multiplex(at, connections, rate, per_write) if is_beside and has_peer else None
             share, memory, lost = of_weir(at, connections, rate, per_write)
             theirs = "-" if peer is None else f"{peer * 100:.1f} %"
             ratio = "-" if peer is None else f"1/{peer / share:.0f}"
             print(
                 f"| {connections} | {rate} | {per_write} | {theirs} | {share * 100:.1f} % | {ratio} "
-                f"| {memory:.1f} | {lost} |",
+                f"| {memory:.1f} | {lost}",
+                end="",
                 flush=True,
             )
+            for command in ([go] if go else None, [BENCH, "lines"]):
+                if command is None:
+                    print(" | -", end="")
+                    continue
+                share, memory = of_peer(at, command, connections, rate, per_write)
+                print(f" | {share * 100:.1f} %, {memory:.1f}", end="", flush=True)
+            print(" |", flush=True)
+        beside(at)
+        spools(at)
         workers(at, has_peer)
         print()
         print("| until the archive is updated | a line at a door | `weir hint` |")

@@ -16,10 +16,8 @@ import sys
 import tempfile
 import time
 
-HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-TARGET = os.environ.get("CARGO_TARGET_DIR", os.path.join(HERE, "target"))
-WEIR = os.path.join(TARGET, "release/weir")
-SMOKE = bool(os.environ.get("WEIR_BENCH_SMOKE"))
+from programs import HERE, SMOKE, WEIR
+
 COMMITS, FORKS = (50, 3) if SMOKE else (4000, 20)
 
 

@@ -14,11 +14,8 @@ import subprocess
 import tempfile
 import time
 
-HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-TARGET = os.environ.get("CARGO_TARGET_DIR", os.path.join(HERE, "target"))
-WEIR = os.path.join(TARGET, "release/weir")
-BENCH = os.path.join(TARGET, "release/weir-bench")
-SMOKE = bool(os.environ.get("WEIR_BENCH_SMOKE"))
+from programs import BENCH, SMOKE, WEIR
+
 COMMITS = 2000 if SMOKE else int(os.environ.get("WEIR_BENCH_COMMITS", 600_000))
 # Refs, commits of the archive, and whether those move none of them.
 HISTORIES = (

@@ -19,13 +19,10 @@ import sys
 import tempfile
 import time
 
-from mine_rows import OLD_SIMILARITY, WEIR, changes_differ, commits_differ, git, good_commits
+from mine_rows import OLD_SIMILARITY, changes_differ, commits_differ, git, good_commits
 from postgres import Postgres
+from programs import BENCH, HERE, SMOKE, WEIR
 
-HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-TARGET = os.environ.get("CARGO_TARGET_DIR", os.path.join(HERE, "target"))
-BENCH = os.path.join(TARGET, "release/weir-bench")
-SMOKE = bool(os.environ.get("WEIR_BENCH_SMOKE"))
 RUNS = 1 if SMOKE else 3
 SMALL_COUNT = 40 if SMOKE else 2000
 PEERS_COUNT = 1000

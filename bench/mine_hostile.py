@@ -23,10 +23,8 @@ import time
 import zlib
 
 from postgres import Postgres
+from programs import HERE, SMOKE, WEIR
 
-HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-WEIR = os.environ.get("WEIR", os.path.join(HERE, "target/release/weir"))
-SMOKE = bool(os.environ.get("WEIR_BENCH_SMOKE"))
 GOOD_COUNT = 10 if SMOKE else 100
 GOOD_COMMITS = 40 if SMOKE else 2500
 MEMORY_MAX = 1 << 30

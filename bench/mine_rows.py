@@ -5,9 +5,8 @@ import os
 import subprocess
 from datetime import datetime, timezone
 
-HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-TARGET = os.environ.get("CARGO_TARGET_DIR", os.path.join(HERE, "target"))
-WEIR = os.environ.get("WEIR", os.path.join(TARGET, "release/weir"))
+from programs import WEIR
+
 ZERO = "0" * 40
 GIT_SAYS = subprocess.check_output(["git", "--version"], text=True).split()[2]
 GIT_VERSION = tuple(map(int, GIT_SAYS.split(".")[:2]))

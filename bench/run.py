@@ -17,11 +17,8 @@ import sys
 import tempfile
 import time
 
-HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-TARGET = os.environ.get("CARGO_TARGET_DIR", os.path.join(HERE, "target"))
-WEIR = os.path.join(TARGET, "release/weir")
-BENCH = os.path.join(TARGET, "release/weir-bench")
-SMOKE = bool(os.environ.get("WEIR_BENCH_SMOKE"))
+from programs import BENCH, HERE, SMOKE, WEIR
+
 RUNS = 1 if SMOKE else int(os.environ.get("WEIR_BENCH_RUNS", "3"))
 TICK = os.sysconf("SC_CLK_TCK")
 GIT_DAEMON = os.path.join(subprocess.check_output(["git", "--exec-path"], text=True).strip(), "git-daemon")

@@ -14,9 +14,8 @@ import subprocess
 import tempfile
 import time
 
-HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-WEIR = os.path.join(os.environ.get("CARGO_TARGET_DIR", os.path.join(HERE, "target")), "release/weir")
-SMOKE = bool(os.environ.get("WEIR_BENCH_SMOKE"))
+from programs import SMOKE, WEIR
+
 COUNT = 300 if SMOKE else int(os.environ.get("WEIR_BENCH_COUNT", "10000"))
 
 

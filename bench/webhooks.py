@@ -15,7 +15,8 @@ import tempfile
 import threading
 import time
 
-from events import SECONDS, WEIR, cpu_seconds
+from events import SECONDS, cpu_seconds
+from programs import WEIR
 
 SECRET = b"It's a Secret to Everybody"
 SENDERS = 10

@@ -22,8 +22,9 @@ import sys
 import tempfile
 import time
 
-from delayed import WEIR, Delayed
+from delayed import Delayed
 from many_files import repository
+from programs import WEIR
 
 AWAY = float(os.environ.get("WEIR_BENCH_AWAY", "1"))
 SMOKE = bool(os.environ.get("WEIR_BENCH_SMOKE"))

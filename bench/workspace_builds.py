@@ -27,7 +27,8 @@ import tempfile
 import threading
 import time
 
-from delayed import WEIR, Delayed
+from delayed import Delayed
+from programs import WEIR
 
 RUNS = int(os.environ.get("WEIR_BENCH_RUNS", "2"))
 KILLS = int(os.environ.get("WEIR_BENCH_KILLS", "50"))

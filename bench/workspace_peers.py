@@ -20,8 +20,9 @@ import sys
 import tempfile
 import time
 
-from delayed import WEIR, Delayed
+from delayed import Delayed
 from many_files import repository
+from programs import WEIR
 
 COUNT = int(os.environ.get("WEIR_BENCH_FILES", "19384"))
 AWAY = float(os.environ.get("WEIR_BENCH_AWAY", "1"))

@@ -9,6 +9,9 @@
 //! `weir-bench states ARCHIVE COUNT [--same]`
 //! `weir-bench hash BYTES`
 //! `weir-bench delay LISTEN HOST:PORT MILLISECONDS`
+//! `weir-bench lines SOCKET FILE`
+//! `weir-bench spool-fill DIR MEBIBYTES`
+//! `weir-bench spool-open DIR`
 //! `weir-bench mine DIR commits|changes|numstat THREADS`
 //!
 //! Starts CLIENTS threads which together make CLONES clones, and prints one JSON object: bytes, wall seconds,
@@ -18,8 +21,9 @@
 //! run. `--depth` limits the history, and `--filter` the objects. `http` does the same over smart HTTP, for
 //! small repositories. `idle` opens connections that send only the first request line. `slow` makes clones
 //! that read a little of their pack every second. Both last SECONDS. `hash` measures how fast objects of
-//! BYTES are hashed. `delay` passes connections on to a server that it makes look further away. `mine` mines
-//! a git directory and drops the rows.
+//! BYTES are hashed. `delay` passes connections on to a server that it makes look further away. `lines`
+//! takes lines, as little as a server on tokio can do. `spool-fill` writes a spool of events, and
+//! `spool-open` opens it. `mine` mines a git directory and drops the rows.
 
 use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
@@ -33,7 +37,9 @@ mod catalog;
 mod delay;
 mod hash;
 mod http;
+mod lines;
 mod mine;
+mod spool;
 mod states;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -72,6 +78,18 @@ fn arguments() -> Result<Arguments, Error> {
         }
         "catalog" => {
             catalog::run(&next()?, next()?.parse()?, next()?.parse()?)?;
+            std::process::exit(0);
+        }
+        "lines" => {
+            lines::run(&next()?, &next()?)?;
+            std::process::exit(0);
+        }
+        "spool-fill" => {
+            spool::fill(&next()?, next()?.parse()?)?;
+            std::process::exit(0);
+        }
+        "spool-open" => {
+            spool::open(&next()?)?;
             std::process::exit(0);
         }
         "delay" => {

@@ -1,6 +1,7 @@
 //! Events from outside: what senders are told is taken is there, whatever is killed or away, and repositories
 //! are due because of it.
 
+mod drill;
 mod effect;
 mod hooks;
 mod streams;
@@ -58,10 +59,14 @@ struct Sender {
 
 impl Sender {
     fn connect(port: u16) -> Sender {
-        let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        let answers = BufReader::new(stream.try_clone().unwrap());
-        Sender { stream, answers }
+        Sender::try_connect(port).unwrap()
+    }
+
+    fn try_connect(port: u16) -> std::io::Result<Sender> {
+        let stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+        let answers = BufReader::new(stream.try_clone()?);
+        Ok(Sender { stream, answers })
     }
 
     fn send(&mut self, id: &str, line: &str) -> std::io::Result<()> {

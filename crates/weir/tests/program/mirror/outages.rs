@@ -227,10 +227,10 @@ fn no_network_and_upstreams_that_lie() {
 }
 
 /// A small disk that is mounted for the test; `None` if this user may not mount.
-pub(super) struct Disk(pub(super) PathBuf);
+pub struct Disk(pub PathBuf);
 
 impl Disk {
-    pub(super) fn of(bytes: u64, at: &Path) -> Option<Disk> {
+    pub fn of(bytes: u64, at: &Path) -> Option<Disk> {
         std::fs::create_dir(at).unwrap();
         let size = format!("size={bytes}");
         let mounted =
