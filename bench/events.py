@@ -236,7 +236,7 @@ def spools(at):
     print("|---|---|---|---|---|")
     for damage in ("whole", "its end torn off, a segment zeroed, another cut to half"):
         folder = os.path.join(at, "spool")
-        subprocess.run([BENCH, "spool-fill", folder, "16" if SMOKE else "1024"], check=True)
+        subprocess.run([BENCH, "spool", folder, "16" if SMOKE else "1024"], check=True)
         sizes = {one.path: one.stat().st_size for one in os.scandir(folder)}
         segments = sorted(path for path in sizes if sizes[path] > 1 << 20)
         if damage != "whole":
@@ -245,7 +245,7 @@ def spools(at):
             os.truncate(segments[1], 0)
             os.truncate(segments[1], sizes[segments[1]])
             os.truncate(segments[2], sizes[segments[2]] // 2)
-        opened = subprocess.run([BENCH, "spool-open", folder], check=True, capture_output=True)
+        opened = subprocess.run([BENCH, "spool", folder], check=True, capture_output=True)
         found = json.loads(opened.stdout)
         print(
             f"| {damage} | {found['seconds'] * 1000:.0f} ms | {found['opened_kib'] / 1024:.0f} MiB "

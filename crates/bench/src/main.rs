@@ -10,8 +10,7 @@
 //! `weir-bench hash BYTES`
 //! `weir-bench delay LISTEN HOST:PORT MILLISECONDS`
 //! `weir-bench lines SOCKET FILE`
-//! `weir-bench spool-fill DIR MEBIBYTES`
-//! `weir-bench spool-open DIR`
+//! `weir-bench spool DIR [MEBIBYTES]`
 //! `weir-bench mine DIR commits|changes|numstat THREADS`
 //!
 //! Starts CLIENTS threads which together make CLONES clones, and prints one JSON object: bytes, wall seconds,
@@ -22,8 +21,8 @@
 //! small repositories. `idle` opens connections that send only the first request line. `slow` makes clones
 //! that read a little of their pack every second. Both last SECONDS. `hash` measures how fast objects of
 //! BYTES are hashed. `delay` passes connections on to a server that it makes look further away. `lines`
-//! takes lines, as little as a server on tokio can do. `spool-fill` writes a spool of events, and
-//! `spool-open` opens it. `mine` mines a git directory and drops the rows.
+//! takes lines, as little as a server on tokio can do. `spool` writes a spool of events, or opens one. `mine`
+//! mines a git directory and drops the rows.
 
 use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
@@ -84,12 +83,8 @@ fn arguments() -> Result<Arguments, Error> {
             lines::run(&next()?, &next()?)?;
             std::process::exit(0);
         }
-        "spool-fill" => {
-            spool::fill(&next()?, next()?.parse()?)?;
-            std::process::exit(0);
-        }
-        "spool-open" => {
-            spool::open(&next()?)?;
+        "spool" => {
+            spool::run(&next()?, next().ok())?;
             std::process::exit(0);
         }
         "delay" => {

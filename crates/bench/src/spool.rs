@@ -11,8 +11,16 @@ use crate::Error;
 const FRAME_RECORDS: usize = 8000;
 const LINE: &[u8] = b"what an observer has to say about the weather in a line of ninety bytes, each second";
 
+/// Writes a spool to `folder`, or opens the one there.
+pub(crate) fn run(folder: &str, mebibytes: Option<String>) -> Result<(), Error> {
+    match mebibytes {
+        Some(mebibytes) => fill(folder, mebibytes.parse()?),
+        None => open(folder),
+    }
+}
+
 /// Writes records to the spool at `folder` until it has so many MiB.
-pub(crate) fn fill(folder: &str, mebibytes: u64) -> Result<(), Error> {
+fn fill(folder: &str, mebibytes: u64) -> Result<(), Error> {
     let options = SpoolOptions { bytes_max: u64::MAX, ..SpoolOptions::default() };
     let mut spool = EventSpool::open(Path::new(folder), options)?;
     let record = ReceivedLine { at_ms: 1, peer: "unix uid=0", line: LINE }.to_bytes();
@@ -28,7 +36,7 @@ pub(crate) fn fill(folder: &str, mebibytes: u64) -> Result<(), Error> {
 
 /// Opens the spool at `folder`, and reads all of it. Prints how long opening took, how many records there
 /// are, and the most memory of the process after opening, and after reading.
-pub(crate) fn open(folder: &str) -> Result<(), Error> {
+fn open(folder: &str) -> Result<(), Error> {
     let began = Instant::now();
     let options = SpoolOptions { bytes_max: u64::MAX, ..SpoolOptions::default() };
     let mut spool = EventSpool::open(Path::new(folder), options)?;
