@@ -65,17 +65,21 @@ impl Catalog {
     }
 
     /// Forgets the hooks of this machine whose names are not in `names`: the log is no longer kept for them.
+    /// Returns the names of those that it forgot.
     ///
     /// # Errors
     /// If the database fails.
-    pub fn retain_hooks(&mut self, names: &[&str]) -> Result<()> {
+    pub fn retain_hooks(&mut self, names: &[&str]) -> Result<Vec<String>> {
         let machine = self.machine.clone();
         self.database.transaction(TransactionKind::Visits, |db| {
+            let sql = "SELECT DISTINCT name FROM event_readers WHERE machine = ?1 AND NOT name = ANY(?2)";
+            let given = [Value::Text(machine.as_str().into()), Value::Texts(names.to_vec())];
+            let forgotten = db.query(sql, &given, |row| row.get(0))?;
             for (table, column) in [("event_readers", "name"), ("failing_hooks", "hook")] {
                 let sql = format!("DELETE FROM {table} WHERE machine = ?1 AND NOT {column} = ANY(?2)");
                 db.execute(&sql, &[Value::Text(machine.as_str().into()), Value::Texts(names.to_vec())])?;
             }
-            Ok(())
+            Ok(forgotten)
         })
     }
 }

@@ -28,6 +28,8 @@ pub struct CollectorCounts {
     pub name: String,
     /// The number of events that it has yet to look at; 0, if the settings no longer name it.
     pub waiting: i64,
+    /// Whether the settings name it.
+    pub is_known: bool,
     /// The number of events that it rejected.
     pub rejected: i64,
 }
@@ -48,6 +50,7 @@ impl Catalog {
             Ok(CollectorCounts {
                 name: row.get(0)?,
                 waiting: last - position.unwrap_or(last),
+                is_known: position.is_some(),
                 rejected: row.get(2)?,
             })
         })

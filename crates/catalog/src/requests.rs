@@ -74,13 +74,17 @@ impl Catalog {
         self.database.transaction(TransactionKind::Visits, |db| db.execute(sql, &parameters))
     }
 
-    /// Makes the repositories with these numbers due, as their intervals do: they go before no others.
+    /// Makes the repositories with these numbers due, as their intervals do: they go before no others. Those
+    /// whose last visit failed stay as they are.
     ///
     /// # Errors
     /// If the database fails.
     pub fn make_due(&mut self, ids: &[i64], now: Timestamp) -> Result<()> {
-        let sql =
-            concat!("UPDATE repositories SET ", at_the_latest!("?2"), " WHERE id = ANY(?1) AND enabled = 1");
+        let sql = concat!(
+            "UPDATE repositories SET ",
+            at_the_latest!("?2"),
+            " WHERE id = ANY(?1) AND enabled = 1 AND failures = 0"
+        );
         for ids in ids.chunks(CHANGED_AT_ONCE) {
             let parameters = [Value::Integers(ids.to_vec()), now.into()];
             self.database.transaction(TransactionKind::Visits, |db| db.execute(sql, &parameters))?;

@@ -117,7 +117,7 @@ impl LineProgram {
                         found.push(answer);
                         break None;
                     }
-                    Err(RecvTimeoutError::Disconnected) => break Some("has ended".to_owned()),
+                    Err(RecvTimeoutError::Disconnected) => break Some(self.how_it_ended()),
                     Err(RecvTimeoutError::Timeout) if Instant::now() > until => {
                         break Some(format!("said nothing for {} s", timeout.as_secs()));
                     }
@@ -134,6 +134,18 @@ impl LineProgram {
             }
         }
         (found, None)
+    }
+
+    /// Returns how the program ended, in words.
+    fn how_it_ended(&mut self) -> String {
+        let until = Instant::now() + STOP_EVERY;
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => return format!("has ended: {status}"),
+                _ if Instant::now() > until => return "has closed its output".to_owned(),
+                _ => std::thread::sleep(Duration::from_millis(5)),
+            }
+        }
     }
 
     /// Closes the program's input, and waits a while for its end.

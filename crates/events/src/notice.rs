@@ -89,7 +89,7 @@ impl<'l> Notice<'l> {
 
     fn of_json(text: &'l str) -> Result<Notice<'l>, String> {
         let json: JsonNotice<'l> =
-            serde_json::from_str(text).map_err(|e| format!("it is no JSON object: {e}"))?;
+            serde_json::from_str(text).map_err(|e| format!("it is not the expected JSON: {e}"))?;
         let mut names: Vec<Cow<'l, str>> = Vec::new();
         let (mut changes_repository, mut is_deletion) = (false, false);
         let mut next = Some(json);
@@ -144,10 +144,10 @@ mod tests {
             ("", "names no repository"),
             ("push", "names no repository"),
             ("push  ", "names no repository"),
-            ("{", "is no JSON object"),
+            ("{", "is not the expected JSON"),
             ("{}", "none of the keys"),
             (r#"{"name":""}"#, "none of the keys"),
-            (r#"{"name":3}"#, "is no JSON object"),
+            (r#"{"name":3}"#, "is not the expected JSON"),
         ] {
             assert!(names(line).unwrap_err().contains(why), "{line}");
         }

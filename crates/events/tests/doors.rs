@@ -324,8 +324,8 @@ fn who_needs_a_token_is_taken_with_it_only() {
         let options = EventServerOptions { gate, ..EventServerOptions::default() };
         let mut doors = Doors::open(SpoolOptions::default(), options);
         let mut tcp = TcpStream::connect(doors.tcp).unwrap();
-        tcp.write_all(b"auth  secret \r\nid=1 a\nauth is a line now\nid=2 b\n").unwrap();
-        assert_eq!(answers(&tcp, 3), ["ok", "ok 1", "ok 2"]);
+        tcp.write_all(b"auth  secret \r\nid=1 a\nauth is a line now\nauth secret\nid=2 b\n").unwrap();
+        assert_eq!(answers(&tcp, 4), ["ok", "ok 1", "ok", "ok 2"]);
         for (line, answer) in [
             (b"id=1 x\nid=2 y\n".as_slice(), "err say 'auth TOKEN' first"),
             (b"auth wrong\nid=1 x\n", "err the token is wrong"),
@@ -354,4 +354,17 @@ fn who_needs_a_token_is_taken_with_it_only() {
         assert!(lines[0].0.ends_with(" token=ci") && lines[4].0.ends_with(" token=ci"), "{lines:?}");
         assert_eq!(lines[3].0.ends_with(" token=ci"), !is_known);
     }
+}
+
+#[test]
+fn a_token_that_nobody_asked_for_is_not_kept() {
+    let mut doors = Doors::plain();
+    let mut unix = UnixStream::connect(doors.path()).unwrap();
+    unix.write_all(b"auth secret\nid=1 a\nauth failed\n").unwrap();
+    assert_eq!(answers(&unix, 2), ["ok", "ok 1"]);
+    let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+    udp.send_to(b"auth secret\nb", doors.udp).unwrap();
+    let mut lines: Vec<String> = doors.lines(3).into_iter().map(|(_, line)| line).collect();
+    lines.sort();
+    assert_eq!(lines, ["a", "auth failed", "b"]);
 }

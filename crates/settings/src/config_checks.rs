@@ -57,7 +57,6 @@ impl Config {
         }
         self.check_serve()?;
         self.check_tables()?;
-        self.access.rules().map_err(|e| ("access", format!("is wrong: {e}")))?;
         Ok(())
     }
 
@@ -80,6 +79,14 @@ impl Config {
         {
             return Err(("serve.https", "needs serve.tls_certificate and serve.tls_key".to_owned()).into());
         }
+        if let Some(wrong) = self.events.add.iter().find(|pattern| pattern.contains("://")) {
+            let text = format!("'{wrong}' is a URL: a pattern is one of names, such as github.com/our-team");
+            return Err(("events.add", text).into());
+        }
+        if let Some(wrong) = self.events.add.iter().find(|pattern| pattern.ends_with(".git")) {
+            return Err(("events.add", format!("'{wrong}': names do not end with .git")).into());
+        }
+        self.access.rules().map_err(|e| ("access", format!("is wrong: {e}")))?;
         self.events.gate(&self.access).map_err(|e| ("events", format!("is wrong: {e}")))?;
         if let Some(address) = self.events.udp.iter().find(|address| address.starts_with("unix:")) {
             return Err(("events.udp", format!("is wrong: '{address}' is no address of UDP")).into());
@@ -132,19 +139,18 @@ impl Config {
             webhook.check().map_err(wrong("hooks.webhook", n))?;
         }
         let commands = self.hooks.command.iter().map(|command| command.name.clone());
-        differ(
-            "hooks.webhook",
-            commands.chain(self.hooks.webhook.iter().map(|webhook| webhook.name.clone())),
-        )?;
+        let names = commands.chain(self.hooks.webhook.iter().map(|webhook| webhook.name.clone()));
+        differ("hooks.webhook", "and hooks.command have", names)?;
         for (n, stream) in self.events.stream.iter().enumerate() {
             stream.check().map_err(wrong("events.stream", n))?;
         }
-        differ("events.stream", self.events.stream.iter().map(|stream| stream.name.clone()))?;
+        differ("events.stream", "has", self.events.stream.iter().map(|stream| stream.name.clone()))?;
         // The names of both stand beside each other in the list of what was rejected.
         let tables = self.events.table.iter().map(|table| table.name.clone());
-        differ("events.table", tables.chain(self.events.worker.iter().map(|worker| worker.name.clone())))?;
-        differ("forge", self.forge.iter().map(ForgeConfig::name))?;
-        differ("events.webhook", self.events.webhook.iter().map(|webhook| webhook.name().to_owned()))
+        let names = tables.chain(self.events.worker.iter().map(|worker| worker.name.clone()));
+        differ("events.table", "and events.worker have", names)?;
+        differ("forge", "has", self.forge.iter().map(ForgeConfig::name))?;
+        differ("events.webhook", "has", self.events.webhook.iter().map(|webhook| webhook.name().to_owned()))
     }
 }
 
@@ -168,12 +174,17 @@ impl Config {
     }
 }
 
-/// Checks that no two tables with the key `key` have the same name.
-fn differ(key: &'static str, names: impl Iterator<Item = String>) -> std::result::Result<(), Wrong> {
+/// Checks that no two tables with the key `key` have the same name. `have` is the verb of the error, behind
+/// further keys.
+fn differ(
+    key: &'static str,
+    have: &str,
+    names: impl Iterator<Item = String>,
+) -> std::result::Result<(), Wrong> {
     let mut names: Vec<String> = names.collect();
     names.sort();
     match names.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(twice) => Err((key, format!("has two entries named '{}': rename one", twice[0])).into()),
+        Some(twice) => Err((key, format!("{have} two entries named '{}': rename one", twice[0])).into()),
         None => Ok(()),
     }
 }

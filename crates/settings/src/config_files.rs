@@ -51,8 +51,7 @@ pub fn unusable(config: &Config, store: &Path) -> Vec<Unusable> {
         }
     }
     for webhook in &config.hooks.webhook {
-        let key = format!("secret_files of the hook {}", webhook.name);
-        try_out(&key, webhook.signer().map(drop).map_err(|e| e.to_string()));
+        try_out("hooks.webhook", webhook.signer().map(drop).map_err(|e| e.to_string()));
     }
     if let Some(hook) = &config.access.hook {
         try_out("access.hook", find_program(&hook.to_string_lossy(), here, path));
@@ -75,8 +74,7 @@ pub fn unusable(config: &Config, store: &Path) -> Vec<Unusable> {
         try_out(&key("app_key_file"), forge.app().map(drop).map_err(|e| e.to_string()));
     }
     for webhook in &config.events.webhook {
-        let key = format!("secret_files of the webhook {}", webhook.name());
-        try_out(&key, webhook.options().map(drop).map_err(|e| e.to_string()));
+        try_out("events.webhook", webhook.options().map(drop).map_err(|e| e.to_string()));
     }
     found
 }

@@ -13,6 +13,14 @@ pub enum Error {
         /// The reason.
         why: String,
     },
+    /// The secrets of a hook cannot be used.
+    #[error("secret_files of the webhook '{name}' in [[hooks.webhook]]: {why}")]
+    Hook {
+        /// Its name.
+        name: String,
+        /// The reason.
+        why: String,
+    },
     /// The file has a mistake. The text names the file, the line and the key.
     #[error("{0}")]
     Wrong(String),

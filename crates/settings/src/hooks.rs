@@ -193,6 +193,11 @@ impl HookWebhookConfig {
         check_common(&self.name, self.count, self.timeout.0, &self.selection())
     }
 
+    /// Returns whether its messages are not signed.
+    pub fn is_unsigned(&self) -> bool {
+        self.secrets.is_empty() && self.secret_files.is_empty()
+    }
+
     /// Returns the files that hold its secrets.
     pub(crate) fn secret_files(&self) -> &[PathBuf] {
         &self.secret_files
@@ -204,15 +209,15 @@ impl HookWebhookConfig {
     /// If a file with secrets cannot be read.
     pub fn signer(&self) -> Result<WebhookSigner> {
         let mut secrets = self.secrets.clone();
+        let wrong = |why: String| Error::Hook { name: self.name.clone(), why };
         for file in &self.secret_files {
-            let found = secrets_of(file)?;
+            let found = secrets_of(file).map_err(|e| wrong(e.to_string()))?;
             if found.is_empty() {
-                return Err(Error::Forge(format!("no secret is in '{}'", file.display())));
+                return Err(wrong(format!("no secret is in '{}'", file.display())));
             }
             secrets.extend(found);
         }
-        WebhookSigner::new(&secrets)
-            .map_err(|e| Error::Forge(format!("a secret of the webhook '{}' {e}", self.name)))
+        WebhookSigner::new(&secrets).map_err(|e| wrong(format!("a secret {e}")))
     }
 
     /// Returns the client that posts to it, over the proxies of `environment`. `ca_file` is

@@ -99,7 +99,9 @@ impl From<weir_settings::Error> for Error {
             weir_settings::Error::File(e) => Error::File(e),
             weir_settings::Error::Wrong(text) => Error::Config(text),
             weir_settings::Error::Forge(text) => Error::Message(text),
-            e @ weir_settings::Error::Webhook { .. } => Error::Config(e.to_string()),
+            e @ (weir_settings::Error::Webhook { .. } | weir_settings::Error::Hook { .. }) => {
+                Error::Config(e.to_string())
+            }
         }
     }
 }

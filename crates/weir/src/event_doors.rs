@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit};
 use weir_events::{
@@ -27,6 +27,8 @@ const WEBHOOK_SPOOLS_MAX: u32 = 16;
 const DESCRIPTORS_KEPT: usize = 128;
 /// How often to try to open doors that another process has.
 const RETRY: Duration = Duration::from_secs(1);
+/// Time between lines of the log about doors that cannot be opened.
+const TOLD_EVERY: Duration = Duration::from_secs(60);
 
 /// Doors that are open. When they are dropped, what came is taken, and the doors are closed.
 pub(crate) struct OpenDoors {
@@ -157,11 +159,15 @@ fn keep_open<T: Send + 'static>(
     let mut doors = open()?;
     let stop = stop.clone();
     Ok(spawn(name, move || {
-        let mut is_told = false;
+        if doors.is_none() {
+            tracing::info!("another process of this pool has the {name}: waiting for its end");
+        }
+        let mut told: Option<Instant> = None;
         while doors.is_none() && stop.sleep(RETRY) {
             doors = open().unwrap_or_else(|e| {
-                if !std::mem::replace(&mut is_told, true) {
-                    tracing::error!("cannot take events: {e}");
+                if told.is_none_or(|told| told.elapsed() >= TOLD_EVERY) {
+                    told = Some(Instant::now());
+                    tracing::error!("no events are taken: {e}; trying again each second");
                 }
                 None
             });
@@ -185,11 +191,11 @@ fn connections_max(wanted: usize) -> usize {
     wanted.min(room)
 }
 
-/// Binds sockets to `addresses`, and tells of each.
+/// Binds sockets to `addresses`, and tells of each once all are bound.
 fn bind(addresses: &DoorAddresses, told: &mut dyn FnMut(String) -> Result<()>) -> Result<Vec<EventDoor>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let _entered = runtime.enter();
-    let mut doors = Vec::new();
+    let (mut doors, mut bound) = (Vec::new(), Vec::new());
     let fail = |address: &ListenAddress, e: std::io::Error| {
         Error::Message(format!("cannot listen on {address}: {e}; choose another in [events] of weir.toml"))
     };
@@ -199,7 +205,7 @@ fn bind(addresses: &DoorAddresses, told: &mut dyn FnMut(String) -> Result<()>) -
                 Address::Tcp(address) => format!("tcp://{address}"),
                 unix => unix.to_string(),
             };
-            told(at)?;
+            bound.push(at);
             doors.push(match listener {
                 Listener::Tcp(socket) => EventDoor::Tcp(socket.into_std()?),
                 Listener::Unix(socket) => EventDoor::Unix(socket.into_std()?),
@@ -212,8 +218,9 @@ fn bind(addresses: &DoorAddresses, told: &mut dyn FnMut(String) -> Result<()>) -
             address => address.to_string(),
         };
         let socket = UdpSocket::bind(text.as_str()).map_err(|e| fail(address, e))?;
-        told(format!("udp://{}", socket.local_addr()?))?;
+        bound.push(format!("udp://{}", socket.local_addr()?));
         doors.push(EventDoor::Udp(socket));
     }
+    bound.into_iter().try_for_each(told)?;
     Ok(doors)
 }

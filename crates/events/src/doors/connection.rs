@@ -236,18 +236,17 @@ fn taker<'c>(
 ) -> impl FnMut(&[u8], bool) -> LineFate + 'c {
     let (at_ms, intake) = (now_ms(), &room.intake);
     move |line, is_long| {
-        if !sender.is_known {
-            return match room.gate.ask(line, sender) {
-                GateVerdict::Known => {
-                    answers.add(0, &[b"ok"]);
-                    LineFate::Taken
-                }
-                GateVerdict::Refused(why) => {
-                    IntakeCounts::add(&intake.counts.bad, 1);
-                    answers.add(0, &[b"err ", why.as_bytes()]);
-                    LineFate::Last
-                }
-            };
+        match room.gate.ask(line, sender) {
+            None => {}
+            Some(GateVerdict::Known) => {
+                answers.add(0, &[b"ok"]);
+                return LineFate::Taken;
+            }
+            Some(GateVerdict::Refused(why)) => {
+                IntakeCounts::add(&intake.counts.bad, 1);
+                answers.add(0, &[b"err ", why.as_bytes()]);
+                return LineFate::Last;
+            }
         }
         let peer = &sender.peer;
         let verdict = if is_long { judge_long(line) } else { judge(line) };

@@ -22,6 +22,14 @@ pub(crate) struct LineSender {
     pub(crate) peer: Box<str>,
     /// Whether it may send lines.
     pub(crate) is_known: bool,
+    /// Whether it has sent no line yet.
+    pub(crate) is_new: bool,
+}
+
+impl LineSender {
+    pub(crate) fn new(peer: String, is_known: bool) -> LineSender {
+        LineSender { peer: peer.into(), is_known, is_new: true }
+    }
 }
 
 /// The result of a line of a sender that is not known yet.
@@ -45,16 +53,25 @@ impl DoorGate {
         self.users.as_ref().is_none_or(|users| uid.is_some_and(|uid| users.contains(&uid)))
     }
 
-    /// Reads `auth TOKEN`, and makes `sender` known if the token is right.
-    pub(crate) fn ask(&self, line: &[u8], sender: &mut LineSender) -> GateVerdict {
-        let Some(token) = line.trim_ascii().strip_prefix(AUTH) else {
-            return GateVerdict::Refused("say 'auth TOKEN' first");
+    /// Reads a line of `sender`. With `auth TOKEN`, it becomes known if the token is right. Returns `None` if
+    /// the line is another one, of a sender that may send it. A token is never taken for an event: such a
+    /// line has no other meaning if there are tokens, or if it is the first one.
+    pub(crate) fn ask(&self, line: &[u8], sender: &mut LineSender) -> Option<GateVerdict> {
+        let is_new = std::mem::replace(&mut sender.is_new, false);
+        let token = line.trim_ascii().strip_prefix(AUTH).map(<[u8]>::trim_ascii);
+        let token = token.filter(|token| !token.is_empty() && !token.iter().any(u8::is_ascii_whitespace));
+        let Some(token) = token.filter(|_| is_new || self.needs_tokens()) else {
+            return (!sender.is_known).then_some(GateVerdict::Refused("say 'auth TOKEN' first"));
         };
-        let sum = digest(&SHA256, token.trim_ascii());
+        if !self.needs_tokens() && sender.is_known {
+            return Some(GateVerdict::Known);
+        }
+        let sum = digest(&SHA256, token);
         let found = self.tokens.iter().find(|(_, known)| known.ct_eq(sum.as_ref()).into());
-        let Some((name, _)) = found else { return GateVerdict::Refused("the token is wrong") };
-        sender.peer = format!("{} token={name}", sender.peer).into();
+        let Some((name, _)) = found else { return Some(GateVerdict::Refused("the token is wrong")) };
+        let peer = sender.peer.split(" token=").next().unwrap_or_default();
+        sender.peer = format!("{peer} token={name}").into();
         sender.is_known = true;
-        GateVerdict::Known
+        Some(GateVerdict::Known)
     }
 }

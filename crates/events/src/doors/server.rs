@@ -149,8 +149,7 @@ impl OpenDoor {
         match self {
             OpenDoor::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
-                let sender =
-                    LineSender { peer: format!("tcp {peer}").into(), is_known: !gate.needs_tokens() };
+                let sender = LineSender::new(format!("tcp {peer}"), !gate.needs_tokens());
                 Ok((LineStream::Tcp(stream), sender, Some(peer.ip().to_canonical())))
             }
             OpenDoor::Unix(listener) => {
@@ -164,7 +163,7 @@ impl OpenDoor {
                     },
                 );
                 let is_known = gate.lets_in(found.map(|peer| peer.uid()));
-                Ok((LineStream::Unix(stream), LineSender { peer: peer.into(), is_known }, None))
+                Ok((LineStream::Unix(stream), LineSender::new(peer, is_known), None))
             }
             OpenDoor::Udp(_) => std::future::pending().await,
         }
@@ -292,17 +291,16 @@ async fn take_datagrams(socket: &UdpSocket, room: &Rc<LineRoom>) {
                 continue;
             }
         };
-        let is_known = !room.gate.needs_tokens();
-        let (mut sender, at_ms) = (LineSender { peer: format!("udp {peer}").into(), is_known }, now_ms());
+        let mut sender = LineSender::new(format!("udp {peer}"), !room.gate.needs_tokens());
+        let at_ms = now_ms();
         for line in bytes[..length].split(|&byte| byte == b'\n') {
             // The first line of a datagram has the token.
-            if !sender.is_known {
-                match room.gate.ask(line, &mut sender) {
-                    GateVerdict::Known => continue,
-                    GateVerdict::Refused(_) => {
-                        IntakeCounts::add(&intake.counts.bad, 1);
-                        break;
-                    }
+            match room.gate.ask(line, &mut sender) {
+                None => {}
+                Some(GateVerdict::Known) => continue,
+                Some(GateVerdict::Refused(_)) => {
+                    IntakeCounts::add(&intake.counts.bad, 1);
+                    break;
                 }
             }
             match judge(line) {

@@ -158,9 +158,35 @@ impl EventJudge {
     /// Returns the URL of an upstream, without a password, if `name` is one that is to be added. An upstream
     /// on this machine never is.
     fn wanted(&self, name: &str) -> Option<String> {
-        let url = Url::parse(name).ok().filter(|url| url.scheme != Scheme::Local)?;
+        let url = Url::parse(name).ok().filter(|url| url.scheme != Scheme::Local && is_plain(&url.path))?;
         let of_repository = url.default_name();
         let is_wanted = self.add.iter().any(|pattern| name_matches(pattern, &of_repository));
         is_wanted.then(|| url.without_userinfo())
+    }
+}
+
+/// Returns whether a path means on every server what its text says: patterns are about the text. A path with
+/// `..` or an escape may lead elsewhere.
+fn is_plain(path: &str) -> bool {
+    let inner = path.trim_matches('/');
+    !inner.is_empty()
+        && inner.split('/').all(|part| !matches!(part, "" | "." | ".."))
+        && !path.bytes().any(|byte| b"%?#\\;".contains(&byte) || byte <= b' ')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_that_may_lead_elsewhere_are_not_plain() {
+        for path in ["/team/a.git", "team/a", "/~team/a b".trim_end_matches(" b"), "/a/b/c/"] {
+            assert!(is_plain(path), "{path}");
+        }
+        for path in
+            ["/", "", "/team/../x", "/team/./x", "/team//x", "/team/%2e%2e/x", "/a?x=/team", "/a#b", "/a b"]
+        {
+            assert!(!is_plain(path), "{path}");
+        }
     }
 }

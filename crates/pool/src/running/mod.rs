@@ -29,7 +29,7 @@ pub use pool::{
     CATALOG_NAME, CLOCK_SKEW_TOLD_S, CONFIG_NAME, InitOutcome, Pool, STORE_NAME, is_pool_folder, machine_of,
     open_catalog_again, space, transport_options,
 };
-pub use received::{ReceivedEvent, Verdict, received, received_one, recent_deliveries};
+pub use received::{ReceivedEvent, Verdict, failed_events, received, received_one, recent_deliveries};
 pub use receiver::{EventReceiver, replay};
 pub use streams::EventStreams;
 pub use sweep::{SweepOutcome, Sweeper};

@@ -1,5 +1,7 @@
 //! Reads the events that senders sent from the catalog.
 
+use std::collections::HashSet;
+
 use serde::Serialize;
 use weir_catalog::{Catalog, ReceivedBatch};
 use weir_events::{Notice, ReceivedLine};
@@ -7,6 +9,8 @@ use weir_events::{Notice, ReceivedLine};
 use crate::error::Result;
 
 /// How many events are searched for deliveries of webhooks.
+/// The peer of an event that was taken again, before its number.
+pub(crate) const REPLAYED: &str = "replay of ";
 const DELIVERIES: usize = 10_000;
 /// How many batches are read at once.
 const BATCHES: usize = 32;
@@ -133,6 +137,27 @@ pub fn received_one(catalog: &Catalog, id: i64) -> Result<Option<ReceivedEvent>>
     let batches: Vec<ReceivedBatch> = catalog.received_before(id.saturating_add(1), 1)?;
     let mut events = batches.iter().flat_map(ReceivedBatch::events);
     Ok(events.find(|(found, ..)| *found == id).and_then(ReceivedEvent::read))
+}
+
+/// Returns the last `max` events that failed, oldest first: they named no repository, or could not be
+/// understood. Those that were taken again do not count, nor those that were so with success.
+///
+/// # Errors
+/// If the catalog fails.
+pub fn failed_events(catalog: &Catalog, max: usize) -> Result<Vec<ReceivedEvent>> {
+    let again = |event: &ReceivedEvent| event.peer.strip_prefix(REPLAYED)?.parse::<i64>().ok();
+    let has_failed = |event: &ReceivedEvent| matches!(event.verdict, Verdict::Unknown | Verdict::Bad);
+    let (mut failed, mut done) = (Vec::new(), HashSet::new());
+    for event in received(catalog, 0, None, max)? {
+        match again(&event) {
+            Some(of) if !has_failed(&event) => drop(done.insert(of)),
+            Some(_) => {}
+            None if has_failed(&event) => failed.push(event),
+            None => {}
+        }
+    }
+    failed.retain(|event| !done.contains(&event.id));
+    Ok(failed)
 }
 
 /// Returns the lines of the last deliveries of webhooks.

@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::running::delays::EventDelays;
 use crate::running::judge::{EventJudge, RecordList};
 use crate::running::pool::Pool;
-use crate::running::received::{ReceivedEvent, Verdict};
+use crate::running::received::{REPLAYED, ReceivedEvent, Verdict};
 
 /// How many events, and bytes of them, are taken in one transaction, or a few more.
 const BATCH: usize = 10_000;
@@ -173,7 +173,7 @@ impl ReceiverWorker {
 /// If the catalog fails.
 pub fn replay(pool: &mut Pool, events: &[ReceivedEvent]) -> Result<usize> {
     let at_ms = now_ms();
-    let peers: Vec<String> = events.iter().map(|event| format!("replay of {}", event.id)).collect();
+    let peers: Vec<String> = events.iter().map(|event| format!("{REPLAYED}{}", event.id)).collect();
     let lines = events.iter().zip(&peers);
     take_lines(pool, lines.map(|(event, peer)| ReceivedLine { at_ms, peer, line: event.line.as_bytes() }))
 }

@@ -38,6 +38,8 @@ const CATCH_UP_EVERY: Duration = Duration::from_secs(600);
 /// How often to look whether weir is to stop, and how long to wait for a catalog that failed.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 const CATALOG_RETRY: Duration = Duration::from_secs(5);
+/// Time between lines of the log about lines that are no events.
+const TOLD_EVERY: Duration = Duration::from_secs(60);
 const LOCK_NAME: &str = "streams.lock";
 
 /// The streams of a pool. When it is dropped, they end.
@@ -67,6 +69,7 @@ impl EventStreams {
                 stop: stop.clone(),
                 wake: wake.clone(),
                 caught_up: None,
+                told: None,
             };
             let lock = lock.clone();
             threads.push(spawn("stream", move || {
@@ -99,6 +102,8 @@ struct StreamThread {
     wake: Stop,
     /// When all repositories of the site were made due.
     caught_up: Option<Instant>,
+    /// When it was last told of lines that are no events.
+    told: Option<Instant>,
 }
 
 /// A program that runs. When it is dropped, it is killed, with the processes that it has started.
@@ -143,7 +148,7 @@ impl StreamThread {
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut program = match command.spawn() {
             Ok(child) => StreamProgram(child),
-            Err(e) => return format!("cannot be started: {e}"),
+            Err(e) => return format!("cannot be started: '{}': {e}", self.config.command[0]),
         };
         let output = program.0.stdout.take().expect("piped above");
         let (sender, lines) = sync_channel(WAITING_MAX);
@@ -187,7 +192,11 @@ impl StreamThread {
                 Ok(StreamLine::Event(line)) => events.push(line),
                 Ok(StreamLine::Ignored) => {}
                 Ok(StreamLine::Lost) => is_lost = true,
-                Err(why) => tracing::warn!("the stream '{name}' sent a line that is no event: {why}"),
+                Err(why) if self.told.is_none_or(|told| told.elapsed() >= TOLD_EVERY) => {
+                    self.told = Some(Instant::now());
+                    tracing::warn!("the stream '{name}' prints lines that are no events: {why}");
+                }
+                Err(_) => {}
             }
         }
         let (peer, at_ms) = (format!("stream {name}"), now_ms());

@@ -1,5 +1,7 @@
 //! Subcommands of `weir events`.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand, ValueEnum, value_parser};
 use weir_pool::Verdict;
 use weir_serve::ListenAddress;
@@ -124,6 +126,9 @@ pub(crate) struct EventsBenchArgs {
     /// Ask for an acknowledgement of each line
     #[arg(long)]
     pub(crate) acknowledged: bool,
+    /// Say the token in this file first, on each connection
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
     /// Send this line; {i} stands for its number
     #[arg(long, value_name = "TEXT")]
     pub(crate) line: Option<String>,

@@ -68,6 +68,14 @@ fn collectors(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
     for counts in pool.catalog.collector_counts()? {
         let name = &counts.name;
         match counts.rejected {
+            rejected if !counts.is_known => report.add(
+                Level::Warning,
+                CHECK,
+                format!(
+                    "'{name}' is not in weir.toml any more, and has rejected {rejected}: drop them with \
+                    'weir events rejected --of {name} --drop'"
+                ),
+            )?,
             0 => report.add(Level::Ok, CHECK, format!("'{name}' has rejected none"))?,
             rejected => report.add(
                 Level::Warning,
@@ -118,6 +126,15 @@ fn configuration(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
         )?;
     } else if unusable.is_empty() {
         report.add(Level::Ok, CHECK, format!("{}: all that it names exists", path.display()))?;
+    }
+    let config = &pool.config;
+    if !config.events.webhook.is_empty() && config.serve.http.is_empty() && config.serve.https.is_empty() {
+        let text = "webhooks come in by HTTP, and neither serve.http nor serve.https is set";
+        report.add(Level::Warning, CHECK, text.to_owned())?;
+    }
+    for webhook in config.hooks.webhook.iter().filter(|webhook| webhook.is_unsigned()) {
+        let text = format!("messages to the webhook '{}' are not signed: it has no secret", webhook.name);
+        report.add(Level::Warning, CHECK, text)?;
     }
     let own = pool.readable_secrets();
     let named = secret_files(&pool.config).into_iter().filter(|path| is_for_everybody(path));

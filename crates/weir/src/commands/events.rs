@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use weir_ground::{Stop, Timestamp};
 use weir_pool::{
-    Collectors, Pool, ReceivedEvent, Sweeper, Verdict, received, received_one, rejected_lines, replay,
+    Collectors, Pool, ReceivedEvent, Sweeper, Verdict, failed_events, received, received_one, rejected_lines,
+    replay,
 };
 
 use crate::cli::{EventsCommand, EventsLsArgs, EventsServeArgs, Global, RejectedArgs, ReplayArgs, SweepArgs};
@@ -177,9 +178,7 @@ fn tail(pool: &Pool, global: &Global, max_count: usize) -> Result<()> {
 fn take_again(pool: &mut Pool, global: &Global, args: &ReplayArgs) -> Result<ExitCode> {
     let mut events = Vec::new();
     if args.failed {
-        for verdict in [Verdict::Unknown, Verdict::Bad] {
-            events.extend(received(&pool.catalog, 0, Some(verdict), REPLAY_MAX)?);
-        }
+        events = failed_events(&pool.catalog, REPLAY_MAX)?;
     }
     for text in &args.ids {
         let (first, last) = range(text)?;
@@ -237,6 +236,11 @@ fn sweep(pool: &mut Pool, global: &Global, args: &SweepArgs) -> Result<()> {
 /// Lists the lines that tables and workers rejected, or marks them to be tried again, or deletes them.
 fn rejected(pool: &Pool, global: &Global, args: &RejectedArgs) -> Result<()> {
     let of = args.of.as_deref();
+    if let Some(name) = of
+        && pool.catalog.collector_counts()?.iter().all(|counts| counts.name != name)
+    {
+        return Err(Error::Message(format!("no table or worker is called '{name}'")));
+    }
     if args.retry || args.drop {
         let (count, what) = match args.retry {
             true => (pool.catalog.retry_rejected(of, &args.ids)?, "to be tried again"),

@@ -198,7 +198,11 @@ impl PoolStatus {
         }
         lines.extend(self.collectors.iter().map(|c| {
             let rejected = some(c.rejected, "rejected ('weir events rejected')");
-            ("collected", format!("{}: {} events wait{rejected}", c.name, c.waiting))
+            let waiting = match c.is_known {
+                true => format!("{} events wait", c.waiting),
+                false => "not in weir.toml any more".to_owned(),
+            };
+            ("collected", format!("{}: {waiting}{rejected}", c.name))
         }));
         lines
     }

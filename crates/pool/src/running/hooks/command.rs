@@ -1,5 +1,6 @@
 //! A program that is run for each event.
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -12,11 +13,11 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use weir_catalog::{Catalog, LoggedEvent};
 use weir_collect::GOODBYE;
-use weir_ground::Stop;
 use weir_ground::thread::spawn;
+use weir_ground::{Stop, Timestamp};
 use weir_settings::{EventSelection, HookCommandConfig};
 
-use crate::running::hooks::line::HookLine;
+use crate::running::hooks::line::{HookLine, about};
 use crate::running::hooks::reader::HookTeller;
 
 /// How often a program is run that fails, before the event is given up.
@@ -48,7 +49,8 @@ impl HookTeller for CommandTeller {
             if self.stop.is_stopped() {
                 return false;
             }
-            let ended = match run(&self.config, &self.store, event, &self.stop) {
+            let input = CommandInput::of(event, &self.store);
+            let ended = match run(&self.config, &self.store, &input, &self.stop) {
                 Ok(ended) => ended,
                 Err(e) => {
                     tracing::error!("cannot start the hook '{hook}': {e}; events wait for it");
@@ -67,16 +69,43 @@ impl HookTeller for CommandTeller {
                 None if self.stop.is_stopped() => return false,
                 None => format!("did not end within {} s", self.config.timeout.0.as_secs()),
             };
-            let about = name.unwrap_or("the pool");
-            tracing::warn!("the hook '{hook}' for {about} {failed}, try {tries} of {TRIES}");
+            tracing::warn!("the hook '{hook}' for {} {failed}, try {tries} of {TRIES}", about(event));
             self.stop.sleep(Duration::from_secs(u64::from(tries) - 1));
         }
-        tracing::error!("giving up on the hook '{hook}' for event {}", event.id);
+        tracing::error!("giving up on the hook '{hook}' for {}", about(event));
         true
     }
 }
 
-/// Runs the program for `event`. Returns how it ended; `None` if it was killed, because it took too long or
+/// An event as a program gets it.
+pub(super) struct CommandInput {
+    /// The line on its standard input.
+    line: String,
+    /// Variables of its environment.
+    variables: Vec<(&'static str, OsString)>,
+}
+
+impl CommandInput {
+    fn of(event: &LoggedEvent, store: &Path) -> CommandInput {
+        let line = HookLine::of(event, store);
+        let mut variables: Vec<(&'static str, OsString)> =
+            vec![("WEIR_EVENT", event.event.kind.name().into()), ("WEIR_ID", event.id.to_string().into())];
+        if let Some(subject) = &event.event.subject {
+            variables.push(("WEIR_NAME", subject.name.clone().into()));
+            variables.push(("WEIR_URL", subject.url.clone().into()));
+        }
+        variables.extend(line.archive.iter().map(|archive| ("WEIR_ARCHIVE", archive.into())));
+        CommandInput { line: line.json(), variables }
+    }
+
+    /// Returns a trial: an event of the kind `test`.
+    pub(super) fn test(now: Timestamp) -> CommandInput {
+        let line = serde_json::json!({ "id": 0, "time": now, "event": "test" }).to_string();
+        CommandInput { line, variables: vec![("WEIR_EVENT", "test".into()), ("WEIR_ID", "0".into())] }
+    }
+}
+
+/// Runs the program for an event. Returns how it ended; `None` if it was killed, because it took too long or
 /// `stop` was requested.
 ///
 /// # Errors
@@ -84,26 +113,19 @@ impl HookTeller for CommandTeller {
 pub(super) fn run(
     config: &HookCommandConfig,
     store: &Path,
-    event: &LoggedEvent,
+    event: &CommandInput,
     stop: &Stop,
 ) -> std::io::Result<Option<ExitStatus>> {
-    let line = HookLine::of(event, store);
     let mut command = Command::new(&config.command[0]);
     // A process group of its own: an interrupt from the terminal is for weir.
     command.args(&config.command[1..]).current_dir(store).process_group(0);
     command.stdin(Stdio::piped()).stdout(Stdio::null());
-    command.env("WEIR_EVENT", event.event.kind.name()).env("WEIR_ID", event.id.to_string());
     for name in ["WEIR_NAME", "WEIR_URL", "WEIR_ARCHIVE"] {
         command.env_remove(name);
     }
-    if let Some(subject) = &event.event.subject {
-        command.env("WEIR_NAME", &subject.name).env("WEIR_URL", &subject.url);
-    }
-    if let Some(archive) = &line.archive {
-        command.env("WEIR_ARCHIVE", archive);
-    }
+    command.envs(event.variables.iter().map(|(name, value)| (name, value)));
     let mut child = RunningCommand(command.spawn()?);
-    let (input, text) = (child.0.stdin.take(), line.json() + "\n");
+    let (input, text) = (child.0.stdin.take(), format!("{}\n", event.line));
     // A program may end, or run for long, without reading.
     if let Some(mut input) = input {
         let writing = spawn("hook input", move || drop(input.write_all(text.as_bytes())));

@@ -23,3 +23,12 @@ impl<'e> HookLine<'e> {
         serde_json::to_string(self).expect("an event is JSON")
     }
 }
+
+/// Returns which event it is, in words.
+pub(super) fn about(event: &LoggedEvent) -> String {
+    let kind = event.event.kind.name();
+    match &event.event.subject {
+        Some(subject) => format!("'{kind}' of {}", subject.name),
+        None => format!("'{kind}'"),
+    }
+}

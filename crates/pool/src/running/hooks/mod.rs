@@ -113,7 +113,9 @@ impl Hooks {
         let mut catalog = pool.another_catalog()?;
         let readers: Vec<Vec<EventReader>> = all.iter().map(|hook| hook.readers(&pool.config)).collect();
         let names: Vec<&str> = readers.iter().flatten().map(|reader| reader.name.as_str()).collect();
-        catalog.retain_hooks(&names)?;
+        for name in catalog.retain_hooks(&names)? {
+            tracing::warn!("the hook '{name}' is not in weir.toml any more: what waited for it is forgotten");
+        }
         if all.is_empty() {
             return Ok(None);
         }

@@ -2,12 +2,12 @@
 
 use serde::Serialize;
 use serde_json::json;
+use weir_catalog::FailingHook;
 use weir_catalog::clock::now;
-use weir_catalog::{EventKind, FailingHook, LoggedEvent, PoolEvent};
 use weir_ground::Stop;
 
 use crate::error::{Error, Result};
-use crate::running::hooks::command::run;
+use crate::running::hooks::command::{CommandInput, run};
 use crate::running::hooks::hook::ConfiguredHook;
 use crate::running::hooks::webhook::{DEAD_AFTER, PostResult, post_of};
 use crate::running::pool::Pool;
@@ -79,15 +79,22 @@ pub fn test_hook(pool: &Pool, name: &str, stop: &Stop) -> Result<HookTest> {
         let time = now();
         let data = json!({ "event": "test", "time": time });
         let (is_taken, said) = match post.send(&format!("test-{time}"), "test", time.0, &data) {
-            PostResult::Taken => (true, "it took the event".to_owned()),
+            PostResult::Taken => {
+                // What waits for it can go.
+                pool.catalog.set_failing_hook(&format!("webhook {name}"), None)?;
+                (true, "it took the event".to_owned())
+            }
             PostResult::Refused(why) | PostResult::Away(why, _) => (false, why),
         };
         return Ok(HookTest { is_taken, said });
     }
     if let Some(config) = hooks.command.iter().find(|command| command.name == name) {
-        let event = PoolEvent { time: now(), subject: None, kind: EventKind::Resumed };
-        let ended = run(config, &pool.store.path, &LoggedEvent { id: 0, event, path: None }, stop)?;
-        let said = ended.map_or_else(|| "it was killed".to_owned(), |status| status.to_string());
+        let ended = run(config, &pool.store.path, &CommandInput::test(now()), stop)?;
+        let said = match ended {
+            Some(status) if status.success() => "it took the event".to_owned(),
+            Some(status) => format!("it ended with {status}"),
+            None => format!("it was killed after {} s", config.timeout.0.as_secs()),
+        };
         return Ok(HookTest { is_taken: ended.is_some_and(|status| status.success()), said });
     }
     Err(Error::Refused(format!("no [[hooks.webhook]] or [[hooks.command]] is called '{name}'")))

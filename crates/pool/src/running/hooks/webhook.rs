@@ -17,6 +17,7 @@ use weir_settings::{EventSelection, HookWebhookConfig};
 use weir_transport::HttpPost;
 
 use crate::error::Result;
+use crate::running::hooks::line::about;
 use crate::running::hooks::reader::HookTeller;
 use crate::running::pool::Pool;
 
@@ -113,11 +114,14 @@ impl HookTeller for WebhookTeller {
                     return true;
                 }
                 PostResult::Refused(why) => {
+                    // It is there, and takes others.
+                    self.note(catalog, None);
                     tries += 1;
                     let hook = &self.config.name;
-                    tracing::warn!("the webhook '{hook}' refuses event {id}, try {tries} of {TRIES}: {why}");
+                    let about = about(event);
+                    tracing::warn!("the webhook '{hook}' refuses {about}, try {tries} of {TRIES}: {why}");
                     if tries >= TRIES {
-                        tracing::error!("giving up on event {id} for the webhook '{hook}'");
+                        tracing::error!("giving up on {about} for the webhook '{hook}'");
                         return true;
                     }
                     if !self.stop.sleep(Duration::from_secs(1)) {
@@ -139,11 +143,11 @@ impl WebhookTeller {
             let Some(mut failing) = failing.filter(|failing| failing.retry_at > now()) else {
                 return !self.stop.is_stopped();
             };
-            // Somebody may want it now.
-            if let Ok(Some(stored)) = catalog.failing_hook(&self.hook)
-                && stored.retry_at < failing.retry_at
+            // Somebody may want it now, or have tried it with success.
+            if let Ok(stored) = catalog.failing_hook(&self.hook)
+                && stored.as_ref().is_none_or(|stored| stored.retry_at < failing.retry_at)
             {
-                failing.retry_at = stored.retry_at;
+                failing.retry_at = stored.map_or_else(now, |stored| stored.retry_at);
                 *self.failing.lock().unwrap_or_else(PoisonError::into_inner) = Some(failing);
                 continue;
             }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::{LocalSet, spawn_local};
+use weir_ground::FileError;
 use weir_serve::{Address, ListenAddress};
 
 use crate::cli::{EventsBenchArgs, Global};
@@ -15,6 +16,8 @@ use crate::output;
 
 /// How often lines are sent.
 const TICK: Duration = Duration::from_millis(1);
+/// How long to wait for what the server says of the last lines.
+const LAST_LINES: Duration = Duration::from_millis(20);
 /// How long to wait for the last acknowledgements.
 const LAST_ANSWERS: Duration = Duration::from_secs(10);
 
@@ -84,14 +87,25 @@ struct BenchCounts {
     sent: Cell<u64>,
     /// The time that each acknowledgement took, in microseconds.
     waits_us: RefCell<Vec<u64>>,
+    /// The reason that the server gave when it refused something.
+    refusal: Cell<Option<String>>,
 }
 
 pub(crate) fn bench(global: &Global, args: &EventsBenchArgs) -> Result<()> {
     weir_serve::raise_descriptor_limit();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let counts = Rc::new(BenchCounts::default());
-    let fail = |e: io::Error| Error::Message(format!("{}: {e}", args.address));
-    let took = LocalSet::new().block_on(&runtime, run(args, &counts)).map_err(fail)?;
+    let token = args
+        .token_file
+        .as_ref()
+        .map(|file| std::fs::read_to_string(file).map_err(|e| Error::from(FileError::on("read", file)(e))));
+    let token = token.transpose()?;
+    let fail = |e: io::Error| match counts.refusal.take() {
+        Some(why) => Error::Message(format!("{} refuses lines: {why}", args.address)),
+        None => Error::Message(format!("{}: {e}", args.address)),
+    };
+    let greeting = token.map(|token| format!("auth {}\n", token.trim()));
+    let took = LocalSet::new().block_on(&runtime, run(args, greeting.as_deref(), &counts)).map_err(fail)?;
     let mut waits = counts.waits_us.take();
     waits.sort_unstable();
     let share = |percent: usize| waits.get(waits.len().saturating_sub(1) * percent / 100).copied();
@@ -110,13 +124,20 @@ pub(crate) fn bench(global: &Global, args: &EventsBenchArgs) -> Result<()> {
 }
 
 /// Sends lines until the time is over. Returns how long that took.
-async fn run(args: &EventsBenchArgs, counts: &Rc<BenchCounts>) -> io::Result<Duration> {
+async fn run(
+    args: &EventsBenchArgs,
+    greeting: Option<&str>,
+    counts: &Rc<BenchCounts>,
+) -> io::Result<Duration> {
     let began = Instant::now();
     let mut streams = Vec::with_capacity(args.connections);
     for _ in 0..args.connections {
         let stream = Rc::new(BenchStream::connect(&args.address).await?);
         let (own, counts) = (stream.clone(), counts.clone());
         spawn_local(async move { read_answers(&own, began, &counts).await });
+        if let Some(greeting) = greeting {
+            stream.write_all(greeting.as_bytes()).await?;
+        }
         streams.push(stream);
     }
     let (start, time) = (Instant::now(), Duration::from_secs_f64(args.seconds));
@@ -153,7 +174,12 @@ async fn run(args: &EventsBenchArgs, counts: &Rc<BenchCounts>) -> io::Result<Dur
     while counts.waits_us.borrow().len() < expected && last.elapsed() < LAST_ANSWERS {
         tokio::time::sleep(TICK).await;
     }
-    Ok(took)
+    // A server that refuses lines says so, and ends the connection.
+    tokio::time::sleep(LAST_LINES).await;
+    let refusal = counts.refusal.take();
+    let is_refused = refusal.is_some();
+    counts.refusal.set(refusal);
+    if is_refused { Err(io::ErrorKind::PermissionDenied.into()) } else { Ok(took) }
 }
 
 /// Notes how long each acknowledgement took: its token is the time at which its line was sent.
@@ -167,6 +193,9 @@ async fn read_answers(stream: &BenchStream, began: Instant, counts: &BenchCounts
             Err(_) => return,
         }
         let now = began.elapsed().as_micros() as u64;
+        if let Some(why) = rest.strip_prefix(b"err ").filter(|why| why.ends_with(b"\n")) {
+            counts.refusal.set(Some(String::from_utf8_lossy(why.trim_ascii()).into_owned()));
+        }
         let whole = rest.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
         let sent = rest[..whole]
             .split(|&byte| byte == b'\n')

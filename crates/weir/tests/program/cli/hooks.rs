@@ -110,7 +110,7 @@ fn programs_that_fail_are_tried_again_and_stop_nobody() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{said}");
     for expected in [
-        "the hook for u2 has ended, try 3 of 3",
+        "the hook for u2 has ended: exit status: 1, try 3 of 3",
         "giving up on the hook for u2",
         "the hook for u3 said nothing for 2 s",
         "the hook for u4: \"oops\"",

@@ -253,7 +253,8 @@ fn a_command_runs_for_each_event() {
     std::fs::remove_dir_all(&upstreams[0]).unwrap();
     env.weir_command(&["mirror", "team/a"]).output().unwrap();
     assert!(std::fs::read_to_string(&log).unwrap().contains("failed team/a"));
-    assert!(env.weir(&["hooks", "test", "c"]).contains("exit status: 0"));
+    assert!(env.weir(&["hooks", "test", "c"]).contains("it took the event"));
+    assert!(std::fs::read_to_string(&log).unwrap().contains("test word"));
     assert_eq!(env.weir_json(&["hooks", "ls"])[0]["waiting"], 0);
     // One that runs for too long is ended, with what it has started.
     std::fs::write(&script, "#!/bin/sh\nsleep 1000\n").unwrap();
@@ -285,7 +286,7 @@ fn hooks_that_cannot_be_are_named() {
         (
             "hooks.webhook",
             "name = \"a\"\nurl = \"http://h/\"\nsecret_files = [\"/none\"]",
-            "secret_files of the hook a",
+            "secret_files of the webhook 'a' in [[hooks.webhook]]",
         ),
         ("hooks.command", "name = \"a\"\ncommand = []", "command is empty"),
         ("hooks.command", "name = \"a\"\ncommand = [\"/none\"]", "command of the hook a"),
