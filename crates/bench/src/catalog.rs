@@ -63,6 +63,7 @@ pub(crate) fn run(place: &str, rows: usize, visits: usize) -> Result<(), crate::
             at: Timestamp(now),
             next_due: Timestamp(now + 86_400 + (n as i64 * 7919) % 86_400),
             again_at: Timestamp(0),
+            hints: 0,
             fingerprint: Some(vec![n as u8; 16]),
             changes: 1.0,
             watched_s: 3600.0,

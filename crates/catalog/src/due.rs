@@ -1,9 +1,9 @@
 //! SQL that makes repositories due.
 //!
-//! Three columns decide when a repository is visited. `next_due` is the time of its next visit; among due
+//! Four columns decide when a repository is visited. `next_due` is the time of its next visit; among due
 //! repositories, the most overdue is leased first. Repositories with `ahead` above 0 go before all others: a
-//! hint sets 1, a priority sets 2 or more. `hinted_at` is the time of the last hint: a visit that began
-//! before that time may have missed the change.
+//! hint sets 1, a priority sets 2 or more. `hinted_at` is the time of the last hint, and `hints` the number
+//! of hints: a visit under a lease of before the last hint may have missed the change, unless it began later.
 //!
 //! These events change the columns:
 //! - A hint, a push that a forge lists, or a new archive in place of the base: [`hinted`].
@@ -28,7 +28,7 @@ macro_rules! hinted {
             $crate::due::at_the_latest!($due),
             ", hinted_at = GREATEST(hinted_at, ",
             $time,
-            "), ahead = GREATEST(ahead, 1)"
+            "), hints = hints + 1, ahead = GREATEST(ahead, 1)"
         )
     };
 }
@@ -43,7 +43,9 @@ macro_rules! due {
             $time,
             " < 9223372036854775807 THEN GREATEST(hinted_at, ",
             $time,
-            ") ELSE hinted_at END"
+            ") ELSE hinted_at END, hints = CASE WHEN lease_owner IS NOT NULL AND ",
+            $time,
+            " < 9223372036854775807 THEN hints + 1 ELSE hints END"
         )
     };
 }

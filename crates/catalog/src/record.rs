@@ -8,23 +8,24 @@ use crate::visit::{Outcome, Visit};
 use crate::{Catalog, Result};
 
 /// The columns of a visit as [`Catalog::record`] writes it.
-const VISIT: [Type; 16] = {
+const VISIT: [Type; 17] = {
     use Type::{Blob, Integer, Real, Text};
     [
         Integer, Integer, Integer, Integer, Integer, Integer, Blob, Real, Real, Integer, Integer, Integer,
-        Text, Text, Integer, Integer,
+        Text, Text, Integer, Integer, Integer,
     ]
 };
 
 /// Writes what a visit found. Of `rows`, p1 is the id, p2 the epoch, p3 the outcome (0 unchanged, 1 updated,
 /// 2 failed, 3 put off), p4 when it began, p5 when it ended, p6 when to come again, p16 when at the earliest.
-/// The visit may have missed a change that was hinted at meanwhile.
+/// The visit may have missed a change that was hinted at meanwhile: p17 is the number of hints at its lease.
 const RECORD: &str = "UPDATE repositories SET
     last_attempt = CASE WHEN rows.p3 < 3 THEN rows.p5 ELSE last_attempt END,
     last_success = CASE WHEN rows.p3 < 2 THEN rows.p5 ELSE last_success END,
     last_change = CASE WHEN rows.p3 = 1 AND last_success IS NOT NULL THEN rows.p5 ELSE last_change END,
-    ahead = CASE WHEN ahead = 1 AND hinted_at < rows.p4 AND rows.p3 < 3 THEN 0 ELSE ahead END,
-    next_due = CASE WHEN hinted_at >= rows.p4 THEN LEAST(rows.p6,
+    ahead = CASE WHEN ahead = 1 AND (hints <= rows.p17 OR hinted_at < rows.p4) AND rows.p3 < 3 THEN 0 ELSE
+    ahead END,
+    next_due = CASE WHEN hints > rows.p17 AND hinted_at >= rows.p4 THEN LEAST(rows.p6,
     GREATEST(hinted_at, rows.p16)) ELSE rows.p6 END,
     fingerprint = CASE WHEN rows.p3 < 2 THEN rows.p7 WHEN rows.p3 = 2 THEN NULL ELSE fingerprint END,
     changes = CASE WHEN rows.p3 < 2 THEN rows.p8 ELSE changes END,
@@ -78,6 +79,7 @@ impl Visit {
             error,
             self.lfs_missing,
             self.again_at,
+            self.hints,
         ]
         .into()
     }

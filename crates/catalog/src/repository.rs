@@ -99,6 +99,9 @@ pub struct Repository {
     pub is_pinned: bool,
     /// The number of Git LFS files that it should have and that could not be fetched.
     pub lfs_missing: i64,
+    /// How often it was hinted at.
+    #[serde(skip)]
+    pub hints: i64,
 }
 
 /// Why a repository is not visited.
@@ -113,10 +116,10 @@ pub enum Hold {
 pub(crate) const COLUMNS: &str = "id, name, url, path, added_at, next_due, last_attempt, last_success, \
     last_change, fingerprint, seq, \
                        archive_bytes, ref_count, failures, error_class, error, epoch, changes, watched_s,
-                       priority, settings, forge, forge_id, paused, pinned, lfs_missing";
+                       priority, settings, forge, forge_id, paused, pinned, lfs_missing, hints";
 
 /// The number of [`COLUMNS`].
-pub(crate) const COLUMN_COUNT: usize = 26;
+pub(crate) const COLUMN_COUNT: usize = 27;
 
 impl Repository {
     pub(crate) fn from_row(row: &Row<'_>) -> Result<Repository> {
@@ -149,6 +152,7 @@ impl Repository {
             is_paused: row.get::<i64>(23)? != 0,
             is_pinned: row.get::<i64>(24)? != 0,
             lfs_missing: row.get(25)?,
+            hints: row.get(26)?,
         })
     }
 }

@@ -345,6 +345,8 @@ CREATE TABLE forge_questions (
     repository_id   INTEGER PRIMARY KEY,
     asked_at        INTEGER NOT NULL
 ) STRICT;
+-- How often it was hinted at: a lease knows how often that was before
+ALTER TABLE repositories ADD COLUMN hints INTEGER NOT NULL DEFAULT 0;
 -- How far the deliveries of webhooks were read that forges list
 CREATE TABLE sweeps (
     webhook         TEXT NOT NULL,

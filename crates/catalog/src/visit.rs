@@ -37,6 +37,8 @@ pub struct Visit {
     /// The number of the lease it was made under ([`crate::Repository::epoch`]). If the lease has passed to
     /// another process, the visit does not count.
     pub epoch: Epoch,
+    /// [`crate::Repository::hints`] when it was leased: a later hint may be about a change that it missed.
+    pub hints: i64,
     /// When it began.
     pub began_at: Timestamp,
     /// When it ended.

@@ -85,6 +85,7 @@ fn visit(r: &Repository, next_due: Timestamp) -> Visit {
         at: Timestamp(2),
         next_due,
         again_at: Timestamp(0),
+        hints: 0,
         fingerprint,
         changes: 0.5,
         watched_s: 1e9,

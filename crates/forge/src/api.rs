@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use ureq::config::{ConfigBuilder, RedirectAuthHeaders};
+use ureq::config::ConfigBuilder;
 use ureq::http::header::{ACCEPT, AUTHORIZATION, IF_NONE_MATCH};
 use ureq::http::{HeaderMap, Response, StatusCode};
 use ureq::typestate::AgentScope;
@@ -13,7 +13,8 @@ use ureq::{Agent, Body};
 use weir_ground::{Timestamp, hex};
 
 use crate::api_answer::{
-    ApiAnswer, LIMIT, REMAINING, RESOURCE, Unanswered, is_json, judge, now, number, parse, reset_time,
+    ApiAnswer, LIMIT, REMAINING, RESOURCE, Unanswered, is_json, is_same_origin, judge, now, number, parse,
+    redirected, reset_time,
 };
 use crate::app::GitHubApp;
 use crate::{Error, RequestBudget, Result};
@@ -26,6 +27,8 @@ const LIMIT_WAIT_MAX: Duration = Duration::from_secs(2 * 3600);
 /// Seconds for which a token of an App's installation is valid, and how long before their end it is renewed.
 pub(crate) const INSTALLATION_TOKEN_S: u64 = 3600;
 pub(crate) const RENEWED_BEFORE_S: u64 = 120;
+/// Redirects of one request.
+const REDIRECTS_MAX: usize = 5;
 /// Limits that are kept of a credential, and bytes of the name of one.
 const SAID_MAX: usize = 8;
 const RESOURCE_BYTES_MAX: usize = 40;
@@ -160,8 +163,9 @@ impl Api {
             .user_agent(options.agent.as_str())
             .http_status_as_error(false)
             .timeout_global(Some(options.timeout))
-            .max_redirects(5)
-            .redirect_auth_headers(RedirectAuthHeaders::SameHost);
+            // ureq would send a token to another port, or without TLS.
+            .max_redirects(0)
+            .max_redirects_will_error(false);
         let authorization = |token: &String| Some(format!("{} {token}", options.scheme));
         let mut credentials: Vec<Credential> =
             options.tokens.iter().map(|token| Credential::new(authorization(token), None)).collect();
@@ -398,8 +402,26 @@ impl Api {
         if self.credentials.iter().all(|c| c.is_refused) { Err(e) } else { Ok(()) }
     }
 
+    /// Sends a request. A question without a body follows redirects, and tells its token to no other origin.
     fn send(&self, url: &str, question: Option<&Value>) -> std::result::Result<Response<Body>, ureq::Error> {
-        let authorization = self.credentials[self.current].authorization.as_ref();
+        let mut at = url.to_owned();
+        for _ in 0..REDIRECTS_MAX {
+            let response = self.send_to(&at, question, is_same_origin(url, &at))?;
+            match redirected(&at, &response).filter(|_| question.is_none()) {
+                Some(next) => at = next,
+                None => return Ok(response),
+            }
+        }
+        Err(ureq::Error::TooManyRedirects)
+    }
+
+    fn send_to(
+        &self,
+        url: &str,
+        question: Option<&Value>,
+        is_own: bool,
+    ) -> std::result::Result<Response<Body>, ureq::Error> {
+        let authorization = self.credentials[self.current].authorization.as_ref().filter(|_| is_own);
         match question {
             None => {
                 let request = self.agent.get(url).header(ACCEPT, "application/json");

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use ureq::http::header::{ETAG, HeaderName, LINK, RETRY_AFTER};
-use ureq::http::{HeaderMap, StatusCode};
+use ureq::http::header::{ETAG, HeaderName, LINK, LOCATION, RETRY_AFTER};
+use ureq::http::{HeaderMap, Response, StatusCode, Uri};
 use weir_ground::{Clock, printable_or};
 
 use crate::{Error, Result};
@@ -165,6 +165,33 @@ pub(crate) fn parameter<'u>(url: &'u str, name: &str) -> Option<&'u str> {
     url.split_once('?')?.1.split('&').find_map(|p| p.strip_prefix(name)?.strip_prefix('='))
 }
 
+/// Returns whether two URLs have the same scheme, host and port (RFC 6454).
+pub(crate) fn is_same_origin(one: &str, other: &str) -> bool {
+    let origin = |url: &str| {
+        let uri: Uri = url.parse().ok()?;
+        let scheme = uri.scheme_str()?.to_ascii_lowercase();
+        let usual = if scheme == "https" { 443 } else { 80 };
+        Some((scheme, uri.host()?.to_ascii_lowercase(), uri.port_u16().unwrap_or(usual)))
+    };
+    origin(one).is_some_and(|one| origin(other) == Some(one))
+}
+
+/// Returns the URL to which an answer of `url` redirects, if it does.
+pub(crate) fn redirected<B>(url: &str, response: &Response<B>) -> Option<String> {
+    if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
+        return None;
+    }
+    let to = response.headers().get(LOCATION)?.to_str().ok()?.trim();
+    let (scheme, rest) = url.split_once("://")?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    Some(match to {
+        to if to.starts_with("https://") || to.starts_with("http://") => to.to_owned(),
+        to if to.starts_with("//") => format!("{scheme}:{to}"),
+        to if to.starts_with('/') => format!("{scheme}://{authority}{to}"),
+        _ => return None,
+    })
+}
+
 /// Escapes a word for the path of a URL.
 pub(crate) fn escape(word: &str) -> String {
     word.bytes()
@@ -186,5 +213,27 @@ mod tests {
         assert_eq!(next_link("<https://h/r?page=1>; rel=\"prev\""), None);
         assert_eq!(parameter("https://h/r?a=1&since=364", "since"), Some("364"));
         assert_eq!(escape("a/b c"), "a%2Fb%20c");
+    }
+
+    #[test]
+    fn tokens_stay_at_their_origin() {
+        for (one, other, same) in [
+            ("https://h/a", "https://h:443/b?c", true),
+            ("http://H/a", "http://h:80/", true),
+            ("http://h/a", "http://h:81/a", false),
+            ("https://h/a", "http://h/a", false),
+            ("https://h/a", "https://h.evil/a", false),
+            ("https://h@evil/a", "https://h/a", false),
+        ] {
+            assert_eq!(is_same_origin(one, other), same, "{one} {other}");
+        }
+        let to = |status: u16, location: &str| {
+            let answer = Response::builder().status(status).header("location", location).body(()).unwrap();
+            redirected("https://h:8443/a/b?c", &answer)
+        };
+        assert_eq!(to(301, "/x?y").as_deref(), Some("https://h:8443/x?y"));
+        assert_eq!(to(307, "http://o/x").as_deref(), Some("http://o/x"));
+        assert_eq!(to(302, "//o/x").as_deref(), Some("https://o/x"));
+        assert_eq!([to(200, "/x"), to(301, "x"), to(301, "file:///etc/passwd")], [None, None, None]);
     }
 }

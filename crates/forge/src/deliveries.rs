@@ -122,3 +122,24 @@ pub(crate) fn named_hook(place: &str) -> Option<String> {
     let (_, id) = place.rsplit_once("/hooks/")?;
     id.bytes().all(|byte| byte.is_ascii_digit()).then(|| place.to_owned())
 }
+
+/// Returns the attempts in `items`, of the list at `url`. Tells of items that are none.
+///
+/// # Errors
+/// If none of them is one.
+pub(crate) fn readable(
+    url: &str,
+    items: &[Value],
+    read: fn(&Value) -> Option<DeliveryAttempt>,
+) -> Result<Vec<DeliveryAttempt>> {
+    let attempts: Vec<DeliveryAttempt> = items.iter().filter_map(read).collect();
+    match items.len() - attempts.len() {
+        0 => {}
+        missing if attempts.is_empty() => {
+            let detail = format!("none of the {missing} entries is a delivery");
+            return Err(Error::Unexpected { url: url.to_owned(), detail });
+        }
+        missing => tracing::warn!("{url}: {missing} of {} entries are no deliveries", items.len()),
+    }
+    Ok(attempts)
+}

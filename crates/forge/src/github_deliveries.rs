@@ -9,7 +9,7 @@ use time::format_description::well_known::Rfc3339;
 use crate::api::Api;
 use crate::api_answer::{ApiAnswer, parameter};
 use crate::deliveries::{
-    AttemptPage, DeliveryAttempt, DeliveryRequest, HookDeliveries, listed_hooks, named_hook,
+    AttemptPage, DeliveryAttempt, DeliveryRequest, HookDeliveries, listed_hooks, named_hook, readable,
 };
 use crate::{Error, GitHub, Result};
 
@@ -48,7 +48,7 @@ impl HookDeliveries for GitHub {
             return Err(Error::Unexpected { url, detail: "not a list".to_owned() });
         };
         let next = answer.next.as_deref().and_then(|next| parameter(next, "cursor")).map(str::to_owned);
-        Ok(AttemptPage { attempts: items.iter().filter_map(attempt).collect(), next })
+        Ok(AttemptPage { attempts: readable(&url, items, attempt)?, next })
     }
 
     fn request(&mut self, hook: &str, attempt: &DeliveryAttempt) -> Result<Option<DeliveryRequest>> {

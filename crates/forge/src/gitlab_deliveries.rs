@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::api::Api;
 use crate::api_answer::escape;
 use crate::deliveries::{
-    AttemptPage, DeliveryAttempt, DeliveryRequest, HookDeliveries, listed_hooks, named_hook,
+    AttemptPage, DeliveryAttempt, DeliveryRequest, HookDeliveries, listed_hooks, named_hook, readable,
 };
 use crate::{Error, GitLab, Result};
 
@@ -42,7 +42,7 @@ impl HookDeliveries for GitLab {
         };
         let goes_on = answer.next.is_some() || items.len() >= PER_PAGE;
         let next = goes_on.then(|| (page + 1).to_string());
-        Ok(AttemptPage { attempts: items.iter().filter_map(attempt).collect(), next })
+        Ok(AttemptPage { attempts: readable(&url, items, attempt)?, next })
     }
 
     fn request(&mut self, _: &str, attempt: &DeliveryAttempt) -> Result<Option<DeliveryRequest>> {

@@ -120,7 +120,7 @@ impl Error {
 
     /// Returns whether every further request would fail in the same way: the forge accepts none of the
     /// tokens, or the caller has stopped.
-    pub(crate) fn is_of_all(&self) -> bool {
+    pub fn is_of_all(&self) -> bool {
         matches!(self, Error::Stopped | Error::Forbidden { status: 401 | 407, .. })
     }
 

@@ -197,6 +197,7 @@ mod tests {
                 at: clock.now(),
                 next_due: clock.now() + 1,
                 again_at: Timestamp(0),
+                hints: 0,
                 fingerprint: None,
                 changes: 0.0,
                 watched_s: 0.0,

@@ -532,6 +532,7 @@ impl Mirror {
         Visit {
             id: repository.id,
             epoch: repository.epoch,
+            hints: repository.hints,
             began_at: at - (took.as_secs() as i64 + 1),
             at,
             next_due,

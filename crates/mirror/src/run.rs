@@ -358,6 +358,7 @@ fn put_off(repository: &Repository, until: Timestamp, at: Timestamp) -> Visit {
     Visit {
         id: repository.id,
         epoch: repository.epoch,
+        hints: repository.hints,
         began_at: at,
         at,
         next_due: at + spread((until - at).max(0) as u64, repository.id) as i64,

@@ -1,6 +1,6 @@
 //! Posts a body to a URL, over the same proxies and with the same trust as visits.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use ureq::Agent;
 use ureq::http::header::RETRY_AFTER;
@@ -14,6 +14,7 @@ const ANSWER_BYTES_MAX: u64 = 4 << 10;
 /// A client that posts.
 pub struct HttpPost {
     agent: Agent,
+    timeout: Duration,
 }
 
 /// An answer to a POST.
@@ -47,7 +48,7 @@ impl HttpPost {
             .max_redirects(0)
             .max_redirects_will_error(false);
         let proxy = proxies.of_http(url.starts_with("https://"))?;
-        Ok(HttpPost { agent: http_client(config, proxy, roots) })
+        Ok(HttpPost { agent: http_client(config, proxy, roots), timeout })
     }
 
     /// Sends `body` to `url`.
@@ -59,11 +60,36 @@ impl HttpPost {
         for (name, value) in headers {
             request = request.header(*name, value);
         }
-        let mut answer = request.send(body).map_err(|e| e.to_string())?;
+        let mut answer = request.send(body).map_err(|e| match e {
+            ureq::Error::Timeout(_) => format!("no answer within {} s", self.timeout.as_secs()),
+            e => e.to_string(),
+        })?;
         let retry_after = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
-        let retry_after_s = retry_after.and_then(|text| text.trim().parse().ok());
+        let retry_after_s = retry_after.and_then(seconds_of);
         let limited = answer.body_mut().with_config().limit(ANSWER_BYTES_MAX);
         let text = limited.lossy_utf8(true).read_to_string().unwrap_or_default();
         Ok(PostAnswer { status: answer.status().as_u16(), retry_after_s, text })
+    }
+}
+
+/// Returns the seconds from now that `Retry-After` asks for: a number, or a date (RFC 9110, section 10.2.3).
+fn seconds_of(text: &str) -> Option<u64> {
+    let text = text.trim();
+    text.parse().ok().or_else(|| {
+        let date = httpdate::parse_http_date(text).ok()?;
+        Some(date.duration_since(SystemTime::now()).map_or(0, |wait| wait.as_secs() + 1))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_are_seconds_or_dates() {
+        let soon = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(120));
+        assert!((115..125).contains(&seconds_of(&soon).unwrap()), "{soon}");
+        assert_eq!((seconds_of(" 7 "), seconds_of("Sun, 06 Nov 1994 08:49:37 GMT")), (Some(7), Some(0)));
+        assert_eq!((seconds_of("-1"), seconds_of("soon")), (None, None));
     }
 }

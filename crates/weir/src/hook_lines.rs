@@ -9,10 +9,10 @@ use crate::output;
 pub(crate) fn state_of(hook: &HookState, now: Timestamp) -> Option<String> {
     let failing = hook.failing.as_ref()?;
     let word = if hook.is_dead { "dead" } else { "failing" };
-    Some(format!(
-        "{word} for {}, next try in {}: {}",
-        output::span(now - failing.failing_since),
-        output::span((failing.retry_at - now).max(0)),
-        failing.error
-    ))
+    let since = output::span(now - failing.failing_since);
+    let next = match failing.retry_at - now {
+        wait if wait > 0 => format!(", next try in {}", output::span(wait)),
+        _ => String::new(),
+    };
+    Some(format!("{word} for {since}{next}: {}", failing.error))
 }

@@ -103,6 +103,20 @@ pub(crate) fn start_anew(sockets: &[(RawFd, &str)]) -> Result<u32> {
     Err(Error::Message("cannot restart: the new process does not serve; see its messages above".to_owned()))
 }
 
+/// Starts this program again with the same arguments, in place of this process. Returns only if that fails.
+pub(crate) fn start_in_place() -> Error {
+    let mut arguments = std::env::args_os();
+    let program = match program() {
+        Ok(program) => program,
+        Err(e) => return Error::Message(format!("cannot restart: the program: {e}")),
+    };
+    let mut command = Command::new(program);
+    if let Some(name) = arguments.next() {
+        command.arg0(name);
+    }
+    Error::Message(format!("cannot restart: {}", command.args(arguments).exec()))
+}
+
 /// Reports that this process serves, to the processes that wait for it: the program that started it, and the
 /// service manager.
 pub(crate) fn tell_ready() {

@@ -65,12 +65,13 @@ pub(crate) fn keep_sweeping(
 
 /// Returns the result of a sweep as a line.
 pub(crate) fn line_of(outcome: &SweepOutcome) -> String {
-    let SweepOutcome { webhook, hook, attempts, failed, here, taken, ignored, expired } = outcome;
+    let SweepOutcome { webhook, hook, attempts, failed, here, taken, ignored, expired, unread } = outcome;
     let some = |n: u64, what: &str| if n > 0 { format!(", {n} {what}") } else { String::new() };
     format!(
-        "{webhook} at {hook}: {attempts} attempts, {failed} deliveries failed, {taken} taken{}{}{}",
+        "{webhook} at {hook}: {attempts} attempts, {failed} deliveries failed, {taken} taken{}{}{}{}",
         some(*here, "here already"),
         some(*ignored, "of no repository"),
-        some(*expired, "no longer kept")
+        some(*expired, "no longer kept"),
+        some(*unread, "cannot be read now")
     )
 }

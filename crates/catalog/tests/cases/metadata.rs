@@ -86,6 +86,7 @@ fn visit(r: &Repository) -> Visit {
         at: Timestamp(11),
         next_due: Timestamp(0),
         again_at: Timestamp(0),
+        hints: 0,
         fingerprint: None,
         changes: 0.0,
         watched_s: 0.0,

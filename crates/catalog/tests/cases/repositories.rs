@@ -118,6 +118,7 @@ fn what_is_mirrored_already_is_left_as_it_is(c: &mut Catalog, ids: &[i64]) {
         at: Timestamp(2),
         next_due: Timestamp(1000),
         again_at: Timestamp(0),
+        hints: 0,
         fingerprint: Some(vec![7]),
         changes: 0.0,
         watched_s: 0.0,

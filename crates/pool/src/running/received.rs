@@ -65,6 +65,9 @@ pub struct ReceivedEvent {
     pub peer: String,
     /// The line, without passwords. Bytes that are not UTF-8 are replaced.
     pub line: String,
+    /// The line as it came.
+    #[serde(skip)]
+    pub raw: Vec<u8>,
     /// The verdict.
     pub verdict: Verdict,
     /// The repository that the line names; if the line is bad, the reason; if it is collected, the line.
@@ -81,11 +84,11 @@ impl ReceivedEvent {
             Verdict::Collected => shown.clone(),
             _ => Notice::parse(line).map_or_else(|why| why, |notice| without_passwords(&notice.names[0])),
         };
-        Some(ReceivedEvent { id, at_ms, peer, line: shown, verdict, subject })
+        Some(ReceivedEvent { id, at_ms, peer, line: shown, raw: line.to_owned(), verdict, subject })
     }
 }
 
-/// Returns `text` without the users and passwords of URLs in it.
+/// Returns `text` without the users, passwords and queries of URLs in it.
 pub(crate) fn without_passwords(text: &str) -> String {
     let (mut clean, mut rest) = (String::with_capacity(text.len()), text);
     while let Some(at) = rest.find("://") {
@@ -93,6 +96,14 @@ pub(crate) fn without_passwords(text: &str) -> String {
         clean.push_str(before);
         let end = after.find(|c: char| c == '/' || c == '"' || c.is_whitespace()).unwrap_or(after.len());
         rest = after[..end].rfind('@').map_or(after, |at| &after[at + 1..]);
+        // A query may be a token.
+        let ends_url = |c: char| c == '"' || c == ',' || c.is_whitespace();
+        let url = rest.find(ends_url).unwrap_or(rest.len());
+        if let Some(query) = rest[..url].find('?') {
+            clean.push_str(&rest[..query]);
+            clean.push_str("?***");
+            rest = &rest[url..];
+        }
     }
     clean + rest
 }
@@ -184,6 +195,8 @@ mod tests {
             ("a@b", "a@b"),
             ("https://h/a@b", "https://h/a@b"),
             ("://", "://"),
+            ("push https://u:p@h/x?token=t refs", "push https://h/x?*** refs"),
+            ("{\"url\":\"https://h/x?a=b\",\"n\":\"?\"}", "{\"url\":\"https://h/x?***\",\"n\":\"?\"}"),
         ] {
             assert_eq!(without_passwords(text), shown);
         }

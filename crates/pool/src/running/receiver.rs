@@ -175,7 +175,7 @@ pub fn replay(pool: &mut Pool, events: &[ReceivedEvent]) -> Result<usize> {
     let at_ms = now_ms();
     let peers: Vec<String> = events.iter().map(|event| format!("{REPLAYED}{}", event.id)).collect();
     let lines = events.iter().zip(&peers);
-    take_lines(pool, lines.map(|(event, peer)| ReceivedLine { at_ms, peer, line: event.line.as_bytes() }))
+    take_lines(pool, lines.map(|(event, peer)| ReceivedLine { at_ms, peer, line: &event.raw }))
 }
 
 /// Takes lines into the catalog. Returns how many of them name a repository.

@@ -40,6 +40,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 const CATALOG_RETRY: Duration = Duration::from_secs(5);
 /// Time between lines of the log about lines that are no events.
 const TOLD_EVERY: Duration = Duration::from_secs(60);
+/// The longest line that a program says on standard error, and how many of them are logged in that time.
+const ERROR_BYTES_MAX: u64 = 1024;
+const ERRORS_MAX: u32 = 5;
 const LOCK_NAME: &str = "streams.lock";
 
 /// The streams of a pool. When it is dropped, they end.
@@ -145,14 +148,18 @@ impl StreamThread {
     fn follow(&mut self) -> String {
         let mut command = Command::new(&self.config.command[0]);
         command.args(&self.config.command[1..]).current_dir(&self.pool.store.path).process_group(0);
-        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut program = match command.spawn() {
             Ok(child) => StreamProgram(child),
             Err(e) => return format!("cannot be started: '{}': {e}", self.config.command[0]),
         };
         let output = program.0.stdout.take().expect("piped above");
         let (sender, lines) = sync_channel(WAITING_MAX);
-        if let Err(e) = spawn("stream output", move || read_lines(output, &sender)) {
+        let said = program.0.stderr.take().expect("piped above");
+        let name = self.config.name.clone();
+        let read = spawn("stream output", move || read_lines(output, &sender))
+            .and_then(|_| spawn("stream errors", move || log_errors(&name, said)));
+        if let Err(e) = read {
             return format!("cannot be read: {e}");
         }
         self.take_all(&lines);
@@ -243,6 +250,27 @@ impl StreamThread {
             Err(e) => {
                 tracing::warn!("cannot look for what the stream '{}' may have missed: {e}", self.config.name);
             }
+        }
+    }
+}
+
+/// Logs what the program of the stream `name` says on standard error: some lines a minute.
+fn log_errors(name: &str, said: impl Read) {
+    let mut said = BufReader::new(said);
+    let (mut since, mut logged) = (Instant::now(), 0);
+    loop {
+        let mut line = Vec::new();
+        match said.by_ref().take(ERROR_BYTES_MAX).read_until(b'\n', &mut line) {
+            Ok(1..) => {}
+            _ => return,
+        }
+        if since.elapsed() >= TOLD_EVERY {
+            (since, logged) = (Instant::now(), 0);
+        }
+        if logged < ERRORS_MAX {
+            logged += 1;
+            let text = String::from_utf8_lossy(line.trim_ascii()).into_owned();
+            tracing::warn!("the stream '{name}' says: {}", weir_ground::printable(&text));
         }
     }
 }

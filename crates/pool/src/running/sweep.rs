@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Serialize;
@@ -25,8 +26,13 @@ use crate::running::receiver::take_lines;
 const MARK_OVERLAP: i64 = 600;
 /// The most attempts of one webhook that are looked at.
 const ATTEMPTS_MAX: u64 = 500_000;
-/// How many deliveries are taken in one transaction.
+/// How many deliveries are taken in one transaction, and how long the first of them waits for others.
 const TAKEN_AT_ONCE: usize = 100;
+const TAKEN_WITHIN: Duration = Duration::from_secs(1);
+/// The number of deliveries in a row that cannot be read, after which the forge counts as down.
+const FAILED_IN_ROW_MAX: usize = 5;
+/// The most pages of a list.
+const PAGES_MAX: usize = 20_000;
 /// How many batches of events are read at once.
 const BATCHES: usize = 32;
 /// How much earlier by its clock a forge may have sent what came here.
@@ -52,6 +58,8 @@ pub struct SweepOutcome {
     pub ignored: u64,
     /// The number of those that the forge keeps no longer.
     pub expired: u64,
+    /// The number of those that could not be had: the next sweep asks for them again.
+    pub unread: u64,
 }
 
 /// Sweeps the webhooks of a pool.
@@ -142,42 +150,92 @@ impl Sweeper<'_> {
             taken: 0,
             ignored: 0,
             expired: 0,
+            unread: 0,
         };
         let here = deliveries_here(&self.pool.catalog, &options.name, &failed)?;
         failed.retain(|attempt| !here.contains(&attempt.delivery));
         outcome.here = outcome.failed - failed.len() as u64;
-        let peer = format!("sweep webhook={} hook={hook}", options.name);
-        for some in failed.chunks(TAKEN_AT_ONCE) {
-            let mut lines = Vec::new();
-            for attempt in some {
-                let Some(request) = deliveries.request(hook, attempt).map_err(fail)? else {
-                    outcome.expired += 1;
-                    continue;
-                };
-                match options.line_of(&headers_of(&request, attempt), &request.body) {
-                    Ok(Some(line)) => lines.push(line),
-                    Ok(None) => outcome.ignored += 1,
-                    Err(why) => {
-                        outcome.ignored += 1;
-                        tracing::warn!(
-                            "the delivery {} to '{}' is bad: {why}",
-                            attempt.delivery,
-                            options.name
-                        );
+        let mut failed_in_row = 0;
+        let mut batch = SweptBatch::of(options, hook);
+        // Of those that cannot be had now, the next sweep asks again.
+        let mut first_unread = None;
+        for attempt in &failed {
+            if batch.is_full() {
+                outcome.taken += self.take(&mut batch)?;
+            }
+            match deliveries.request(hook, attempt) {
+                Ok(Some(request)) => batch.add(attempt, &request, &mut outcome),
+                Ok(None) => outcome.expired += 1,
+                Err(e) => {
+                    failed_in_row += 1;
+                    if e.is_of_all() || failed_in_row >= FAILED_IN_ROW_MAX {
+                        outcome.taken += self.take(&mut batch)?;
+                        return Err(fail(e));
                     }
+                    tracing::warn!("cannot read the delivery {} to '{}': {e}", attempt.id, options.name);
+                    first_unread = first_unread.or(Some(attempt.mark));
+                    outcome.unread += 1;
+                    continue;
                 }
             }
-            let at_ms = now_ms();
-            take_lines(self.pool, lines.iter().map(|line| ReceivedLine { at_ms, peer: &peer, line }))?;
-            if let Some(doors) = &self.doors {
-                doors.remember(lines.iter().map(Vec::as_slice));
-            }
-            outcome.taken += lines.len() as u64;
+            failed_in_row = 0;
         }
-        if let Some(latest) = listed.latest.max(mark) {
+        outcome.taken += self.take(&mut batch)?;
+        let latest = listed.latest.max(mark).map(|latest| first_unread.unwrap_or(latest).min(latest));
+        if let Some(latest) = latest {
             self.pool.catalog.set_sweep_mark(&options.name, hook, latest, outcome.taken, now())?;
         }
         Ok(outcome)
+    }
+
+    /// Takes what is in `batch`, and empties it. Returns how many deliveries those are.
+    fn take(&mut self, batch: &mut SweptBatch<'_>) -> Result<u64> {
+        let lines = std::mem::take(&mut batch.lines);
+        let (at_ms, peer) = (now_ms(), &batch.peer);
+        take_lines(self.pool, lines.iter().map(|line| ReceivedLine { at_ms, peer, line }))?;
+        if let Some(doors) = &self.doors {
+            doors.remember(lines.iter().map(Vec::as_slice));
+        }
+        Ok(lines.len() as u64)
+    }
+}
+
+/// Deliveries that are to be taken together.
+struct SweptBatch<'o> {
+    options: &'o WebhookOptions,
+    peer: String,
+    lines: Vec<Vec<u8>>,
+    /// When the first of them was added.
+    since: Instant,
+}
+
+impl SweptBatch<'_> {
+    fn of<'o>(options: &'o WebhookOptions, hook: &str) -> SweptBatch<'o> {
+        let peer = format!("sweep webhook={} hook={hook}", options.name);
+        SweptBatch { options, peer, lines: Vec::new(), since: Instant::now() }
+    }
+
+    fn is_full(&self) -> bool {
+        let has_waited = !self.lines.is_empty() && self.since.elapsed() >= TAKEN_WITHIN;
+        has_waited || self.lines.len() >= TAKEN_AT_ONCE
+    }
+
+    /// Adds the delivery that `attempt` sent with `request`, unless it changes nothing.
+    fn add(&mut self, attempt: &DeliveryAttempt, request: &DeliveryRequest, outcome: &mut SweepOutcome) {
+        match self.options.line_of(&headers_of(request, attempt), &request.body) {
+            Ok(Some(line)) => {
+                if self.lines.is_empty() {
+                    self.since = Instant::now();
+                }
+                self.lines.push(line);
+            }
+            Ok(None) => outcome.ignored += 1,
+            Err(why) => {
+                outcome.ignored += 1;
+                let (delivery, name) = (&attempt.delivery, &self.options.name);
+                tracing::warn!("the delivery {delivery} to '{name}' is bad: {why}");
+            }
+        }
     }
 }
 
@@ -217,7 +275,8 @@ impl ListedAttempts {
                 }
             }
             let Some(next) = page.next else { return Ok(()) };
-            if self.count >= ATTEMPTS_MAX || !visited.insert(next.clone()) {
+            let is_long = self.count >= ATTEMPTS_MAX || visited.len() >= PAGES_MAX;
+            if is_long || !visited.insert(next.clone()) {
                 let detail = format!("the list of deliveries does not end within {ATTEMPTS_MAX}");
                 return Err(ForgeError::Unexpected { url: hook.to_owned(), detail });
             }

@@ -101,7 +101,7 @@ fn hooks(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
         let (name, waiting) = (&hook.name, hook.waiting);
         match &hook.failing {
             Some(failing) => {
-                let text = format!("'{name}' takes no events, and {waiting} wait: {}", failing.error);
+                let text = format!("'{name}' fails, and {waiting} events wait: {}", failing.error);
                 report.add(Level::Warning, CHECK, text)?;
             }
             None => report.add(Level::Ok, CHECK, format!("'{name}': {waiting} events wait"))?,

@@ -17,6 +17,10 @@ pub(crate) fn hooks(pool: &Pool, global: &Global, command: &HooksCommand) -> Res
     match command {
         HooksCommand::Ls => ls(pool, global)?,
         HooksCommand::Retry { name } => {
+            if pool.config.hooks.command.iter().any(|command| command.name == *name) {
+                let text = format!("'{name}' is a command: only webhooks wait before they are tried again");
+                return Err(Error::Message(text));
+            }
             if !pool.config.hooks.webhook.iter().any(|webhook| webhook.name == *name) {
                 return Err(Error::Message(format!("no [[hooks.webhook]] in weir.toml is called '{name}'")));
             }

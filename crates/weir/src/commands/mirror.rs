@@ -3,6 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use weir_catalog::clock::now;
 use weir_catalog::{Catalog, EventKind, Hold, PoolEvent};
@@ -15,11 +16,22 @@ use crate::cli::{Global, MirrorArgs};
 use crate::error::{Error, Result, SOME_FAILED};
 use crate::event_doors::keep_doors;
 use crate::output;
-use crate::signals::stop_on_signal;
+use crate::restart::start_in_place;
+use crate::signals::{has_terminal, on_reload_signal, stop_on_signal};
 use crate::visit_bars::VisitBars;
 use crate::visit_lines::{RESUMED, damaged_line, failed_line, left_line, lfs_line, pause_line, updated_line};
 
-pub(crate) fn mirror(mut pool: Pool, global: &Global, args: &MirrorArgs) -> Result<ExitCode> {
+/// Mirrors. While watching, starts anew on SIGHUP, with the settings as they are then.
+pub(crate) fn mirror(pool: Pool, global: &Global, args: &MirrorArgs) -> Result<ExitCode> {
+    let is_asked = Arc::new(AtomicBool::new(false));
+    let ended = run(pool, global, args, &is_asked)?;
+    match is_asked.load(Ordering::Relaxed) {
+        true => Err(start_in_place()),
+        false => Ok(ended),
+    }
+}
+
+fn run(mut pool: Pool, global: &Global, args: &MirrorArgs, is_asked: &Arc<AtomicBool>) -> Result<ExitCode> {
     let mut mirror = pool.mirror(args.jobs);
     mirror.visit.accepts_empty = args.accept_empty;
     // A run of cron must not wait for half an hour, until the next one waits beside it.
@@ -27,6 +39,14 @@ pub(crate) fn mirror(mut pool: Pool, global: &Global, args: &MirrorArgs) -> Resu
     let guard = MirrorGuard::take(&pool)?;
     let stop = Stop::default();
     stop_on_signal(&stop)?;
+    if args.watch {
+        let (flag, stop) = (is_asked.clone(), stop.clone());
+        on_reload_signal(has_terminal(), move || {
+            flag.store(true, Ordering::Relaxed);
+            stop.stop();
+            false
+        })?;
+    }
     let notifier = Notifier::of(&pool);
     let hooks = Hooks::start(&pool)?;
     let mirror_loop = MirrorLoop {

@@ -17,6 +17,7 @@ use weir_ground::thread::spawn;
 use weir_ground::{Stop, Timestamp};
 use weir_settings::{EventSelection, HookCommandConfig};
 
+use crate::running::hooks::failures::HookFailures;
 use crate::running::hooks::line::{HookLine, about};
 use crate::running::hooks::reader::HookTeller;
 
@@ -36,15 +37,18 @@ pub(super) struct CommandTeller {
     pub(super) stop: Stop,
     /// Set while the program cannot be started.
     pub(super) is_stuck: Arc<AtomicBool>,
+    /// What the catalog says of it.
+    pub(super) failures: HookFailures,
 }
 
 impl HookTeller for CommandTeller {
-    fn tell(&mut self, _: &Catalog, event: &LoggedEvent) -> bool {
+    fn tell(&mut self, catalog: &Catalog, event: &LoggedEvent) -> bool {
         let name = event.event.subject.as_ref().map(|subject| subject.name.as_str());
         if !self.selection.has(name) {
             return true;
         }
         let hook = &self.config.name;
+        let mut why = String::new();
         for tries in 1..=TRIES {
             if self.stop.is_stopped() {
                 return false;
@@ -54,6 +58,7 @@ impl HookTeller for CommandTeller {
                 Ok(ended) => ended,
                 Err(e) => {
                     tracing::error!("cannot start the hook '{hook}': {e}; events wait for it");
+                    self.failures.failed(catalog, format!("it cannot be started: {e}"), RETRY);
                     self.is_stuck.store(true, Ordering::Relaxed);
                     self.stop.sleep(RETRY);
                     return false;
@@ -61,7 +66,10 @@ impl HookTeller for CommandTeller {
             };
             self.is_stuck.store(false, Ordering::Relaxed);
             let failed = match ended {
-                Some(status) if status.success() => return true,
+                Some(status) if status.success() => {
+                    self.failures.worked(catalog);
+                    return true;
+                }
                 Some(status) => match (status.code(), status.signal()) {
                     (Some(code), _) => format!("ended with status {code}"),
                     (None, signal) => format!("was killed by signal {}", signal.unwrap_or_default()),
@@ -70,9 +78,11 @@ impl HookTeller for CommandTeller {
                 None => format!("did not end within {} s", self.config.timeout.0.as_secs()),
             };
             tracing::warn!("the hook '{hook}' for {} {failed}, try {tries} of {TRIES}", about(event));
+            why = failed;
             self.stop.sleep(Duration::from_secs(u64::from(tries) - 1));
         }
         tracing::error!("giving up on the hook '{hook}' for {}", about(event));
+        self.failures.failed(catalog, format!("{} was given up: it {why}", about(event)), Duration::ZERO);
         true
     }
 }

@@ -5,6 +5,7 @@
 //! killed. Each hook has threads of its own: a slow one delays no other.
 
 mod command;
+mod failures;
 mod hook;
 mod line;
 mod program;
@@ -24,6 +25,7 @@ use weir_settings::EventSelection;
 use crate::error::Result;
 use crate::running::pool::Pool;
 use command::CommandTeller;
+use failures::HookFailures;
 use hook::ConfiguredHook;
 use program::ProgramTeller;
 use reader::{HookTeller, HookWorker, LOOK_EVERY};
@@ -50,6 +52,7 @@ fn tellers(
                 stop: stop.clone(),
                 is_stuck: is_stuck.clone(),
                 program: None,
+                failures: HookFailures::of("hooks"),
             })
         }),
         ConfiguredHook::Command(n) => {
@@ -62,6 +65,7 @@ fn tellers(
                     selection: selection.clone(),
                     stop: stop.clone(),
                     is_stuck: is_stuck.clone(),
+                    failures: HookFailures::of(&format!("command {}", config.name)),
                 })
             })
         }

@@ -10,11 +10,14 @@ use weir_collect::{LineProgram, error_of};
 use weir_ground::Stop;
 use weir_settings::HooksConfig;
 
-use crate::running::hooks::line::HookLine;
+use crate::running::hooks::failures::HookFailures;
+use crate::running::hooks::line::{HookLine, about};
 use crate::running::hooks::reader::HookTeller;
 
 /// How often an update is sent to a program that ends or does not answer, before it is given up.
 const TRIES: u32 = 3;
+/// Time until a program is started again that cannot be started.
+const RETRY: Duration = Duration::from_secs(10);
 
 /// Tells the program of `hooks.post_update`.
 pub(super) struct ProgramTeller {
@@ -24,13 +27,16 @@ pub(super) struct ProgramTeller {
     /// Set while the program cannot be started.
     pub(super) is_stuck: Arc<AtomicBool>,
     pub(super) program: Option<LineProgram>,
+    /// What the catalog says of it.
+    pub(super) failures: HookFailures,
 }
 
 impl HookTeller for ProgramTeller {
-    fn tell(&mut self, _: &Catalog, event: &LoggedEvent) -> bool {
+    fn tell(&mut self, catalog: &Catalog, event: &LoggedEvent) -> bool {
         // The catalog has forgotten the repository since.
         let (Some(_), Some(subject)) = (&event.path, &event.event.subject) else { return true };
         let (name, line) = (&subject.name, HookLine::of(event, &self.store).json());
+        let mut why = String::new();
         for tries in 1..=TRIES {
             if self.stop.is_stopped() {
                 return false;
@@ -45,6 +51,7 @@ impl HookTeller for ProgramTeller {
                     match program.ask(&line, self.config.timeout.0, || self.stop.is_stopped()) {
                         Ok(answer) => {
                             self.program = Some(program);
+                            self.failures.worked(catalog);
                             if let Some(error) = error_of(&answer) {
                                 tracing::warn!("the hook for {}: {error}", name);
                             }
@@ -59,8 +66,9 @@ impl HookTeller for ProgramTeller {
                         "cannot start the hook '{}': {e}; updates wait for it",
                         self.config.post_update[0]
                     );
+                    self.failures.failed(catalog, format!("it cannot be started: {e}"), RETRY);
                     self.is_stuck.store(true, Ordering::Relaxed);
-                    self.stop.sleep(Duration::from_secs(10));
+                    self.stop.sleep(RETRY);
                     return false;
                 }
             };
@@ -68,9 +76,11 @@ impl HookTeller for ProgramTeller {
                 return false;
             }
             tracing::warn!("the hook for {} {failed}, try {tries} of {TRIES}", name);
+            why = failed;
             self.stop.sleep(Duration::from_secs(u64::from(tries) - 1));
         }
         tracing::error!("giving up on the hook for {}: {line}", name);
+        self.failures.failed(catalog, format!("{} was given up: it {why}", about(event)), Duration::ZERO);
         true
     }
 

@@ -122,6 +122,7 @@ impl HookTeller for WebhookTeller {
                     tracing::warn!("the webhook '{hook}' refuses {about}, try {tries} of {TRIES}: {why}");
                     if tries >= TRIES {
                         tracing::error!("giving up on {about} for the webhook '{hook}'");
+                        self.note_given_up(catalog, format!("{about} was given up: {why}"));
                         return true;
                     }
                     if !self.stop.sleep(Duration::from_secs(1)) {
@@ -139,10 +140,9 @@ impl WebhookTeller {
     fn wait_until_it_may(&self, catalog: &Catalog) -> bool {
         loop {
             let failing = self.failing.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            self.is_stuck.store(failing.is_some(), Ordering::Relaxed);
-            let Some(mut failing) = failing.filter(|failing| failing.retry_at > now()) else {
-                return !self.stop.is_stopped();
-            };
+            let waiting = failing.filter(|failing| failing.retry_at > now());
+            self.is_stuck.store(waiting.is_some(), Ordering::Relaxed);
+            let Some(mut failing) = waiting else { return !self.stop.is_stopped() };
             // Somebody may want it now, or have tried it with success.
             if let Ok(stored) = catalog.failing_hook(&self.hook)
                 && stored.as_ref().is_none_or(|stored| stored.retry_at < failing.retry_at)
@@ -185,9 +185,21 @@ impl WebhookTeller {
                 *failing = Some(FailingHook { failures, failing_since, retry_at: now + wait_s, error });
             }
         }
-        self.is_stuck.store(failing.is_some(), Ordering::Relaxed);
-        if let Err(e) = catalog.set_failing_hook(&self.hook, failing.as_ref()) {
-            tracing::warn!("cannot note how the webhook '{hook}' is: {e}");
+        let waits = failing.as_ref().is_some_and(|failing| failing.retry_at > now());
+        self.is_stuck.store(waits, Ordering::Relaxed);
+        self.write(catalog, failing.as_ref());
+    }
+
+    /// Notes that an event was given up, which the server refused. Others can go at once.
+    fn note_given_up(&self, catalog: &Catalog, error: String) {
+        let (mut failing, now) = (self.failing.lock().unwrap_or_else(PoisonError::into_inner), now());
+        *failing = Some(FailingHook { failures: i64::from(TRIES), failing_since: now, retry_at: now, error });
+        self.write(catalog, failing.as_ref());
+    }
+
+    fn write(&self, catalog: &Catalog, failing: Option<&FailingHook>) {
+        if let Err(e) = catalog.set_failing_hook(&self.hook, failing) {
+            tracing::warn!("cannot note how the webhook '{}' is: {e}", self.config.name);
         }
     }
 }

@@ -170,7 +170,7 @@ fn a_receiver_that_fails_delays_nobody_and_loses_nothing() {
     let text = super::metrics_at(&metrics);
     assert!(text.contains("weir_hook_waiting{hook=\"down\"}"), "{text}");
     assert!(
-        env.weir(&["check", "--offline"]).contains("'down' takes no events, and 6 wait: it answers 503 said")
+        env.weir(&["check", "--offline"]).contains("'down' fails, and 6 events wait: it answers 503 said")
     );
     // A restart forgets neither what waits nor how long to wait.
     let failures = state("down")["failing"]["failures"].as_i64();
@@ -207,11 +207,14 @@ fn an_event_that_is_refused_is_given_up() {
     // It ends when the event was given up.
     env.weir(&["mirror", "team/a"]);
     let state = env.weir_json(&["hooks", "ls"]);
-    assert_eq!((&state[0]["waiting"], &state[0]["failing"]), (&json!(0), &Value::Null), "{state}");
+    assert_eq!(state[0]["waiting"], 0, "{state}");
+    let error = state[0]["failing"]["error"].as_str().unwrap();
+    assert!(error.contains("'update' of team/a was given up: it answers 422"), "{state}");
     picky.answers(200);
     env.add_commit(&upstreams[1], 1);
     env.weir(&["mirror", "other/b"]);
     assert_eq!(picky.names(), ["other/b"]);
+    assert_eq!(env.weir_json(&["hooks", "ls"])[0]["failing"], Value::Null);
 }
 
 #[test]
@@ -248,6 +251,12 @@ fn a_command_runs_for_each_event() {
     // One that fails is run three times.
     let b = expected("other/b");
     assert_eq!(lines, [b.as_str(), &b, &b, &expected("team/a")]);
+    // Its state tells so, until it takes one.
+    let state = env.weir_json(&["hooks", "ls"]);
+    let failing = &state[0]["failing"];
+    assert!(
+        failing.is_null() || failing["error"].as_str().unwrap().contains("of other/b was given up: it ended")
+    );
     let line: Value = serde_json::from_str(&std::fs::read_to_string(env.path("log.json")).unwrap()).unwrap();
     assert!(line["event"] == "update" && line["archive"].is_string(), "{line}");
     std::fs::remove_dir_all(&upstreams[0]).unwrap();

@@ -147,6 +147,23 @@ fn the_next_process_takes_the_doors_over() {
 }
 
 #[test]
+fn a_mirror_that_watches_starts_anew_at_sighup() {
+    let (env, port) = with_doors(Env::new());
+    let settings = env.pool().join("weir.toml");
+    let mirroring = start(&env, &["mirror", "--watch"], port);
+    let other = free_port();
+    let text = std::fs::read_to_string(&settings).unwrap();
+    let text = text.replace(&format!("127.0.0.1:{port}"), &format!("127.0.0.1:{other}"));
+    std::fs::write(&settings, text).unwrap();
+    weir_testing::send(mirroring.id(), weir_testing::Signal::SIGHUP);
+    wait_for_port(other);
+    let mut sender = Sender::connect(other);
+    sender.send("1", "x").unwrap();
+    assert_eq!(sender.answer(), "ok 1");
+    end(mirroring);
+}
+
+#[test]
 fn a_reload_takes_new_settings_and_keeps_the_old_ones_if_those_are_wrong() {
     let (env, port) = with_doors(Env::new());
     let settings = env.pool().join("weir.toml");

@@ -87,7 +87,7 @@ fn a_sweep_loses_nothing_and_takes_nothing_twice() {
             swept,
             json!({
                 "webhook": "w", "hook": format!("{place}/hooks/7"), "attempts": listed, "failed": 1000,
-                "here": 0, "taken": 1000, "ignored": 0, "expired": 0,
+                "here": 0, "taken": 1000, "ignored": 0, "expired": 0, "unread": 0,
             }),
             "{kind}"
         );
@@ -140,6 +140,40 @@ fn a_server_sweeps_when_it_starts_and_then_at_its_intervals() {
     wait_until(|| format!("{:?}", received(&env)), || of_it() == Some(2));
     end(serving);
     assert_eq!(of_it(), Some(2));
+}
+
+#[test]
+fn a_delivery_that_cannot_be_read_keeps_no_other_away() {
+    let env = Env::new();
+    let hooks = vec![("repos/o/n", 3, "http://h/webhooks/w".to_owned())];
+    let attempts = (1..10).map(|n| attempt(n, &format!("d{n}"), "push", 500, &format!("r{n}"))).collect();
+    let mut state = State { deliveries: Deliveries { hooks, attempts }, ..State::default() };
+    let path = "/api/v3/repos/o/n/hooks/3/deliveries/5";
+    state.answers = vec![(path, "403 Forbidden", json!({ "message": "no" }))];
+    let forge = Forge::new(state);
+    configure(&env, "github", &forge, "[\"repos/o/n\"]", "");
+    let swept = env.weir_json(&["events", "sweep"]);
+    assert_eq!((&swept["taken"], &swept["unread"]), (&json!(8), &json!(1)), "{swept}");
+    // It is asked for again, until it can be read.
+    let swept = env.weir_json(&["events", "sweep"]);
+    assert_eq!(
+        (&swept["taken"], &swept["unread"], &swept["here"]),
+        (&json!(0), &json!(1), &json!(8)),
+        "{swept}"
+    );
+    forge.state().answers.clear();
+    let swept = env.weir_json(&["events", "sweep"]);
+    assert_eq!((&swept["taken"], &swept["unread"]), (&json!(1), &json!(0)), "{swept}");
+    assert_eq!(received(&env).len(), 9);
+    // A forge that cannot be read at all is told of, and what was read before stays.
+    let more = (10..20).map(|n| attempt(n, &format!("d{n}"), "push", 500, &format!("r{n}")));
+    forge.state().deliveries.attempts.extend(more);
+    let paths = ["13", "14", "15", "16", "17", "18"].map(|n| path.trim_end_matches('5').to_owned() + n);
+    let paths: Vec<&'static str> = paths.into_iter().map(|path| &*path.leak()).collect();
+    forge.state().answers =
+        paths.into_iter().map(|path| (path, "403 Forbidden", json!({ "message": "no" }))).collect();
+    assert!(env.weir_fails(&["events", "sweep"]).contains("403"));
+    assert_eq!(received(&env).len(), 12);
 }
 
 #[test]
