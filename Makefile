@@ -9,7 +9,7 @@ unexport $(filter GIT_%,$(.VARIABLES))
 # Installs what is missing, or says what to install.
 NEED := bash setup/need.sh
 
-.PHONY: build clients conformance fresh gitea install nfs packages recorded run states troubles test lint doc book deny fuzz bench bench-smoke slow help
+.PHONY: build clients conformance fresh gitea install nfs packages recorded run states troubles test lint doc book deny fuzz bench bench-smoke slow webhooks help
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -57,6 +57,11 @@ recorded: packages ## answers that real forges once gave, crawled by weir; fetch
 	@$(NEED) python
 	$(CARGO) build -p weir
 	python3 conformance/recorded.py
+
+webhooks: packages ## bodies that real forges once sent to webhooks, posted to weir; fetches them from npm and PyPI
+	@$(NEED) python npm
+	$(CARGO) build -p weir
+	python3 conformance/recorded_webhooks.py
 
 states: packages ## random states of clients, served by weir and by git side by side (WEIR_STATES=1000)
 	$(CARGO) build --release -p weir

@@ -6,7 +6,9 @@ use std::sync::{Arc, LazyLock};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use libfuzzer_sys::fuzz_target;
 use tokio::sync::watch;
-use weir_events::{LINE_BYTES_MAX, Notice, WebhookDoors, WebhookForge, WebhookOptions};
+use weir_events::{
+    LINE_BYTES_MAX, Notice, StreamLine, WebhookDoors, WebhookForge, WebhookOptions, gerrit_line,
+};
 
 static DOORS: LazyLock<WebhookDoors> = LazyLock::new(|| {
     let webhook = |unsigned: bool| {
@@ -34,6 +36,9 @@ fuzz_target!(|data: &[u8]| {
         if let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(line[at + 1..].trim_ascii())) {
             headers.append(name, value);
         }
+    }
+    if let Ok(StreamLine::Event(line)) = gerrit_line("https://h", body) {
+        assert!(line.len() <= LINE_BYTES_MAX && Notice::parse(&line).is_ok());
     }
     for forge in WebhookForge::ALL {
         for unsigned in [true, false] {

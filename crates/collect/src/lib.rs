@@ -8,6 +8,7 @@
 mod column;
 mod filter;
 mod parser;
+mod process_group;
 mod program;
 mod table;
 mod workers;
@@ -15,6 +16,7 @@ mod workers;
 pub use column::{EventCell, EventColumn, EventColumnType};
 pub use filter::LineFilter;
 pub use parser::{LineFormat, LineParser};
+pub use process_group::ProcessGroup;
 pub use program::{GOODBYE, LineProgram, error_of};
 pub use table::{
     ConnectPostgres, EventRow, EventTable, EventTableSpec, RefusedRow, TableDatabase, TableError,

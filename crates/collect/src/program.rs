@@ -1,13 +1,14 @@
 //! A long-lived program that reads lines, and answers each with a line.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use weir_ground::thread::spawn;
+
+use crate::process_group::ProcessGroup;
 
 /// The longest answer, in bytes.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
@@ -26,7 +27,7 @@ pub fn error_of(answer: &str) -> Option<String> {
 
 /// A running program. When it is dropped, it is killed, with the processes that it has started.
 pub struct LineProgram {
-    child: Child,
+    child: ProcessGroup,
     input: Option<ChildStdin>,
     answers: Receiver<String>,
 }
@@ -38,16 +39,9 @@ impl LineProgram {
     /// If it cannot be started.
     pub fn start(words: &[String], folder: &Path) -> std::io::Result<LineProgram> {
         let mut command = Command::new(&words[0]);
-        // A process group of its own: an interrupt from the terminal is for weir, which ends the program
-        // after its answer.
-        command
-            .args(&words[1..])
-            .current_dir(folder)
-            .process_group(0)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
-        let mut child = command.spawn()?;
-        let (input, output) = (child.stdin.take(), child.stdout.take().expect("piped above"));
+        command.args(&words[1..]).current_dir(folder).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = ProcessGroup::start(&mut command)?;
+        let (input, output) = (child.0.stdin.take(), child.0.stdout.take().expect("piped above"));
         // A program that writes more than its answers blocks until they are read.
         let (sender, answers) = sync_channel(WINDOW);
         let listening = spawn("hook output", move || {
@@ -62,11 +56,7 @@ impl LineProgram {
                 }
             }
         });
-        if let Err(e) = listening {
-            let _ = child.kill();
-            let _ = child.wait();
-            return Err(e);
-        }
+        listening?;
         Ok(LineProgram { child, input, answers })
     }
 
@@ -140,7 +130,7 @@ impl LineProgram {
     fn how_it_ended(&mut self) -> String {
         let until = Instant::now() + STOP_EVERY;
         loop {
-            match self.child.try_wait() {
+            match self.child.0.try_wait() {
                 Ok(Some(status)) => return format!("has ended: {status}"),
                 _ if Instant::now() > until => return "has closed its output".to_owned(),
                 _ => std::thread::sleep(Duration::from_millis(5)),
@@ -152,21 +142,8 @@ impl LineProgram {
     pub fn end(mut self) {
         self.input = None;
         let until = Instant::now() + GOODBYE;
-        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < until {
+        while matches!(self.child.0.try_wait(), Ok(None)) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(10));
         }
-    }
-}
-
-impl Drop for LineProgram {
-    fn drop(&mut self) {
-        // Kills the processes that it has started, too.
-        if let (Ok(None), Ok(group)) = (self.child.try_wait(), i32::try_from(self.child.id())) {
-            let _ = nix::sys::signal::killpg(
-                nix::unistd::Pid::from_raw(group),
-                nix::sys::signal::Signal::SIGKILL,
-            );
-        }
-        let _ = self.child.wait();
     }
 }

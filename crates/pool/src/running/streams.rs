@@ -5,15 +5,13 @@
 //! away, weir does not read, and the server drops what it cannot send, and says so.
 
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
 use weir_catalog::clock::now;
+use weir_collect::ProcessGroup;
 use weir_events::{ReceivedLine, StreamLine, gerrit_line, now_ms};
 use weir_ground::Stop;
 use weir_ground::thread::spawn;
@@ -109,18 +107,6 @@ struct StreamThread {
     told: Option<Instant>,
 }
 
-/// A program that runs. When it is dropped, it is killed, with the processes that it has started.
-struct StreamProgram(Child);
-
-impl Drop for StreamProgram {
-    fn drop(&mut self) {
-        if let (Ok(None), Ok(group)) = (self.0.try_wait(), i32::try_from(self.0.id())) {
-            let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
-        }
-        let _ = self.0.wait();
-    }
-}
-
 impl StreamThread {
     fn run(mut self) {
         let (mut pause, mut is_told) = (RETRY, false);
@@ -147,10 +133,10 @@ impl StreamThread {
     /// Runs the program, and takes its lines until it ends. Returns how it ended.
     fn follow(&mut self) -> String {
         let mut command = Command::new(&self.config.command[0]);
-        command.args(&self.config.command[1..]).current_dir(&self.pool.store.path).process_group(0);
+        command.args(&self.config.command[1..]).current_dir(&self.pool.store.path);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut program = match command.spawn() {
-            Ok(child) => StreamProgram(child),
+        let mut program = match ProcessGroup::start(&mut command) {
+            Ok(program) => program,
             Err(e) => return format!("cannot be started: '{}': {e}", self.config.command[0]),
         };
         let output = program.0.stdout.take().expect("piped above");

@@ -2,17 +2,15 @@
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
 use weir_catalog::{Catalog, LoggedEvent};
-use weir_collect::GOODBYE;
+use weir_collect::{GOODBYE, ProcessGroup};
 use weir_ground::thread::spawn;
 use weir_ground::{Stop, Timestamp};
 use weir_settings::{EventSelection, HookCommandConfig};
@@ -127,14 +125,13 @@ pub(super) fn run(
     stop: &Stop,
 ) -> std::io::Result<Option<ExitStatus>> {
     let mut command = Command::new(&config.command[0]);
-    // A process group of its own: an interrupt from the terminal is for weir.
-    command.args(&config.command[1..]).current_dir(store).process_group(0);
+    command.args(&config.command[1..]).current_dir(store);
     command.stdin(Stdio::piped()).stdout(Stdio::null());
     for name in ["WEIR_NAME", "WEIR_URL", "WEIR_ARCHIVE"] {
         command.env_remove(name);
     }
     command.envs(event.variables.iter().map(|(name, value)| (name, value)));
-    let mut child = RunningCommand(command.spawn()?);
+    let mut child = ProcessGroup::start(&mut command)?;
     let (input, text) = (child.0.stdin.take(), format!("{}\n", event.line));
     // A program may end, or run for long, without reading.
     if let Some(mut input) = input {
@@ -152,17 +149,5 @@ pub(super) fn run(
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(LOOK_EVERY);
-    }
-}
-
-/// A program that runs. When it is dropped, it is killed, with the processes that it has started.
-struct RunningCommand(Child);
-
-impl Drop for RunningCommand {
-    fn drop(&mut self) {
-        if let (Ok(None), Ok(group)) = (self.0.try_wait(), i32::try_from(self.0.id())) {
-            let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
-        }
-        let _ = self.0.wait();
     }
 }
