@@ -48,7 +48,7 @@ clients: packages ## other people's clients, proxies and package managers in fro
 	python3 conformance/clients/run.py
 	python3 conformance/upstreams/run.py
 
-gitea: packages ## a real Gitea with 500 repositories, crawled and mirrored through changes; builds it
+gitea: packages ## a real Gitea with 500 repositories, crawled and mirrored through changes, and told of pushes by webhooks; builds it
 	@$(NEED) go
 	$(CARGO) build -p weir
 	python3 conformance/gitea.py

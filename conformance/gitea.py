@@ -21,6 +21,8 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 import socket
 
+import gitea_webhooks
+
 VERSION = "v1.24.6"
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 WEIR = os.environ.get("WEIR", os.path.join(ROOT, "target", "debug", "weir"))
@@ -99,6 +101,8 @@ LFS_START_SERVER = true
 DB_TYPE = sqlite3
 PATH = {self.work}/gitea.db
 SQLITE_JOURNAL_MODE = WAL
+[webhook]
+ALLOWED_HOST_LIST = loopback
 [repository]
 ROOT = {self.work}/repositories
 [security]
@@ -203,7 +207,7 @@ REPO_INDEXER_ENABLED = false
         return hashlib.sha256(data).hexdigest()
 
     def push(self, repository, force):
-        """Another commit on main; or main anew."""
+        """Another commit on main; or main anew. Returns it."""
         work = tempfile.mkdtemp(dir=self.work)
         url = repository["clone_url"].replace("http://", f"http://keeper:{PASSWORD}@")
         run("git", "clone", "-q", url, work)
@@ -214,7 +218,9 @@ REPO_INDEXER_ENABLED = false
         run("git", "-C", work, "add", "-A")
         run("git", "-C", work, "-c", "user.name=k", "-c", "user.email=k@example.com", "commit", "-qm", "more")
         run("git", "-C", work, "push", "-q", *(["-f"] if force else []), "origin", "HEAD:main")
+        pushed = run("git", "-C", work, "rev-parse", "HEAD").strip()
         shutil.rmtree(work)
+        return pushed
 
 
 def refs(url):
@@ -487,7 +493,11 @@ def main():
         print(weir("status"), end="")
         metadata(gitea, weir, rest.pop())
         lfs_and_wiki(gitea, weir, pool_folder, rest.pop())
-        print("a file of Git LFS and a wiki are the same")
+        print("a file of Git LFS and a wiki are the same", flush=True)
+        told = [r for r in rest if not r["private"]][:20]
+        took = gitea_webhooks.pushes(gitea, WEIR, weir, pool_folder, told, (port(), port()))
+        median, last = took[len(took) // 2], took[-1]
+        print(f"{len(took)} pushes that Gitea told of are served after {median:.1f} s, all after {last:.1f} s")
     finally:
         for process in processes:
             process.terminate()

@@ -133,13 +133,45 @@ fn place_of(url: &str) -> Option<String> {
             let path = std::path::absolute(url.local_path()).ok()?;
             Some(format!("file://{}", path.display().to_string().trim_end_matches('/')))
         }
-        _ => Some(url.default_name().to_lowercase()),
+        _ => Some(of_azure(url.default_name().to_lowercase())),
     }
+}
+
+/// Returns the one place of a repository of Azure DevOps, which has several URLs
+/// (<https://learn.microsoft.com/en-us/azure/devops/repos/git/clone>); `place` itself, of any other.
+fn of_azure(place: String) -> String {
+    let (host, path) = place.split_once('/').unwrap_or((&place, ""));
+    let path = match host {
+        "dev.azure.com" => path.to_owned(),
+        "ssh.dev.azure.com" | "vs-ssh.visualstudio.com" => path.trim_start_matches("v3/").to_owned(),
+        host => match host.strip_suffix(".visualstudio.com") {
+            Some(organization) => {
+                format!("{organization}/{}", path.trim_start_matches("defaultcollection/"))
+            }
+            None => return place,
+        },
+    };
+    format!("dev.azure.com/{}", path.replace("/_git/", "/"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_repository_of_azure_has_one_place() {
+        for url in [
+            "https://dev.azure.com/Org/Project/_git/Repo",
+            "https://user@dev.azure.com/org/project/_git/repo",
+            "git@ssh.dev.azure.com:v3/org/project/repo",
+            "https://org.visualstudio.com/project/_git/repo",
+            "https://org.visualstudio.com/DefaultCollection/project/_git/repo",
+            "org@vs-ssh.visualstudio.com:v3/org/project/repo",
+        ] {
+            assert_eq!(place_of(url).as_deref(), Some("dev.azure.com/org/project/repo"), "{url}");
+        }
+        assert_eq!(place_of("https://visualstudio.com/a/b").as_deref(), Some("visualstudio.com/a/b"));
+    }
 
     #[test]
     fn upstreams_are_below_their_site() {
