@@ -199,7 +199,7 @@ impl LineConnection {
             match taken {
                 Ok(()) => return Ok(true),
                 Err(Stopped::Quit) => return Ok(false),
-                Err(Stopped::Full) => self.room.intake.room().await,
+                Err(Stopped::Full) => self.room.intake.room(self.sender.share).await,
             }
             let mut line_taker = taker(&self.room, &mut self.sender, &mut self.answers);
             taken = self.lines.take(b"", &mut line_taker);
@@ -248,12 +248,12 @@ fn taker<'c>(
                 return LineFate::Last;
             }
         }
-        let peer = &sender.peer;
+        let LineSender { peer, share, .. } = &mut *sender;
         let verdict = if is_long { judge_long(line) } else { judge(line) };
         match verdict {
             LineVerdict::Empty => {}
             LineVerdict::Event { token, line } => {
-                let Some(batch) = intake.put(&ReceivedLine { at_ms, peer, line }) else {
+                let Some(batch) = intake.put(&ReceivedLine { at_ms, peer, line }, share) else {
                     return LineFate::NoRoom;
                 };
                 if let Some(token) = token {

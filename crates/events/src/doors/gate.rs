@@ -3,6 +3,8 @@
 use ring::digest::{SHA256, digest};
 use subtle::ConstantTimeEq;
 
+use crate::doors::intake::BatchShare;
+
 /// The word before a token, in a line of its own.
 const AUTH: &[u8] = b"auth ";
 
@@ -24,11 +26,13 @@ pub(crate) struct LineSender {
     pub(crate) is_known: bool,
     /// Whether it has sent no line yet.
     pub(crate) is_new: bool,
+    /// Its share of the batch that is being filled.
+    pub(crate) share: BatchShare,
 }
 
 impl LineSender {
     pub(crate) fn new(peer: String, is_known: bool) -> LineSender {
-        LineSender { peer: peer.into(), is_known, is_new: true }
+        LineSender { peer: peer.into(), is_known, is_new: true, share: BatchShare::default() }
     }
 }
 

@@ -22,6 +22,8 @@ use crate::spool::{EventSpool, FrameRecords, SpoolError};
 const WRITTEN_AT_BYTES: usize = 128 << 10;
 /// Connections stop reading when the batch has this many bytes and the spool cannot write it.
 const BATCH_BYTES_MAX: usize = 1 << 20;
+/// The most of a batch that one sender fills: a sender that floods leaves room for others.
+const SHARE_BYTES_MAX: usize = BATCH_BYTES_MAX / 8;
 /// How long to wait before a batch is tried again that could not be written.
 const RETRY: Duration = Duration::from_millis(250);
 /// Time between lines of the log about batches that cannot be written.
@@ -48,6 +50,13 @@ impl IntakeCounts {
     pub(crate) fn add(counter: &AtomicU64, n: u64) {
         counter.fetch_add(n, Ordering::Relaxed);
     }
+}
+
+/// The bytes of a batch that a sender has filled.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct BatchShare {
+    batch: u64,
+    bytes: usize,
 }
 
 /// The batch that is being filled, and the news of those that were committed.
@@ -87,12 +96,19 @@ impl Intake {
         })
     }
 
-    /// Adds a line to the batch that is being filled. Returns its number, or `None` if it has no room.
-    pub(crate) fn put(&self, received: &ReceivedLine<'_>) -> Option<u64> {
+    /// Adds a line of the sender with `share` to the batch that is being filled. Returns its number, or `None`
+    /// if it has no room.
+    pub(crate) fn put(&self, received: &ReceivedLine<'_>, share: &mut BatchShare) -> Option<u64> {
         let mut filling = self.filling.borrow_mut();
-        if filling.bytes() >= BATCH_BYTES_MAX || !received.parts(|parts| filling.push(parts)) {
+        if share.batch != self.number.get() {
+            *share = BatchShare { batch: self.number.get(), bytes: 0 };
+        }
+        let is_full = filling.bytes() >= BATCH_BYTES_MAX || share.bytes >= SHARE_BYTES_MAX;
+        let before = filling.bytes();
+        if is_full || !received.parts(|parts| filling.push(parts)) {
             return None;
         }
+        share.bytes += filling.bytes() - before;
         self.coalescing.count();
         if filling.len() == 1 || filling.bytes() >= WRITTEN_AT_BYTES {
             self.has_lines.notify_one();
@@ -100,11 +116,12 @@ impl Intake {
         Some(self.number.get())
     }
 
-    /// Waits until a batch has room.
-    pub(crate) async fn room(&self) {
+    /// Waits until a batch has room for the sender with `share`.
+    pub(crate) async fn room(&self, share: BatchShare) {
         loop {
             let notified = self.has_room.notified();
-            if self.filling.borrow().bytes() < BATCH_BYTES_MAX {
+            let has_share = share.batch != self.number.get() || share.bytes < SHARE_BYTES_MAX;
+            if has_share && self.filling.borrow().bytes() < BATCH_BYTES_MAX {
                 return;
             }
             notified.await;

@@ -18,7 +18,7 @@ use weir_ground::thread::spawn;
 use crate::doors::coalescing::Coalescing;
 use crate::doors::connection::{LastSeen, LineConnection, LineRoom, LineStream};
 use crate::doors::gate::{DoorGate, GateVerdict, LineSender};
-use crate::doors::intake::{Intake, IntakeCounts, SpoolWriter};
+use crate::doors::intake::{BatchShare, Intake, IntakeCounts, SpoolWriter};
 use crate::doors::lines::{LINE_BYTES_MAX, LineVerdict, judge};
 use crate::record::{ReceivedLine, now_ms};
 use crate::spool::EventSpool;
@@ -305,7 +305,8 @@ async fn take_datagrams(socket: &UdpSocket, room: &Rc<LineRoom>) {
             }
             match judge(line) {
                 LineVerdict::Event { line, .. } if line.len() <= LINE_BYTES_MAX => {
-                    if intake.put(&ReceivedLine { at_ms, peer: &sender.peer, line }).is_none() {
+                    let received = ReceivedLine { at_ms, peer: &sender.peer, line };
+                    if intake.put(&received, &mut BatchShare::default()).is_none() {
                         IntakeCounts::add(&intake.counts.dropped, 1);
                     }
                 }
