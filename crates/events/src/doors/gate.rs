@@ -62,9 +62,12 @@ impl DoorGate {
     /// line has no other meaning if there are tokens, or if it is the first one.
     pub(crate) fn ask(&self, line: &[u8], sender: &mut LineSender) -> Option<GateVerdict> {
         let is_new = std::mem::replace(&mut sender.is_new, false);
+        if sender.is_known && !is_new && !self.needs_tokens() {
+            return None;
+        }
         let token = line.trim_ascii().strip_prefix(AUTH).map(<[u8]>::trim_ascii);
         let token = token.filter(|token| !token.is_empty() && !token.iter().any(u8::is_ascii_whitespace));
-        let Some(token) = token.filter(|_| is_new || self.needs_tokens()) else {
+        let Some(token) = token else {
             return (!sender.is_known).then_some(GateVerdict::Refused("say 'auth TOKEN' first"));
         };
         if !self.needs_tokens() && sender.is_known {
