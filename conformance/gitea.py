@@ -497,7 +497,7 @@ def main():
         told = [r for r in rest if not r["private"]][:20]
         took = gitea_webhooks.pushes(gitea, WEIR, weir, pool_folder, told, (port(), port()))
         median, last = took[len(took) // 2], took[-1]
-        print(f"{len(took)} pushes that Gitea told of are served after {median:.1f} s, all after {last:.1f} s")
+        print(f"{len(took)} pushes that Gitea told of: served after {median:.1f} s, all after {last:.1f} s")
     finally:
         for process in processes:
             process.terminate()

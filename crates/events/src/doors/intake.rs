@@ -96,8 +96,8 @@ impl Intake {
         })
     }
 
-    /// Adds a line of the sender with `share` to the batch that is being filled. Returns its number, or `None`
-    /// if it has no room.
+    /// Adds a line of the sender with `share` to the batch that is being filled. Returns its number, or
+    /// `None` if it has no room.
     pub(crate) fn put(&self, received: &ReceivedLine<'_>, share: &mut BatchShare) -> Option<u64> {
         let mut filling = self.filling.borrow_mut();
         if share.batch != self.number.get() {
