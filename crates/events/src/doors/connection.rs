@@ -142,7 +142,7 @@ impl LineConnection {
     }
 
     /// Takes lines until the sender ends, or `seen` says that it is to. What it sent before that is taken.
-    pub(crate) async fn run(mut self, seen: Rc<LastSeen>) -> io::Result<()> {
+    pub(crate) async fn run(&mut self, seen: &LastSeen) -> io::Result<()> {
         let mut committed: Option<watch::Receiver<u64>> = None;
         let mut is_open = true;
         loop {

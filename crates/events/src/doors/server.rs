@@ -257,10 +257,10 @@ async fn accept_all(
             key
         };
         IntakeCounts::add(&counts.connections, 1);
-        let connection = LineConnection::new(stream, sender, room.clone());
+        let mut connection = LineConnection::new(stream, sender, room.clone());
         let (room, open) = (room.clone(), open.clone());
         spawn_local(async move {
-            if let Err(e) = connection.run(seen).await {
+            if let Err(e) = connection.run(&seen).await {
                 tracing::debug!("a sender of events went away: {e}");
             }
             room.intake.counts.connections.fetch_sub(1, Ordering::Relaxed);
