@@ -1,5 +1,5 @@
-//! The least that a server of lines must do on tokio: a task a connection reads lines, and what came is
-//! appended to a file and synced 20 times a second.
+//! The least that a server of lines must do on tokio: a task for each connection reads lines, and the server
+//! appends them to a file, which it syncs 20 times a second.
 
 use std::cell::RefCell;
 use std::fs::{File, OpenOptions};

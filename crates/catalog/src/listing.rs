@@ -240,7 +240,7 @@ impl Catalog {
         self.database.query(sql, &values![forge, after, max], unseen)
     }
 
-    /// Forgets what was to be asked about the repositories `ids`.
+    /// Deletes the questions about the repositories `ids`.
     ///
     /// # Errors
     /// If the database fails.

@@ -87,8 +87,8 @@ impl Catalog {
         Ok(position.unwrap_or(0).unsigned_abs())
     }
 
-    /// Takes a batch of events, does what they are to do, and notes the `place` in the spool that the batch
-    /// comes from: all or nothing, so that each event is taken once. A power failure may undo it, until
+    /// Takes a batch of events with their `effect`, and notes the `place` in the spool that the batch comes
+    /// from: all or nothing, so that each event is taken once. A power failure may undo it, until
     /// [`Catalog::sync_received`]. The number of the batch does not count. Returns the one that it gets;
     /// `None` if the catalog has it already, because the answer to an earlier try was lost.
     ///

@@ -12,7 +12,7 @@ const QUESTIONS_AT_ONCE: usize = 100;
 /// Asks `forge` about the repositories that events say were changed. Returns `None` if there are none.
 ///
 /// # Errors
-/// If the forge or the catalog fails. What was not asked is asked the next time.
+/// If the forge or the catalog fails. The questions that were not asked stay.
 pub(crate) fn answer_questions(
     crawl: &Crawl<'_>,
     catalog: &mut Catalog,

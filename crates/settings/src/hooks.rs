@@ -138,7 +138,7 @@ pub struct HookWebhookConfig {
     pub timeout: Span,
 }
 
-/// Checks what commands and webhooks have in common. An error says what is wrong.
+/// Checks the settings that commands and webhooks have in common. An error says which is wrong.
 fn check_common(
     name: &str,
     count: u16,
@@ -203,7 +203,7 @@ impl HookWebhookConfig {
         &self.secret_files
     }
 
-    /// Returns what signs its messages.
+    /// Returns a signer of its messages.
     ///
     /// # Errors
     /// If a file with secrets cannot be read.

@@ -15,7 +15,7 @@ use crate::error::Result;
 const RETRY: Duration = Duration::from_secs(60);
 
 /// Sweeps the webhooks that the settings want swept, at their intervals, until `stop` is requested; at first
-/// at once. `doors` learn what was taken, and `stop` is nudged then.
+/// at once. `doors` learn of the deliveries that were taken, and `stop` is nudged then.
 pub(crate) fn keep_sweeping(
     pool: &Pool,
     doors: Arc<WebhookDoors>,

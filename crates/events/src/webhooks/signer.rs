@@ -7,7 +7,7 @@ use weir_ground::hex;
 use crate::webhooks::forge::WebhookForge;
 use crate::webhooks::signature::WebhookKey;
 
-/// Signs what is sent to one receiver.
+/// Signs the messages to one receiver.
 pub struct WebhookSigner {
     /// The secrets: while one is replaced, the receiver may have either.
     keys: Vec<WebhookKey>,

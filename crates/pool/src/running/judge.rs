@@ -1,4 +1,4 @@
-//! Decides what becomes of events: which repositories are due, are added, or are asked about at their forges.
+//! Gives a verdict on each event: which repositories are due or added, and about which weir asks a forge.
 
 use std::collections::HashSet;
 
@@ -165,8 +165,8 @@ impl EventJudge {
     }
 }
 
-/// Returns whether a path means on every server what its text says: patterns are about the text. A path with
-/// `..` or an escape may lead elsewhere.
+/// Returns whether a path has one meaning on every server. Patterns are about its text, and a path with `..`
+/// or an escape may lead elsewhere.
 fn is_plain(path: &str) -> bool {
     let inner = path.trim_matches('/');
     !inner.is_empty()

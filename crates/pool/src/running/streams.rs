@@ -1,8 +1,8 @@
 //! Streams: programs that print events, as ssh does that runs Gerrit's `stream-events`.
 //!
-//! A stream has no memory: what happens while it is away, nobody tells of later. So weir makes the
-//! repositories of its site due when it is there again. Events go straight into the catalog; while that is
-//! away, weir does not read, and the server drops what it cannot send, and says so.
+//! A stream has no memory: nobody tells later of changes that were made while it was away. So weir makes the
+//! repositories of its site due when it is there again. Events go straight into the catalog. While the
+//! catalog is away, weir does not read; the server then drops events, and says so.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
@@ -240,7 +240,7 @@ impl StreamThread {
     }
 }
 
-/// Logs what the program of the stream `name` says on standard error: some lines a minute.
+/// Logs some lines a minute of the standard error of the program of the stream `name`.
 fn log_errors(name: &str, said: impl Read) {
     let mut said = BufReader::new(said);
     let (mut since, mut logged) = (Instant::now(), 0);

@@ -3,7 +3,7 @@
 //! A sweep reads the list of a webhook's deliveries, the latest first, back to where the last one began, and
 //! a little further: attempts come into the list when they have ended, and that is not the order in which
 //! they began. It takes those of which no attempt succeeded, and which are not here. A sweep that is
-//! interrupted begins again: what it took is here.
+//! interrupted begins again, and takes no delivery a second time.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ const FAILED_IN_ROW_MAX: usize = 5;
 const PAGES_MAX: usize = 20_000;
 /// How many batches of events are read at once.
 const BATCHES: usize = 32;
-/// How much earlier by its clock a forge may have sent what came here.
+/// How far the clock of a forge may be off.
 const CLOCKS_S: i64 = 3600;
 const LOCK_NAME: &str = "sweep.lock";
 
@@ -68,7 +68,7 @@ pub struct Sweeper<'p> {
     stop: &'p Stop,
     /// Whether to look as far back as the forge keeps deliveries.
     is_whole: bool,
-    /// The doors that learn what was taken.
+    /// The doors that learn of the deliveries that a sweep takes.
     doors: Option<Arc<WebhookDoors>>,
 }
 
@@ -79,7 +79,7 @@ impl Sweeper<'_> {
         Sweeper { pool, stop, is_whole, doors: None }
     }
 
-    /// Makes `doors` know what a sweep takes: a delivery that the forge sends again then does nothing.
+    /// Makes `doors` know the deliveries that a sweep takes: if the forge sends one again, it does nothing.
     pub fn telling(self, doors: Arc<WebhookDoors>) -> Self {
         Sweeper { doors: Some(doors), ..self }
     }
@@ -88,7 +88,7 @@ impl Sweeper<'_> {
     /// webhooks at the forge. Returns false if another process sweeps.
     ///
     /// # Errors
-    /// If the forge or the catalog fails, or the forge has no such webhook. What was taken stays taken.
+    /// If the forge or the catalog fails, or the forge has no such webhook. Deliveries that were taken stay.
     pub fn sweep(&mut self, webhook: &WebhookConfig, tell: &mut dyn FnMut(SweepOutcome)) -> Result<bool> {
         let lock = self.pool.open_lock(LOCK_NAME)?;
         if lock.try_lock().is_err() {
@@ -188,7 +188,7 @@ impl Sweeper<'_> {
         Ok(outcome)
     }
 
-    /// Takes what is in `batch`, and empties it. Returns how many deliveries those are.
+    /// Takes the deliveries in `batch`, and empties it. Returns their number.
     fn take(&mut self, batch: &mut SweptBatch<'_>) -> Result<u64> {
         let lines = std::mem::take(&mut batch.lines);
         let (at_ms, peer) = (now_ms(), &batch.peer);

@@ -35,7 +35,7 @@ pub(super) struct CommandTeller {
     pub(super) stop: Stop,
     /// Set while the program cannot be started.
     pub(super) is_stuck: Arc<AtomicBool>,
-    /// What the catalog says of it.
+    /// Its failures, as the catalog has them.
     pub(super) failures: HookFailures,
 }
 

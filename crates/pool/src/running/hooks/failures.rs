@@ -1,4 +1,4 @@
-//! What the catalog says of the failures of a hook.
+//! The failures of a hook, in the catalog.
 
 use std::time::Duration;
 

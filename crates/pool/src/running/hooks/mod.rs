@@ -32,7 +32,7 @@ use reader::{HookTeller, HookWorker, LOOK_EVERY};
 pub use state::{HookState, HookTest, hook_states, test_hook};
 use webhook::{WebhookTeller, post_of};
 
-/// Returns what makes the teller of each worker of `hook`.
+/// Returns a function that makes a teller for each worker of `hook`.
 ///
 /// # Errors
 /// If a file with secrets cannot be read, or the catalog fails.

@@ -27,7 +27,7 @@ pub(super) struct ProgramTeller {
     /// Set while the program cannot be started.
     pub(super) is_stuck: Arc<AtomicBool>,
     pub(super) program: Option<LineProgram>,
-    /// What the catalog says of it.
+    /// Its failures, as the catalog has them.
     pub(super) failures: HookFailures,
 }
 

@@ -13,12 +13,12 @@ const BATCH: usize = 100;
 /// The position in the log is written when it has moved by so many events that are not for the reader.
 const PASSED_OVER_MAX: i64 = 1000;
 
-/// Whom a hook tells.
+/// Passes events on to the receiver of a hook.
 pub(super) trait HookTeller: Send {
     /// Tells of an event. Returns false if it must be told later.
     fn tell(&mut self, catalog: &Catalog, event: &LoggedEvent) -> bool;
 
-    /// Ends what runs.
+    /// Ends the program, if one runs.
     fn end(&mut self) {}
 }
 
@@ -78,7 +78,7 @@ impl HookWorker {
         }
     }
 
-    /// Tells what comes after the position, and moves it. `places` are the position, and the one that was
+    /// Tells of the events after the position, and moves it. `places` are the position, and the one that was
     /// written last.
     fn tell_all(&mut self, (position, written): &mut (i64, i64)) -> weir_catalog::Result<usize> {
         let last = self.catalog.last_event()?;

@@ -204,7 +204,7 @@ impl WebhookTeller {
     }
 }
 
-/// Returns what posts to a webhook.
+/// Returns the client of a webhook, with its secrets.
 ///
 /// # Errors
 /// If its secrets cannot be read.

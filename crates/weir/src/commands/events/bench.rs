@@ -16,7 +16,7 @@ use crate::output;
 
 /// How often lines are sent.
 const TICK: Duration = Duration::from_millis(1);
-/// How long to wait for what the server says of the last lines.
+/// How long to wait for answers to the last lines.
 const LAST_LINES: Duration = Duration::from_millis(20);
 /// How long to wait for the last acknowledgements.
 const LAST_ANSWERS: Duration = Duration::from_secs(10);

@@ -53,7 +53,7 @@ impl Senders {
         Senders { stop, sent, acknowledged, threads }
     }
 
-    /// Ends them, and returns what was acknowledged.
+    /// Ends them, and returns the lines that were acknowledged.
     fn end(self) -> Vec<String> {
         self.stop.store(true, Ordering::Relaxed);
         self.threads.into_iter().for_each(|thread| thread.join().unwrap());

@@ -1,4 +1,4 @@
-//! What an event does: unknown repositories are added if the settings say so, and forges are asked about
+//! The effect of events: unknown repositories are added if the settings say so, and forges are asked about
 //! repositories that were renamed or deleted.
 
 use std::time::Instant;
