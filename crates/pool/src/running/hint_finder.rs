@@ -60,10 +60,10 @@ impl HintFinder {
         Ok(())
     }
 
-    /// Forgets all answers: there are other repositories now.
+    /// Forgets all answers: there are more repositories now, which are found by the names that their URLs
+    /// give.
     pub(crate) fn forget(&mut self) {
         self.answers.clear();
-        self.places = None;
     }
 
     /// Returns the repositories that `name` means, if it was looked for.

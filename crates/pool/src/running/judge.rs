@@ -130,7 +130,8 @@ impl EventJudge {
     /// Adds the repositories to the catalog that `notices` name by URLs, that it does not know, and that the
     /// settings want. Returns the URLs, as the notices have them.
     fn add_unknown(&self, catalog: &mut Catalog, notices: &[Option<Notice<'_>>]) -> Result<HashSet<String>> {
-        let (mut added, mut sound) = (HashSet::new(), SoundEntries::default());
+        let (mut added, mut names) = (HashSet::new(), HashSet::new());
+        let mut sound = SoundEntries::default();
         if self.add.is_empty() {
             return Ok(added);
         }
@@ -142,10 +143,16 @@ impl EventJudge {
             let Some((name, url)) = wanted.filter(|(name, _)| !added.contains(name.as_ref())) else {
                 continue;
             };
+            // Another event of this batch may name it in another way.
+            let of_repository = Url::parse(&url).map(|url| url.default_name()).unwrap_or_default();
+            if !names.insert(of_repository) {
+                continue;
+            }
             match sound.take(catalog, &self.store, &url, None, false) {
                 Ok(()) => drop(added.insert(name.clone().into_owned())),
                 Err(Error::Catalog(e)) => return Err(e.into()),
-                Err(e) => tracing::warn!("an event names {url}, which cannot be added: {e}"),
+                // As often as a sender likes.
+                Err(e) => tracing::debug!("an event names {url}, which cannot be added: {e}"),
             }
         }
         if !sound.entries.is_empty() {

@@ -1,6 +1,7 @@
 //! The effect of events: unknown repositories are added if the settings say so, and forges are asked about
 //! repositories that were renamed or deleted.
 
+use std::io::Write;
 use std::time::Instant;
 
 use weir_testing::{free_port, wait_until};
@@ -53,9 +54,14 @@ fn what_the_settings_want_is_added() {
         assert!(said.contains("7 events taken again, 0 name a repository"), "{said}");
     }
     // It is the rule that decides, when an event is taken again, too.
-    sender.send("10", &daemon.url("wanted/b.git")).unwrap();
-    assert_eq!(sender.answer(), "ok 10");
+    // Two events that come together name it in two ways.
+    let (one, other) = (daemon.url("wanted/b.git"), daemon.url("wanted/b"));
+    sender.stream.write_all(format!("id=10 {one}\nid=11 push {other}\n").as_bytes()).unwrap();
+    assert_eq!([sender.answer(), sender.answer()], ["ok 10", "ok 11"]);
     wait_until(|| "the second is not added".to_owned(), || known(&env).len() == 2);
+    let last = || env.weir_json(&["events", "ls", "-n", "2"]);
+    let verdicts = || last().as_array().unwrap().iter().map(|e| e["verdict"].clone()).collect::<Vec<_>>();
+    wait_until(|| format!("{:?}", last()), || verdicts() == ["added", "due"]);
     end(serving);
 }
 
