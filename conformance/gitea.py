@@ -423,6 +423,8 @@ def main():
                 f'[[forge]]\ntype = "gitea"\nurl = "{gitea.url}"\nname = "g"\n'
                 f'tokens = ["{gitea.token}"]\naccounts = true\n'
                 '[mirror]\nretry = "1s"\n'
+                # Private ones are compared, too.
+                '[[access.rules]]\nrepositories = ["g"]\npublic = true\n'
             )
         ports = port()
         for step in ("crawl", "mirror"):
