@@ -16,7 +16,8 @@ def tip(url):
 
 
 def pushes(gitea, program, weir, pool, repositories, ports):
-    """Has Gitea tell weir of pushes. Returns the seconds from each push until weir serves it."""
+    """Has Gitea tell weir of pushes. Returns the seconds until weir serves each: from the push, and from the
+    delivery of Gitea."""
     with open(os.path.join(pool, "weir.toml"), "a") as settings:
         settings.write(f'\n[[events.webhook]]\nforge = "gitea"\nsecrets = ["{SECRET}"]\n')
     git, http = ports
@@ -33,12 +34,15 @@ def pushes(gitea, program, weir, pool, repositories, ports):
         took = []
         for repository in repositories:
             pushed = gitea.push(repository, force=False)
-            url, began = f"git://127.0.0.1:{git}/g/{repository['full_name']}", time.time()
+            name, began = repository["full_name"], time.time()
+            url = f"git://127.0.0.1:{git}/g/{name}"
             while tip(url) != pushed:
                 if time.time() - began > PATIENCE_S:
                     raise SystemExit(f"{url} is not at {pushed}: {weir('events', 'ls')}")
                 time.sleep(0.02)
-            took.append(time.time() - began)
+            ended = time.time()
+            told = [event for event in json.loads(weir("--json", "events", "ls")) if name in event["subject"]]
+            took.append((ended - began, ended - told[0]["at_ms"] / 1000))
         verdicts = {event["verdict"] for event in json.loads(weir("--json", "events", "ls"))}
         if verdicts != {"due"}:
             raise SystemExit(f"the verdicts are {verdicts}: {weir('events', 'ls')}")
