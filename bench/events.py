@@ -232,11 +232,12 @@ def beside(at):
 def spools(at):
     """Prints what it costs to open a large spool, whole and damaged, and to read all of it."""
     print()
-    print("| spool of 1 GiB | open | memory then | records | memory when all is read |")
+    size = 16 if SMOKE else 1024
+    print(f"| spool of {size} MiB | open | memory then | records | memory when all is read |")
     print("|---|---|---|---|---|")
     for damage in ("whole", "its end torn off, a segment zeroed, another cut to half"):
         folder = os.path.join(at, "spool")
-        subprocess.run([BENCH, "spool", folder, "16" if SMOKE else "1024"], check=True)
+        subprocess.run([BENCH, "spool", folder, str(size)], check=True)
         sizes = {one.path: one.stat().st_size for one in os.scandir(folder)}
         segments = sorted(path for path in sizes if sizes[path] > 1 << 20)
         if damage != "whole":
