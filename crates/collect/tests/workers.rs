@@ -107,7 +107,9 @@ fn a_program_that_fails_loses_no_line() {
     for (id, failure) in &done {
         let line = (id - 1).to_string();
         match failure {
-            Some(why) if line.contains('7') => assert_eq!(why, "the program has ended"),
+            Some(why) if line.contains('7') => {
+                assert_eq!(why, "the program has ended: exit status: 1");
+            }
             Some(why) => assert!(line.contains('5') && why == "\"five\"", "{line}: {why}"),
             None => assert!(!line.contains(['5', '7']), "{line}"),
         }
