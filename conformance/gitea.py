@@ -207,7 +207,7 @@ REPO_INDEXER_ENABLED = false
         return hashlib.sha256(data).hexdigest()
 
     def push(self, repository, force):
-        """Another commit on main; or main anew. Returns it."""
+        """Pushes a commit to main; with `force`, one without the history of main. Returns its id."""
         work = tempfile.mkdtemp(dir=self.work)
         url = repository["clone_url"].replace("http://", f"http://keeper:{PASSWORD}@")
         run("git", "clone", "-q", url, work)

@@ -19,7 +19,7 @@ pub(crate) fn run(folder: &str, mebibytes: Option<String>) -> Result<(), Error> 
     }
 }
 
-/// Writes records to the spool at `folder` until it has so many MiB.
+/// Writes records to the spool at `folder` until it holds `mebibytes` MiB.
 fn fill(folder: &str, mebibytes: u64) -> Result<(), Error> {
     let options = SpoolOptions { bytes_max: u64::MAX, ..SpoolOptions::default() };
     let mut spool = EventSpool::open(Path::new(folder), options)?;

@@ -40,8 +40,8 @@ struct WaitingTasks {
     hinted_in_row: u32,
 }
 
-/// After so many hinted tasks in a row, one that is only due is taken: hints never keep the others waiting
-/// for ever.
+/// The most hinted tasks that workers take in a row while others are due. Then one of the others is taken,
+/// so that hints never keep them waiting for ever.
 const HINTED_IN_ROW_MAX: u32 = 3;
 
 impl WaitingTasks {

@@ -1,4 +1,4 @@
-//! The table `[hooks]`: programs and servers that are told of events in the pool.
+//! The table `[hooks]`: the programs and servers to which weir sends the events of a pool.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,21 +17,21 @@ use crate::forges::secrets_of;
 /// The most workers of a command or a webhook.
 const COUNT_MAX: u16 = 64;
 
-/// The table `[hooks]`: programs that are told of updates and failures.
+/// The table `[hooks]`: the programs and servers to which weir sends events.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct HooksConfig {
-    /// The program that is told of updates, and runs on.
+    /// A program that keeps running, and to which weir sends each update.
     pub post_update: Vec<String>,
-    /// The program that is told of failures.
+    /// A program to which weir sends failures.
     pub notify: Vec<String>,
     /// How many of `post_update` run.
     pub workers: u16,
     /// How long a program may take for an answer.
     pub timeout: Span,
-    /// Programs that are run for each event.
+    /// Programs that weir runs once for each event.
     pub command: Vec<HookCommandConfig>,
-    /// Servers to which events are posted.
+    /// Servers to which weir posts events.
     pub webhook: Vec<HookWebhookConfig>,
 }
 

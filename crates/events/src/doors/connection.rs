@@ -17,7 +17,7 @@ use crate::record::{ReceivedLine, now_ms};
 
 /// The number of bytes that are read at once.
 const CHUNK_BYTES: usize = 64 << 10;
-/// weir stops reading from a connection while its sender leaves so many bytes of answers unread.
+/// The most bytes of answers that a sender may leave unread: weir reads nothing from it meanwhile.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
 /// A stream of a sender.

@@ -10,7 +10,7 @@ use weir_ground::Stop;
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Events read from the catalog at a time.
 const BATCH: usize = 100;
-/// The position in the log is written when it has moved by so many events that are not for the reader.
+/// The number of events for other readers after which a reader writes its position in the log.
 const PASSED_OVER_MAX: i64 = 1000;
 
 /// Passes events on to the receiver of a hook.

@@ -26,7 +26,7 @@ const TRIES: u32 = 3;
 /// Time until the second attempt, which doubles, and the longest time, in seconds.
 const RETRY_S: i64 = 1;
 const RETRY_MAX_S: i64 = 3600;
-/// After so many attempts in a row that failed, a server counts as dead: it is said once.
+/// The number of failed attempts in a row after which weir calls a server dead, and logs that once.
 pub(super) const DEAD_AFTER: i64 = 10;
 /// How often a wait checks whether somebody wants the next attempt now.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
