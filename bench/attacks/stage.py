@@ -13,12 +13,10 @@ import threading
 import time
 import zlib
 
+from programs import HERE, SMOKE, WEIR
+
 from . import wire
 
-HERE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-TARGET = os.environ.get("CARGO_TARGET_DIR", os.path.join(HERE, "target"))
-WEIR = os.path.abspath(os.environ.get("WEIR", os.path.join(TARGET, "release/weir")))
-SMOKE = bool(os.environ.get("WEIR_BENCH_SMOKE"))
 TICK = os.sysconf("SC_CLK_TCK")
 # The attack ends when the server has taken this much memory: the bar is missed by then, and other programs
 # use the machine, too.
