@@ -1,50 +1,147 @@
-//! Under load, waits a little before the thread looks for ready sockets: one look then finds many.
+//! Under load, waits before the thread looks for ready sockets: one look then finds many, and more than one
+//! line in each.
 //!
-//! A look costs more than the lines of a socket (epoll_wait(2), and a switch of threads). Lines wait for a
-//! commit anyhow, so that this delays none by much.
+//! A look costs more than the lines of a socket (epoll_wait(2), and a switch of threads). Lines wait for the
+//! next commit anyhow: a thread that looks again when that is due delays none of them.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long the thread waits.
-const WAIT: Duration = Duration::from_millis(15);
-/// The thread is under load if lines came in two looks with less time between.
+/// How long the thread waits while the spool writes a batch: its senders wait for answers.
+const WRITING_WAIT: Duration = Duration::from_millis(1);
+/// The thread is under load until no line came for so long.
 const QUIET: Duration = Duration::from_millis(30);
+/// The bytes that a wait is to bring, from all sockets and from one: the batch has room for them, and so has
+/// the socket.
+const BYTES_OF_ALL: usize = 768 << 10;
+const BYTES_OF_ONE: usize = 16 << 10;
 
-/// The lines that came, and when the thread looked last.
+/// When the thread looks for ready sockets.
 #[derive(Debug)]
 pub(crate) struct Coalescing {
     began: Instant,
-    lines: AtomicU64,
-    /// The number of lines at the last look, and the time of the last look with lines, in microseconds.
-    seen: AtomicU64,
-    busy_us: AtomicU64,
+    state: Mutex<LookState>,
 }
 
-impl Default for Coalescing {
-    fn default() -> Coalescing {
-        let began = Instant::now();
-        Coalescing { began, lines: AtomicU64::new(0), seen: AtomicU64::new(0), busy_us: AtomicU64::new(0) }
-    }
+/// What came since the last look, and when the next commit is due. Times are since the start.
+#[derive(Debug, Default)]
+struct LookState {
+    /// The longest wait.
+    wait_max: Duration,
+    bytes: usize,
+    /// The most bytes that a socket had.
+    largest: usize,
+    /// When the thread looked last.
+    looked: Duration,
+    /// When the last lines came.
+    busy: Option<Duration>,
+    /// Before this, no batch is committed.
+    due: Duration,
+    is_writing: bool,
 }
 
 impl Coalescing {
-    /// Counts a line.
-    pub(crate) fn count(&self) {
-        // Only one thread counts.
-        self.lines.store(self.lines.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    /// Returns the state of a thread that waits for at most `wait_max`.
+    pub(crate) fn new(wait_max: Duration) -> Coalescing {
+        Coalescing {
+            began: Instant::now(),
+            state: Mutex::new(LookState { wait_max, ..LookState::default() }),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, LookState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts the bytes of a socket.
+    pub(crate) fn count(&self, bytes: usize) {
+        let mut state = self.lock();
+        state.bytes += bytes;
+        state.largest = state.largest.max(bytes);
+    }
+
+    /// Notes that the spool writes a batch, and that the next one follows `interval` later.
+    pub(crate) fn begin_commit(&self, interval: Duration) {
+        let mut state = self.lock();
+        state.is_writing = true;
+        state.due = self.began.elapsed() + interval;
+    }
+
+    /// Notes that the spool has written the batch.
+    pub(crate) fn end_commit(&self) {
+        self.lock().is_writing = false;
     }
 
     /// Waits, if the thread is under load.
     pub(crate) fn before_wait(&self) {
-        let lines = self.lines.load(Ordering::Relaxed);
-        if self.seen.swap(lines, Ordering::Relaxed) == lines {
-            return;
+        let wait = self.lock().wait(self.began.elapsed());
+        if !wait.is_zero() {
+            std::thread::sleep(wait);
         }
-        let now_us = self.began.elapsed().as_micros() as u64;
-        let before_us = self.busy_us.swap(now_us, Ordering::Relaxed);
-        if before_us > 0 && now_us - before_us < QUIET.as_micros() as u64 {
-            std::thread::sleep(WAIT);
+    }
+}
+
+impl LookState {
+    /// Returns how long the thread is to wait at `now`, and begins to count anew.
+    fn wait(&mut self, now: Duration) -> Duration {
+        let (bytes, largest) = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.largest));
+        let passed = now.saturating_sub(std::mem::replace(&mut self.looked, now));
+        let before = match bytes {
+            0 => self.busy,
+            _ => self.busy.replace(now),
+        };
+        if before.is_none_or(|before| now.saturating_sub(before) >= QUIET + self.wait_max) {
+            return Duration::ZERO;
+        }
+        if self.is_writing {
+            return WRITING_WAIT;
+        }
+        let fills = (bytes as f64 / BYTES_OF_ALL as f64).max(largest as f64 / BYTES_OF_ONE as f64);
+        let until_full = if fills > 0.0 { passed.div_f64(fills) } else { self.wait_max };
+        self.due.saturating_sub(now).min(until_full).min(self.wait_max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAX: Duration = Duration::from_millis(50);
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    /// Returns a state at 1000 ms, when lines came, and the next commit is due at `due`.
+    fn busy(due: u64) -> LookState {
+        let mut state = LookState { wait_max: MAX, due: ms(due), bytes: 100, ..LookState::default() };
+        assert_eq!(state.wait(ms(1000)), Duration::ZERO, "the first line waits for nothing");
+        state
+    }
+
+    #[test]
+    fn a_thread_under_load_looks_when_a_commit_is_due() {
+        let mut state = busy(1050);
+        (state.bytes, state.largest) = (100, 100);
+        assert_eq!(state.wait(ms(1010)), ms(40));
+        assert_eq!(state.wait(ms(1050)), Duration::ZERO);
+        state.is_writing = true;
+        assert_eq!(state.wait(ms(1051)), WRITING_WAIT);
+        // Nothing came for a while.
+        assert_eq!(state.wait(ms(1200)), Duration::ZERO);
+    }
+
+    #[test]
+    fn much_shortens_the_wait() {
+        for (bytes, largest, wait) in [
+            (1000, 1000, 50),
+            (BYTES_OF_ALL * 2, 1000, 5),
+            (BYTES_OF_ONE * 4, BYTES_OF_ONE * 4, 2),
+            (10 * BYTES_OF_ALL, 1000, 1),
+        ] {
+            let mut state = busy(2000);
+            (state.bytes, state.largest) = (bytes, largest);
+            assert_eq!(state.wait(ms(1010)).as_millis(), wait, "{bytes} {largest}");
         }
     }
 }

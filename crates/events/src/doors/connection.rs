@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io::{self, Read};
+use std::pin::pin;
 use std::rc::Rc;
 
 use socket2::{SockRef, Socket};
@@ -145,6 +146,7 @@ impl LineConnection {
     pub(crate) async fn run(&mut self, seen: &LastSeen) -> io::Result<()> {
         let mut committed: Option<watch::Receiver<u64>> = None;
         let mut is_open = true;
+        let mut close = pin!(seen.close.notified());
         loop {
             if !self.answers.waiting.is_empty() && committed.is_none() {
                 committed = Some(self.room.intake.committed());
@@ -159,17 +161,18 @@ impl LineConnection {
             let reads = is_open && self.answers.bytes() < ANSWER_BYTES_MAX;
             let stream = &self.stream;
             tokio::select! {
-                ready = stream.readable(), if reads => {
-                    ready?;
-                    seen.sweep.set(self.room.sweep.get());
-                    is_open = self.read().await?;
-                }
+                biased;
                 ready = stream.writable(), if has_ready => {
                     ready?;
                     self.write()?;
                 }
                 _ = changed(&mut committed), if has_waiting => {}
-                () = seen.close.notified() => return Ok(()),
+                ready = stream.readable(), if reads => {
+                    ready?;
+                    seen.sweep.set(self.room.sweep.get());
+                    is_open = self.read().await?;
+                }
+                () = &mut close => return Ok(()),
             }
         }
     }
@@ -186,6 +189,7 @@ impl LineConnection {
                     self.lines.take(b"\n", &mut line_taker)
                 }
                 Ok(length) => {
+                    self.room.intake.came(length);
                     let (lines, mut line_taker) =
                         (&mut self.lines, taker(&self.room, &mut self.sender, &mut self.answers));
                     lines.take(&chunk[..length], &mut line_taker)

@@ -96,6 +96,11 @@ impl Intake {
         })
     }
 
+    /// Counts the bytes that a socket had.
+    pub(crate) fn came(&self, bytes: usize) {
+        self.coalescing.count(bytes);
+    }
+
     /// Adds a line of the sender with `share` to the batch that is being filled. Returns its number, or
     /// `None` if it has no room.
     pub(crate) fn put(&self, received: &ReceivedLine<'_>, share: &mut BatchShare) -> Option<u64> {
@@ -109,7 +114,6 @@ impl Intake {
             return None;
         }
         share.bytes += filling.bytes() - before;
-        self.coalescing.count();
         if filling.len() == 1 || filling.bytes() >= WRITTEN_AT_BYTES {
             self.has_lines.notify_one();
         }
@@ -166,7 +170,10 @@ impl Intake {
             let number = self.number.replace(self.number.get() + 1);
             self.has_room.notify_waiters();
             let count = u64::from(batch.len());
-            let Some(written) = self.write(&writer, batch).await else { return };
+            self.coalescing.begin_commit(self.interval);
+            let written = self.write(&writer, batch).await;
+            self.coalescing.end_commit();
+            let Some(written) = written else { return };
             spare = written;
             spare.clear();
             IntakeCounts::add(&self.counts.committed, count);

@@ -31,6 +31,8 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(200);
 const LAST_CALL: Duration = Duration::from_millis(50);
 /// Time between lines of the log about senders that cannot be accepted.
 const TOLD_EVERY: Duration = Duration::from_secs(30);
+/// How long the system keeps datagrams under load before the thread takes them.
+const DATAGRAMS_WAIT: Duration = Duration::from_millis(15);
 /// The length of the largest datagram.
 const DATAGRAM_BYTES_MAX: usize = 64 << 10;
 
@@ -89,7 +91,10 @@ impl EventServer {
         options: EventServerOptions,
         counts: Arc<IntakeCounts>,
     ) -> io::Result<EventServer> {
-        let coalescing = Arc::new(Coalescing::default());
+        // The system keeps few datagrams.
+        let has_datagrams = doors.iter().any(|door| matches!(door, EventDoor::Udp(_)));
+        let wait_max = if has_datagrams { DATAGRAMS_WAIT } else { options.commit_interval };
+        let coalescing = Arc::new(Coalescing::new(wait_max));
         let of_thread = coalescing.clone();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -292,6 +297,7 @@ async fn take_datagrams(socket: &UdpSocket, room: &Rc<LineRoom>) {
             }
         };
         let mut sender = LineSender::new(format!("udp {peer}"), !room.gate.needs_tokens());
+        intake.came(length);
         let at_ms = now_ms();
         for line in bytes[..length].split(|&byte| byte == b'\n') {
             // The first line of a datagram has the token.
