@@ -31,6 +31,22 @@ impl ReceivedBatch {
         self.verdicts.push(verdict);
     }
 
+    /// Returns the number of events.
+    pub fn len(&self) -> usize {
+        self.verdicts.len()
+    }
+
+    /// Returns whether there is no event.
+    pub fn is_empty(&self) -> bool {
+        self.verdicts.is_empty()
+    }
+
+    /// Removes all events, and keeps the memory.
+    pub fn clear(&mut self) {
+        self.records.clear();
+        self.verdicts.clear();
+    }
+
     /// Returns the number, the record and the verdict of each event.
     pub fn events(&self) -> impl Iterator<Item = (i64, &[u8], u8)> {
         let mut rest = self.records.as_slice();
@@ -129,7 +145,7 @@ impl Catalog {
             }
             db.lock_events()?;
             let first = db.query_one(next, &[], |row| row.get::<i64>(0))?.unwrap_or(1);
-            let row = values![first, verdicts.len(), *at, records.as_slice(), verdicts.as_slice()];
+            let row = values![first, batch.len(), *at, records.as_slice(), verdicts.as_slice()];
             db.execute(keep, &row)?;
             Ok(Some(first))
         })
@@ -230,6 +246,15 @@ impl Catalog {
                 coalesce((SELECT min(position) FROM collected), first + count))";
         while self.database.execute(sql, &values![before, all_before, DELETED_AT_ONCE])? == DELETED_AT_ONCE {}
         Ok(())
+    }
+
+    /// Returns the highest number of a repository; 0 if there is none. It grows when one is added.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn last_repository(&self) -> Result<i64> {
+        let sql = "SELECT coalesce(max(id), 0) FROM repositories";
+        Ok(self.database.query_one(sql, &[], |row| row.get(0))?.unwrap_or(0))
     }
 
     /// Returns the numbers of the repositories with these names.

@@ -12,19 +12,27 @@ use crate::error::Result;
 /// explains.
 const PLACES_AGE_MAX: Duration = Duration::from_secs(10);
 
-/// How long an answer is believed, and how many are kept.
+/// How long an answer is believed, if repositories were added since and if not, and how many are kept.
 const ANSWER_AGE_MAX: Duration = Duration::from_secs(2);
+const UNCHANGED_AGE_MAX: Duration = Duration::from_secs(10);
 const ANSWERS_MAX: usize = 100_000;
 
 /// Finds repositories by their names, and by the URLs of their upstreams.
 #[derive(Default)]
 pub struct HintFinder {
-    /// What was found for a name, and when the first of these was looked for.
-    answers: HashMap<String, Vec<i64>>,
-    answered: Option<Instant>,
+    /// The number of the answer for each name that was looked for.
+    answers: HashMap<String, HintAnswer>,
+    /// The repositories of each answer.
+    found: Vec<Vec<i64>>,
+    /// When the first of these was looked for, and the highest number of a repository then.
+    answered: Option<(Instant, i64)>,
     /// The repositories by the place of their upstream, when they were read last.
     places: Option<(Instant, HashMap<String, Vec<i64>>)>,
 }
+
+/// The number of an answer of a [`HintFinder`], until it looks for other names.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HintAnswer(usize);
 
 impl HintFinder {
     /// Returns the numbers of the repositories that each of `names` means: one of that name, one that has the
@@ -33,42 +41,49 @@ impl HintFinder {
     /// # Errors
     /// If the catalog fails.
     pub fn find(&mut self, catalog: &Catalog, names: &[&str]) -> Result<Vec<Vec<i64>>> {
-        self.learn(catalog, names.iter().copied())?;
-        Ok(names.iter().map(|name| self.known(name).to_vec()).collect())
+        let answers = self.learn(catalog, names)?;
+        Ok(answers.into_iter().map(|answer| self.repositories(answer).to_vec()).collect())
     }
 
-    /// Looks for `names`, for [`HintFinder::known`]. Believes what it found in the last two seconds.
+    /// Looks for `names`. Returns the answer for each. Believes what it found in the last seconds.
     ///
     /// # Errors
     /// If the catalog fails.
-    pub(crate) fn learn<'n>(
-        &mut self,
-        catalog: &Catalog,
-        names: impl Iterator<Item = &'n str>,
-    ) -> Result<()> {
-        let is_old = self.answered.is_none_or(|answered| answered.elapsed() > ANSWER_AGE_MAX);
-        if is_old || self.answers.len() > ANSWERS_MAX {
-            self.answers.clear();
-            self.answered = Some(Instant::now());
+    pub(crate) fn learn<'n>(&mut self, catalog: &Catalog, names: &[&'n str]) -> Result<Vec<HintAnswer>> {
+        if names.is_empty() {
+            return Ok(Vec::new());
         }
-        // No name has a NUL, and PostgreSQL takes none.
-        let is_new = |name: &&str| !self.answers.contains_key(*name) && !name.contains('\0');
-        let new: HashSet<&str> = names.filter(is_new).collect();
+        let last = catalog.last_repository()?;
+        let is_fresh = |(at, of): (Instant, i64)| {
+            at.elapsed() <= if of == last { UNCHANGED_AGE_MAX } else { ANSWER_AGE_MAX }
+        };
+        if !self.answered.is_some_and(is_fresh) || self.answers.len() > ANSWERS_MAX {
+            self.answers.clear();
+            self.found.clear();
+            self.answered = Some((Instant::now(), last));
+        }
+        let known: Vec<Option<HintAnswer>> =
+            names.iter().map(|name| self.answers.get(*name).copied()).collect();
+        let is_new = |(name, answer): (&&'n str, &Option<HintAnswer>)| answer.is_none().then_some(*name);
+        let new: HashSet<&str> = names.iter().zip(&known).filter_map(is_new).collect();
         let new: Vec<&str> = new.into_iter().collect();
-        let found = self.look_up(catalog, &new)?;
-        self.answers.extend(new.into_iter().map(str::to_owned).zip(found));
-        Ok(())
+        for (name, ids) in new.iter().zip(self.look_up(catalog, &new)?) {
+            self.answers.insert((*name).to_owned(), HintAnswer(self.found.len()));
+            self.found.push(ids);
+        }
+        let answer_of =
+            |(answer, name): (Option<HintAnswer>, &&str)| answer.unwrap_or_else(|| self.answers[*name]);
+        Ok(known.into_iter().zip(names).map(answer_of).collect())
     }
 
-    /// Forgets all answers: there are more repositories now, which are found by the names that their URLs
-    /// give.
+    /// Forgets all answers.
     pub(crate) fn forget(&mut self) {
-        self.answers.clear();
+        self.answered = None;
     }
 
-    /// Returns the repositories that `name` means, if it was looked for.
-    pub(crate) fn known(&self, name: &str) -> &[i64] {
-        self.answers.get(name).map_or(&[], Vec::as_slice)
+    /// Returns the repositories of an answer.
+    pub(crate) fn repositories(&self, answer: HintAnswer) -> &[i64] {
+        &self.found[answer.0]
     }
 
     /// Looks for names that were not looked for yet.
@@ -76,7 +91,9 @@ impl HintFinder {
         if names.is_empty() {
             return Ok(Vec::new());
         }
-        let spellings: Vec<Vec<String>> = names.iter().map(|name| spellings(name)).collect();
+        // No name has a NUL, and PostgreSQL takes none.
+        let spellings_of = |name: &&str| if name.contains('\0') { Vec::new() } else { spellings(name) };
+        let spellings: Vec<Vec<String>> = names.iter().map(spellings_of).collect();
         let wanted: Vec<&str> = spellings.iter().flatten().map(String::as_str).collect();
         let known: HashMap<String, i64> = catalog.ids_of_names(&wanted)?.into_iter().collect();
         let mut found: Vec<Vec<i64>> = spellings

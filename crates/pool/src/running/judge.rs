@@ -11,28 +11,9 @@ use weir_transport::{Scheme, Url};
 
 use crate::archives::{SoundEntries, Store};
 use crate::error::{Error, Result};
-use crate::running::hint_finder::HintFinder;
+use crate::running::hint_finder::{HintAnswer, HintFinder};
 use crate::running::pool::Pool;
 use crate::running::received::Verdict;
-
-/// Records, one behind the other.
-#[derive(Default)]
-pub(crate) struct RecordList {
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) ends: Vec<usize>,
-}
-
-impl RecordList {
-    pub(crate) fn push(&mut self, record: &[u8]) {
-        self.bytes.extend_from_slice(record);
-        self.ends.push(self.bytes.len());
-    }
-
-    fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        starts.zip(&self.ends).map(|(start, end)| &self.bytes[start..*end])
-    }
-}
 
 /// Judges events by the settings of a pool.
 pub(crate) struct EventJudge {
@@ -45,9 +26,8 @@ pub(crate) struct EventJudge {
     debounce_s: i64,
 }
 
-/// Events with the verdicts on them.
+/// What events mean for repositories.
 pub(crate) struct JudgedEvents {
-    pub(crate) batch: ReceivedBatch,
     pub(crate) effect: EventEffect,
     /// The repositories that are due, with the times of the events in milliseconds since 1970.
     pub(crate) due_since: Vec<(i64, u64)>,
@@ -65,30 +45,31 @@ impl EventJudge {
         }
     }
 
-    /// Judges events, and adds the repositories to the catalog that are to be added. The rest of the effect
-    /// is for the caller.
+    /// Judges events, sets their verdicts, and adds the repositories to the catalog that are to be added. The
+    /// rest of the effect is for the caller.
     ///
     /// # Errors
     /// If the catalog fails.
-    pub(crate) fn judge(&mut self, catalog: &mut Catalog, records: &RecordList) -> Result<JudgedEvents> {
-        let lines: Vec<Option<ReceivedLine<'_>>> = records.iter().map(ReceivedLine::parse).collect();
+    pub(crate) fn judge(&mut self, catalog: &mut Catalog, batch: &mut ReceivedBatch) -> Result<JudgedEvents> {
+        let lines: Vec<Option<ReceivedLine<'_>>> =
+            batch.events().map(|(_, record, _)| ReceivedLine::parse(record)).collect();
         let notices = lines.iter().map(|line| line.and_then(|line| Notice::parse(line.line).ok()));
         let notices: Vec<Option<Notice<'_>>> = notices.collect();
         // Many events are about few repositories: each name is looked for once.
-        let names = || notices.iter().flatten().flat_map(|notice| &notice.names).map(AsRef::as_ref);
-        self.finder.learn(catalog, names())?;
-        let mut added = self.add_unknown(catalog, &notices)?;
+        let names: Vec<&str> =
+            notices.iter().flatten().flat_map(|notice| &notice.names).map(AsRef::as_ref).collect();
+        let mut answers = self.finder.learn(catalog, &names)?;
+        let mut added = self.add_unknown(catalog, &notices, &answers)?;
         if !added.is_empty() {
+            // A repository is found by the name that its URL gives.
             self.finder.forget();
-            self.finder.learn(catalog, names())?;
+            answers = self.finder.learn(catalog, &names)?;
         }
-        let mut judged = JudgedEvents {
-            batch: ReceivedBatch { at: now(), ..ReceivedBatch::default() },
-            effect: EventEffect { debounce_s: self.debounce_s, ..EventEffect::default() },
-            due_since: Vec::new(),
-        };
-        for ((record, line), notice) in records.iter().zip(&lines).zip(&notices) {
-            let found = notice.as_ref().map(|notice| self.known(notice));
+        let mut effect = EventEffect { debounce_s: self.debounce_s, ..EventEffect::default() };
+        let (mut due_since, mut verdicts, mut rest) =
+            (Vec::new(), Vec::with_capacity(lines.len()), answers.as_slice());
+        for (line, notice) in lines.iter().zip(&notices) {
+            let found = notice.as_ref().map(|notice| self.repositories(notice, &mut rest));
             let at_ms = line.map_or(0, |line| line.at_ms);
             let is_collected = || {
                 let line = line.map_or(&[][..], |line| line.line);
@@ -99,9 +80,9 @@ impl EventJudge {
                 None => Verdict::Bad,
                 Some([]) => Verdict::Unknown,
                 Some(ids) => {
-                    judged.due_since.extend(ids.iter().map(|id| (*id, at_ms)));
+                    due_since.extend(ids.iter().map(|id| (*id, at_ms)));
                     if notice.as_ref().is_some_and(|notice| notice.changes_repository) {
-                        judged.effect.asked.extend_from_slice(ids);
+                        effect.asked.extend_from_slice(ids);
                     }
                     // The first event that names it has added it.
                     let mut names = notice.iter().flat_map(|notice| &notice.names);
@@ -111,32 +92,40 @@ impl EventJudge {
                     }
                 }
             };
-            judged.batch.push(record, verdict as u8);
+            verdicts.push(verdict as u8);
         }
-        judged.effect.due = judged.due_since.iter().map(|(id, _)| *id).collect();
-        for ids in [&mut judged.effect.due, &mut judged.effect.asked] {
+        effect.due = due_since.iter().map(|(id, _)| *id).collect();
+        for ids in [&mut effect.due, &mut effect.asked] {
             ids.sort_unstable();
             ids.dedup();
         }
-        Ok(judged)
+        (batch.at, batch.verdicts) = (now(), verdicts);
+        Ok(JudgedEvents { effect, due_since })
     }
 
-    /// Returns the repositories that `notice` names.
-    fn known(&self, notice: &Notice<'_>) -> &[i64] {
-        let mut found = notice.names.iter().map(|name| self.finder.known(name));
+    /// Returns the repositories that `notice` names. Takes the answers for its names from `answers`.
+    fn repositories(&self, notice: &Notice<'_>, answers: &mut &[HintAnswer]) -> &[i64] {
+        let (own, rest) = answers.split_at(notice.names.len());
+        *answers = rest;
+        let mut found = own.iter().map(|answer| self.finder.repositories(*answer));
         found.find(|ids| !ids.is_empty()).unwrap_or_default()
     }
 
     /// Adds the repositories to the catalog that `notices` name by URLs, that it does not know, and that the
     /// settings want. Returns the URLs, as the notices have them.
-    fn add_unknown(&self, catalog: &mut Catalog, notices: &[Option<Notice<'_>>]) -> Result<HashSet<String>> {
+    fn add_unknown(
+        &self,
+        catalog: &mut Catalog,
+        notices: &[Option<Notice<'_>>],
+        mut answers: &[HintAnswer],
+    ) -> Result<HashSet<String>> {
         let (mut added, mut names) = (HashSet::new(), HashSet::new());
         let mut sound = SoundEntries::default();
         if self.add.is_empty() {
             return Ok(added);
         }
-        for notice in notices.iter().flatten().filter(|notice| !notice.is_deletion) {
-            if !self.known(notice).is_empty() {
+        for notice in notices.iter().flatten() {
+            if !self.repositories(notice, &mut answers).is_empty() || notice.is_deletion {
                 continue;
             }
             let wanted = notice.names.iter().find_map(|name| Some((name, self.wanted(name)?)));

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use weir_catalog::{Catalog, SpoolPosition};
+use weir_catalog::{Catalog, ReceivedBatch, SpoolPosition};
 use weir_events::{EventSpool, ReceivedLine, SpoolReader, now_ms};
 use weir_ground::Stop;
 use weir_ground::thread::spawn;
 
 use crate::error::Result;
 use crate::running::delays::EventDelays;
-use crate::running::judge::{EventJudge, RecordList};
+use crate::running::judge::EventJudge;
 use crate::running::pool::Pool;
 use crate::running::received::{REPLAYED, ReceivedEvent, Verdict};
 
@@ -82,10 +82,11 @@ struct ReceiverWorker {
 
 impl ReceiverWorker {
     fn run(mut self) {
+        let mut batch = ReceivedBatch::default();
         loop {
-            let mut records = RecordList::default();
-            match self.read(&mut records) {
-                Ok(()) if records.ends.is_empty() => {
+            batch.clear();
+            match self.read(&mut batch) {
+                Ok(()) if batch.is_empty() => {
                     if self.stop.is_stopped() {
                         return;
                     }
@@ -94,11 +95,11 @@ impl ReceiverWorker {
                 }
                 Ok(()) => {
                     self.place.position = self.reader.position();
-                    if !self.take(&records) {
+                    if !self.take(&mut batch) {
                         return;
                     }
                     // Under load, fewer and larger transactions: a single event waits for none.
-                    if (2..BATCH).contains(&records.ends.len()) && records.bytes.len() < BATCH_BYTES {
+                    if batch.len() > 1 && !is_large(&batch) {
                         self.stop.sleep(BETWEEN);
                     }
                 }
@@ -113,9 +114,9 @@ impl ReceiverWorker {
     }
 
     /// Reads the next batch.
-    fn read(&mut self, records: &mut RecordList) -> std::result::Result<(), weir_events::SpoolError> {
-        while records.ends.len() < BATCH && records.bytes.len() < BATCH_BYTES {
-            if self.reader.read(1, &mut |_, record| records.push(record))? == 0 {
+    fn read(&mut self, batch: &mut ReceivedBatch) -> std::result::Result<(), weir_events::SpoolError> {
+        while !is_large(batch) {
+            if self.reader.read(1, &mut |_, record| batch.push(record, 0))? == 0 {
                 break;
             }
         }
@@ -124,9 +125,9 @@ impl ReceiverWorker {
 
     /// Takes events into the catalog, as soon as it can. Returns false if it is to stop: they stay in the
     /// spool then.
-    fn take(&mut self, records: &RecordList) -> bool {
+    fn take(&mut self, batch: &mut ReceivedBatch) -> bool {
         let mut is_told = false;
-        while let Err(e) = self.try_to_take(records) {
+        while let Err(e) = self.try_to_take(batch) {
             if !std::mem::replace(&mut is_told, true) {
                 tracing::error!("cannot take events into the catalog, they wait in the spool: {e}");
             }
@@ -155,16 +156,21 @@ impl ReceiverWorker {
         }
     }
 
-    fn try_to_take(&mut self, records: &RecordList) -> Result<()> {
-        let judged = self.judge.judge(&mut self.catalog, records)?;
+    fn try_to_take(&mut self, batch: &mut ReceivedBatch) -> Result<()> {
+        let judged = self.judge.judge(&mut self.catalog, batch)?;
         // A visit may begin as soon as the repository is due.
         self.delays.came(&judged.due_since);
-        self.catalog.take_received(Some(&self.place), &judged.batch, &judged.effect)?;
+        self.catalog.take_received(Some(&self.place), batch, &judged.effect)?;
         if !judged.effect.due.is_empty() {
             self.wake.nudge();
         }
         Ok(())
     }
+}
+
+/// Returns whether a batch is as large as one transaction takes.
+fn is_large(batch: &ReceivedBatch) -> bool {
+    batch.len() >= BATCH || batch.records.len() >= BATCH_BYTES
 }
 
 /// Takes `events` again, as new ones. Returns how many of them name a repository now.
@@ -183,13 +189,13 @@ pub(crate) fn take_lines<'l>(
     pool: &mut Pool,
     lines: impl Iterator<Item = ReceivedLine<'l>>,
 ) -> Result<usize> {
-    let mut records = RecordList::default();
-    lines.for_each(|line| records.push(&line.to_bytes()));
-    if records.ends.is_empty() {
+    let mut batch = ReceivedBatch::default();
+    lines.for_each(|line| batch.push(&line.to_bytes(), 0));
+    if batch.is_empty() {
         return Ok(0);
     }
-    let judged = EventJudge::new(pool).judge(&mut pool.catalog, &records)?;
-    pool.catalog.take_received(None, &judged.batch, &judged.effect)?;
+    let judged = EventJudge::new(pool).judge(&mut pool.catalog, &mut batch)?;
+    pool.catalog.take_received(None, &batch, &judged.effect)?;
     let names_one = |verdict: &&u8| [Verdict::Due as u8, Verdict::Added as u8].contains(*verdict);
-    Ok(judged.batch.verdicts.iter().filter(names_one).count())
+    Ok(batch.verdicts.iter().filter(names_one).count())
 }
