@@ -9,6 +9,8 @@ use serde::Deserialize;
 pub struct Notice<'l> {
     /// Its name here, or its URL: what a reader looks for, in this order.
     pub names: Vec<Cow<'l, str>>,
+    /// The URL of a group before it was renamed: each repository below it has changed.
+    pub old_group: Option<Cow<'l, str>>,
     /// Whether the repository itself was changed, not its refs: renamed, moved, hidden or deleted.
     pub changes_repository: bool,
     /// Whether it was deleted.
@@ -28,6 +30,8 @@ struct JsonNotice<'l> {
     ssh_url: Option<Cow<'l, str>>,
     #[serde(borrow)]
     old_url: Option<Cow<'l, str>>,
+    #[serde(borrow)]
+    old_group_url: Option<Cow<'l, str>>,
     #[serde(borrow)]
     repository: Option<JsonRepository<'l>>,
     #[serde(default)]
@@ -81,9 +85,12 @@ impl<'l> Notice<'l> {
         };
         match name {
             "" | "push" => Err("it names no repository".to_owned()),
-            name => {
-                Ok(Notice { names: vec![Cow::Borrowed(name)], changes_repository: false, is_deletion: false })
-            }
+            name => Ok(Notice {
+                names: vec![Cow::Borrowed(name)],
+                old_group: None,
+                changes_repository: false,
+                is_deletion: false,
+            }),
         }
     }
 
@@ -91,13 +98,14 @@ impl<'l> Notice<'l> {
         let json: JsonNotice<'l> =
             serde_json::from_str(text).map_err(|e| format!("it is not the expected JSON: {e}"))?;
         let mut names: Vec<Cow<'l, str>> = Vec::new();
-        let (mut changes_repository, mut is_deletion) = (false, false);
+        let (mut old_group, mut changes_repository, mut is_deletion) = (None, false, false);
         let mut next = Some(json);
         while let Some(json) = next {
             let JsonNotice { name, url, clone_url, ssh_url, old_url, .. } = json;
             names.extend([clone_url, ssh_url, url, name, old_url].into_iter().flatten());
             changes_repository |= json.repository_changed || json.repository_deleted;
             is_deletion |= json.repository_deleted;
+            old_group = old_group.or(json.old_group_url);
             next = json.data.map(|data| *data);
             match json.repository {
                 Some(JsonRepository::Name(name)) => names.push(name),
@@ -108,10 +116,10 @@ impl<'l> Notice<'l> {
             }
         }
         names.retain(|name| !name.trim().is_empty());
-        if names.is_empty() {
+        if names.is_empty() && old_group.is_none() {
             return Err("it has none of the keys name, url, clone_url and repository".to_owned());
         }
-        Ok(Notice { names, changes_repository, is_deletion })
+        Ok(Notice { names, old_group, changes_repository, is_deletion })
     }
 
     /// Returns the webhook and the id of the delivery that a line was made of.

@@ -83,10 +83,17 @@ fn github() {
         kept("repository", &moved, &format!("{url} old_url=https://github.com/bob/tool.git"));
     }
     kept("repository", r#""action":"edited","changes":{"description":{"from":null}},"#, "old_url=nothing");
+    for (api, site) in [("https://api.github.com", "https://github.com"), ("https://g/api/v3", "https://g")] {
+        let changes = r#""action":"renamed","changes":{"login":{"from":"bob"}}"#;
+        let body = format!(r#"{{{changes},"organization":{{"login":"acme","url":"{api}/orgs/acme"}}}}"#);
+        let expected = format!("old_group_url={site}/bob");
+        is_kept(WebhookForge::GitHub, &[&event("organization")], &body, &expected);
+    }
     let ignored = |name: &str, body: &str| {
         let (answer, _) = deliver(WebhookForge::GitHub, None, &[&event(name)], body.as_bytes());
         assert_eq!((answer.result, answer.status()), (WebhookResult::Ignored, 200), "{name}");
     };
+    ignored("organization", r#"{"action":"member_added","organization":{"url":"https://g/orgs/a"}}"#);
     ignored("ping", r#"{"zen":"Keep it logically awesome."}"#);
     ignored("issues", "not even JSON");
     ignored("pull_request", &format!(r#"{{"action":"labeled",{repository}}}"#));
@@ -134,6 +141,13 @@ fn gitlab() {
     let expected = "clone_url=https://gl/g/new.git old_url=https://gl/g/old.git";
     let headers = ["X-Gitlab-Event: System Hook", "X-Gitlab-Instance: https://gl"];
     is_kept(WebhookForge::GitLab, &headers, &system("project_rename"), expected);
+    for (event, expected) in [
+        (r#""event_name":"group_rename","full_path":"g/new","old_full_path":"g/old""#, "https://gl/g/old"),
+        (r#""event_name":"user_rename","username":"bob","old_username":"ann""#, "https://gl/ann"),
+    ] {
+        let expected = format!("old_group_url={expected}");
+        is_kept(WebhookForge::GitLab, &headers, &format!("{{{event}}}"), &expected);
+    }
     let site = Some("https://other/");
     let (_, kept) = deliver(WebhookForge::GitLab, site, &headers[..1], system("project_create").as_bytes());
     assert_eq!(kept.unwrap()["clone_url"], "https://other/g/new.git");

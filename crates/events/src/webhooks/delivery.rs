@@ -27,6 +27,10 @@ pub(crate) struct Delivery<'b> {
     /// The URL before the repository was renamed or moved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) old_url: Option<Cow<'b, str>>,
+    /// The URL of a group, an organization or a user before it was renamed: all repositories below it have
+    /// moved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) old_group_url: Option<Cow<'b, str>>,
     #[serde(flatten)]
     pub(crate) update: Option<MovedRef<'b>>,
     /// Whether the repository itself was changed: its name, its owner, who may read it.
@@ -67,7 +71,7 @@ impl<'b> Delivery<'b> {
     /// If it names no repository, or one with too long a URL.
     pub(crate) fn line(&self) -> Result<Vec<u8>, String> {
         let has_url = |url: &Option<Cow<'_, str>>| url.as_ref().is_some_and(|url| !url.is_empty());
-        if ![&self.clone_url, &self.ssh_url, &self.old_url].into_iter().any(has_url) {
+        if ![&self.clone_url, &self.ssh_url, &self.old_url, &self.old_group_url].into_iter().any(has_url) {
             return Err(format!("the '{}' event names no repository", self.event));
         }
         let line = serde_json::to_vec(self).map_err(|e| e.to_string())?;
@@ -98,5 +102,10 @@ pub(crate) fn wiki_url(clone_url: &str) -> String {
 
 /// Returns the URL of the repository with `path` at `site`.
 pub(crate) fn url_at(site: &str, path: &str) -> String {
-    format!("{}/{}.git", site.trim_end_matches('/'), path.trim_matches('/'))
+    format!("{}.git", group_url_at(site, path))
+}
+
+/// Returns the URL of the group, the organization or the user with `path` at `site`.
+pub(crate) fn group_url_at(site: &str, path: &str) -> String {
+    format!("{}/{}", site.trim_end_matches('/'), path.trim_matches('/'))
 }

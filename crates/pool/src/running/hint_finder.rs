@@ -86,6 +86,32 @@ impl HintFinder {
         &self.found[answer.0]
     }
 
+    /// Returns the repositories whose upstreams are below each of `groups`, URLs of groups of a forge. A site
+    /// as a whole is no group.
+    ///
+    /// # Errors
+    /// If the catalog fails.
+    pub(crate) fn below<'g>(
+        &mut self,
+        catalog: &Catalog,
+        groups: &[&'g str],
+    ) -> Result<HashMap<&'g str, Vec<i64>>> {
+        let place = |group: &&'g str| place_of(group).filter(|place| place.contains('/'));
+        let wanted: HashMap<String, &str> =
+            groups.iter().filter_map(|group| Some((place(group)?, *group))).collect();
+        let mut found: HashMap<&str, Vec<i64>> = HashMap::new();
+        if wanted.is_empty() {
+            return Ok(found);
+        }
+        for (place, ids) in self.places(catalog)? {
+            let folders = place.match_indices('/').map(|(at, _)| &place[..at]);
+            for group in folders.filter_map(|folder| wanted.get(folder)) {
+                found.entry(group).or_default().extend(ids);
+            }
+        }
+        Ok(found)
+    }
+
     /// Looks for names that were not looked for yet.
     fn look_up(&mut self, catalog: &Catalog, names: &[&str]) -> Result<Vec<Vec<i64>>> {
         if names.is_empty() {

@@ -65,11 +65,18 @@ impl EventJudge {
             self.finder.forget();
             answers = self.finder.learn(catalog, &names)?;
         }
+        let groups: Vec<&str> =
+            notices.iter().flatten().filter_map(|notice| notice.old_group.as_deref()).collect();
+        let groups = self.finder.below(catalog, &groups)?;
         let mut effect = EventEffect { debounce_s: self.debounce_s, ..EventEffect::default() };
         let (mut due_since, mut verdicts, mut rest) =
             (Vec::new(), Vec::with_capacity(lines.len()), answers.as_slice());
         for (line, notice) in lines.iter().zip(&notices) {
-            let found = notice.as_ref().map(|notice| self.repositories(notice, &mut rest));
+            let found = notice.as_ref().map(|notice| {
+                let of_group = notice.old_group.as_deref().and_then(|group| groups.get(group));
+                let named = self.repositories(notice, &mut rest);
+                of_group.map_or(named, Vec::as_slice)
+            });
             let at_ms = line.map_or(0, |line| line.at_ms);
             let is_collected = || {
                 let line = line.map_or(&[][..], |line| line.line);

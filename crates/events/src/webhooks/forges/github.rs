@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use http::HeaderMap;
 use serde::Deserialize;
 
-use crate::webhooks::delivery::{Delivery, MovedRef, header, json, wiki_url};
+use crate::webhooks::delivery::{Delivery, MovedRef, group_url_at, header, json, wiki_url};
 
 /// The headers of a forge.
 pub(crate) struct HeaderNames {
@@ -40,6 +40,8 @@ struct GithubPayload<'b> {
     repository: Option<GithubRepository<'b>>,
     #[serde(borrow)]
     changes: Option<GithubChanges<'b>>,
+    #[serde(borrow)]
+    organization: Option<GithubOrganization<'b>>,
 }
 
 #[derive(Deserialize)]
@@ -55,6 +57,14 @@ struct GithubRepository<'b> {
     name: Option<Cow<'b, str>>,
 }
 
+#[derive(Deserialize)]
+#[serde(expecting = "an object")]
+struct GithubOrganization<'b> {
+    /// Where the API has it.
+    #[serde(borrow)]
+    url: Option<Cow<'b, str>>,
+}
+
 /// What was changed, with the values before.
 #[derive(Deserialize)]
 #[serde(expecting = "an object")]
@@ -63,6 +73,9 @@ struct GithubChanges<'b> {
     repository: Option<GithubRepositoryChanges<'b>>,
     #[serde(borrow)]
     owner: Option<GithubBefore<GithubOwnerBefore<'b>>>,
+    /// Of an organization.
+    #[serde(borrow)]
+    login: Option<GithubBefore<Cow<'b, str>>>,
 }
 
 #[derive(Deserialize)]
@@ -94,7 +107,7 @@ struct GithubLogin<'b> {
     login: Cow<'b, str>,
 }
 
-/// Returns whether an event is about a repository.
+/// Returns whether an event is about repositories.
 fn is_of_repository(event: &str) -> bool {
     matches!(
         event,
@@ -102,6 +115,7 @@ fn is_of_repository(event: &str) -> bool {
             | "create"
             | "delete"
             | "repository"
+            | "organization"
             | "repository_import"
             | "public"
             | "pull_request"
@@ -113,8 +127,11 @@ fn is_of_repository(event: &str) -> bool {
 
 /// Returns whether an event with an action changes a repository.
 pub(crate) fn may_change(event: &str, action: Option<&str>) -> bool {
-    is_of_repository(event)
-        && (event != "pull_request" || action.is_some_and(|action| MOVING.contains(&action)))
+    match event {
+        "pull_request" => action.is_some_and(|action| MOVING.contains(&action)),
+        "organization" => action == Some("renamed"),
+        event => is_of_repository(event),
+    }
 }
 
 /// Reads a delivery with the headers `names`.
@@ -129,9 +146,16 @@ pub(crate) fn read<'b>(
     if !is_of_repository(event) {
         return Ok(Delivery { delivery, ..Delivery::of(event) });
     }
-    let GithubPayload { action, ref_name, before, after, repository, changes } = json(body)?;
+    let GithubPayload { action, ref_name, before, after, repository, changes, organization } = json(body)?;
     let mut found = Delivery { action, delivery, ..Delivery::of(event) };
     found.is_change = may_change(event, found.action.as_deref());
+    if event == "organization" {
+        let old = changes.and_then(|changes| changes.login).and_then(|login| login.from);
+        let url = organization.and_then(|organization| organization.url);
+        found.old_group_url = url.as_deref().zip(old).and_then(|(url, old)| old_organization(url, &old));
+        found.repository_changed = found.is_change;
+        return Ok(found);
+    }
     found.repository_changed = matches!(event, "repository" | "public");
     found.repository_deleted = event == "repository" && found.action.as_deref() == Some("deleted");
     if let Some(GithubRepository { clone_url, ssh_url, html_url, name }) = repository {
@@ -147,6 +171,17 @@ pub(crate) fn read<'b>(
         found.update = Some(MovedRef { name, old, new });
     }
     Ok(found)
+}
+
+/// Returns the URL that the organization at `api_url` had when it was called `old`.
+fn old_organization<'b>(api_url: &str, old: &str) -> Option<Cow<'b, str>> {
+    let (api, _) = api_url.split_once("/orgs/")?;
+    // GitHub's own, and those of GitHub Enterprise Server.
+    let site = match api.strip_prefix("https://api.") {
+        Some(host) => format!("https://{host}"),
+        None => api.trim_end_matches("/api/v3").to_owned(),
+    };
+    Some(group_url_at(&site, old).into())
 }
 
 /// Returns the URL that the repository at `url` had before `changes`.

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use http::HeaderMap;
 use serde::Deserialize;
 
-use crate::webhooks::delivery::{Delivery, MovedRef, header, json, url_at};
+use crate::webhooks::delivery::{Delivery, MovedRef, group_url_at, header, json, url_at};
 
 #[derive(Deserialize)]
 #[serde(expecting = "an object")]
@@ -34,6 +34,12 @@ struct GitlabPayload<'b> {
     path_with_namespace: Option<Cow<'b, str>>,
     #[serde(borrow)]
     old_path_with_namespace: Option<Cow<'b, str>>,
+    /// Of events of the instance about a group.
+    #[serde(borrow)]
+    old_full_path: Option<Cow<'b, str>>,
+    /// Of events of the instance about a user.
+    #[serde(borrow)]
+    old_username: Option<Cow<'b, str>>,
 }
 
 #[derive(Deserialize)]
@@ -70,6 +76,10 @@ pub(crate) fn read<'b>(
     let payload: GitlabPayload<'b> = json(body)?;
     let event = payload.event_name.or(payload.object_kind).unwrap_or_default();
     let mut found = Delivery { delivery, ..Delivery::of(event) };
+    let of_instance = || {
+        let named = header(headers, "x-gitlab-instance").or(site);
+        named.ok_or_else(|| "it does not say where the instance is: set url in [[events.webhook]]".to_owned())
+    };
     let project = match found.event.as_ref() {
         "push" | "tag_push" | "repository_update" => payload.project,
         "merge_request" => {
@@ -82,15 +92,20 @@ pub(crate) fn read<'b>(
         }
         "wiki_page" => payload.wiki,
         "project_create" | "project_destroy" | "project_rename" | "project_transfer" | "project_update" => {
-            let site = header(headers, "x-gitlab-instance").or(site).ok_or_else(|| {
-                "it does not say where the instance is: set url in [[events.webhook]]".to_owned()
-            })?;
+            let site = of_instance()?;
             found.repository_changed = true;
             found.repository_deleted = found.event == "project_destroy";
             let at = |path: Option<Cow<'b, str>>| path.map(|path| Cow::Owned(url_at(site, &path)));
             found.old_url = at(payload.old_path_with_namespace);
             let git_http_url = at(payload.path_with_namespace);
             Some(GitlabProject { git_http_url, git_ssh_url: None })
+        }
+        "group_rename" | "user_rename" => {
+            let site = of_instance()?;
+            let old = payload.old_full_path.or(payload.old_username);
+            found.old_group_url = old.map(|path| group_url_at(site, &path).into());
+            (found.is_change, found.repository_changed) = (true, true);
+            return Ok(found);
         }
         _ => return Ok(found),
     };

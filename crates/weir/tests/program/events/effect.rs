@@ -101,8 +101,16 @@ fn a_forge_is_asked_about_what_was_renamed_or_deleted() {
     let is_right =
         || env.weir_json(&["status"])["forges"][0]["gone"] == 1 && known(&env).contains_key("f/odd/new");
     wait_until(|| format!("{:?}", env.weir_json(&["ls"])), is_right);
-    let asked = forge.state().log.iter().filter(|path| path.contains("/repositories/")).count();
-    assert_eq!(asked, 2, "each is asked about once: {:?}", forge.state().log);
+    let asked = || forge.state().log.iter().filter(|path| path.contains("/repositories/")).count();
+    assert_eq!(asked(), 2, "each is asked about once: {:?}", forge.state().log);
+    // A group was renamed: it may be any of its repositories.
+    std::fs::rename(env.path("odd/r3.git"), env.path("odd/r9.git")).unwrap();
+    forge.state().repositories[1].name = "r9".into();
+    let group = daemon.url("odd");
+    sender.send("3", &format!("{{\"old_group_url\":\"{group}\",\"repository_changed\":true}}")).unwrap();
+    assert_eq!(sender.answer(), "ok 3");
+    wait_until(|| format!("{:?}", env.weir_json(&["ls"])), || known(&env).contains_key("f/odd/r9"));
+    wait_until(|| format!("{:?}", forge.state().log), || asked() == 4);
     end(serving);
 }
 
