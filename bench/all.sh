@@ -19,4 +19,5 @@ python3 bench/visits.py
 python3 bench/mine.py ${WEIR_BENCH_MINE:-}
 python3 bench/mine_hostile.py
 python3 bench/events.py
+python3 bench/updates.py
 python3 bench/webhooks.py

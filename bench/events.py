@@ -10,7 +10,6 @@ import json
 import os
 import resource
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -256,54 +255,6 @@ def spools(at):
         shutil.rmtree(folder)
 
 
-def git(at, *args):
-    identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
-    command = ["git", "-C", at, *identity, *args]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-
-
-def updates(at, rounds):
-    """Commits to an upstream again and again. Returns the milliseconds from a line at a door, and from the
-    start of `weir hint`, until the archive has grown."""
-    pool, up, path = (os.path.join(at, name) for name in ("pool", "up.git", "watch.sock"))
-    subprocess.run(["git", "init", "-q", "--bare", up], check=True)
-    tree = git(up, "hash-object", "-t", "tree", "-w", "/dev/null")
-    tip = git(up, "commit-tree", "-m", "0", tree)
-    git(up, "update-ref", "refs/heads/main", tip)
-    weir = [WEIR, "-q", "--pool", pool]
-    subprocess.run([WEIR, "-q", "init", pool], check=True)
-    subprocess.run([*weir, "add", "--name", "it", up], check=True)
-    subprocess.run([*weir, "mirror"], check=True)
-    with open(os.path.join(pool, "weir.toml")) as settings:
-        text = settings.read().replace("#listen = []", f'listen = ["unix:{path}"]', 1)
-    with open(os.path.join(pool, "weir.toml"), "w") as settings:
-        settings.write(text)
-    server = subprocess.Popen([*weir, "mirror", "--watch"], stdout=subprocess.DEVNULL)
-    archive, waits = os.path.join(pool, "store/it.tar"), ([], [])
-    try:
-        wait_for(path)
-        door = socket.socket(socket.AF_UNIX)
-        door.connect(path)
-        time.sleep(1)
-        for n in range(2 * rounds):
-            tip = git(up, "commit-tree", "-m", str(n), "-p", tip, tree)
-            git(up, "update-ref", "refs/heads/main", tip)
-            before, began = os.stat(archive).st_size, time.time()
-            if n % 2:
-                subprocess.run([*weir, "hint", "it"], check=True)
-            else:
-                door.sendall(b"it\n")
-            while os.stat(archive).st_size == before:
-                time.sleep(0.0005)
-            waits[n % 2].append((time.time() - began) * 1000)
-            # Compactions and the next visits are over, and so is events.debounce.
-            time.sleep(2)
-    finally:
-        server.terminate()
-        server.wait()
-    return [sorted(one) for one in waits]
-
-
 def workers(at, has_peer):
     """Prints the row of 20 programs and PostgreSQL."""
     connections = 50 if SMOKE else 1000
@@ -356,13 +307,6 @@ def main():
         beside(at)
         spools(at)
         workers(at, has_peer)
-        print()
-        print("| until the archive is updated | a line at a door | `weir hint` |")
-        print("|---|---|---|")
-        doors, hints = updates(at, 3 if SMOKE else 40)
-        for name, share in (("median", 0.5), ("99 %", 0.99)):
-            of = [f"{one[int(share * (len(one) - 1))]:.0f} ms" for one in (doors, hints)]
-            print(f"| {name} | {of[0]} | {of[1]} |", flush=True)
 
 
 if __name__ == "__main__":

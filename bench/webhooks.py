@@ -1,6 +1,6 @@
 """Webhooks: what a signed delivery of 10 kB costs a server, and how long its sender waits, beside the least
-that a receiver in Go must do (webhook_peer.go). Both sync it before they answer. Prints the table of
-docs/benchmarks.md.
+that a receiver in Go must do (webhook_peer.go). Both sync it before they answer. At two steady rates, and as
+fast as wrk sends over 50 connections, if wrk is here. Prints the table of docs/benchmarks.md.
 
 WEIR_BENCH_DIR: where to work; WEIR_BENCH_SMOKE=1: small inputs; WEIR_BENCH_SECONDS: time of a row (10)."""
 
@@ -86,17 +86,62 @@ def deliver(port, path, rate):
     return sorted(waits), statuses
 
 
-def measure(server, port, path, rate, expected):
-    """Returns microseconds of CPU a delivery, and the waits."""
+# What wrk sends and prints: each delivery has an id of its own.
+WRK_SCRIPT = """
+local file = io.open("%s", "rb")
+local body, n = file:read("*a"), 0
+file:close()
+function request()
+  n = n + 1
+  local headers = { ["Content-Type"] = "application/json", ["X-GitHub-Event"] = "push" }
+  headers["X-GitHub-Delivery"] = n
+  headers["X-Hub-Signature-256"] = "sha256=%s"
+  return wrk.format("POST", nil, headers, body)
+end
+function done(summary, latency)
+  local text = '{"count": %%d, "failed": %%d, "median": %%f, "late": %%f}'
+  local failed = summary.errors.status + summary.errors.read + summary.errors.timeout
+  print(text:format(summary.requests, failed, latency:percentile(50) / 1e3, latency:percentile(99) / 1e3))
+end
+"""
+
+
+def saturate(at, port, path):
+    """Sends deliveries over 50 connections, each as soon as the one before is answered. Returns how many, and
+    the median and 99 % of the milliseconds that they waited."""
+    given, script = os.path.join(at, "body"), os.path.join(at, "deliveries.lua")
+    with open(given, "wb") as file:
+        file.write(body(0))
+    with open(script, "w") as file:
+        file.write(WRK_SCRIPT % (given, hmac.new(SECRET, body(0), hashlib.sha256).hexdigest()))
+    command = ["wrk", "-t", "1", "-c", "50", "-d", f"{SECONDS:.0f}s", "-s", script]
+    command += [f"http://127.0.0.1:{port}{path}"]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    found = json.loads(said.splitlines()[-1])
+    if found["failed"]:
+        raise SystemExit(f"{path}: {said}")
+    return found["count"], found["median"], found["late"]
+
+
+def pace(port, path, rate):
+    """Sends `rate` deliveries a second. Returns as `saturate` does."""
+    waits, statuses = deliver(port, path, rate)
+    if statuses != {202}:
+        raise SystemExit(f"{path} answered {statuses}")
+    return len(waits), *(waits[int(share * (len(waits) - 1))] for share in (0.5, 0.99))
+
+
+def measure(at, server, port, path, rate):
+    """Returns the deliveries a second, the microseconds of CPU for one, and the median and 99 % of the waits.
+    Without a rate, they come as fast as they are taken."""
     wait_for(port)
     time.sleep(0.5)
-    began = cpu_seconds(server.pid)
-    waits, statuses = deliver(port, path, rate)
+    began, start = cpu_seconds(server.pid), time.time()
+    count, middle, late = pace(port, path, rate) if rate else saturate(at, port, path)
+    took = time.time() - start
     # What is written behind the answers belongs to the work.
     time.sleep(1)
-    if statuses != {expected}:
-        raise SystemExit(f"{path} answered {statuses}")
-    return (cpu_seconds(server.pid) - began) / len(waits) * 1e6, waits
+    return count / took, (cpu_seconds(server.pid) - began) / count * 1e6, middle, late
 
 
 def of_weir(at, rate):
@@ -107,7 +152,7 @@ def of_weir(at, rate):
     doors = ["--git", f"127.0.0.1:{free_port()}", "--http", f"127.0.0.1:{port}"]
     server = subprocess.Popen([WEIR, "-q", "--pool", pool, "serve", "--no-mirror", *doors])
     try:
-        return measure(server, port, "/webhooks/github", rate, 202)
+        return measure(at, server, port, "/webhooks/github", rate)
     finally:
         server.terminate()
         server.wait()
@@ -130,7 +175,7 @@ def of_peer(at, program, rate):
     port, file = free_port(), os.path.join(at, "lines")
     server = subprocess.Popen([program, str(port), file, SECRET.decode()])
     try:
-        return measure(server, port, "/", rate, 202)
+        return measure(at, server, port, "/", rate)
     finally:
         server.terminate()
         server.wait()
@@ -141,13 +186,16 @@ def main():
     print("|---|---|---|---|---|")
     with tempfile.TemporaryDirectory(dir=os.environ.get("WEIR_BENCH_DIR")) as at:
         peer = build_peer(at)
-        for rate in (500, 4000):
+        has_wrk = shutil.which("wrk") is not None
+        if not has_wrk:
+            print("wrk is not here: install it to see what a busy server takes")
+        for rate in (500, 4000, *([None] if has_wrk else [])):
             rows = [("weir", of_weir(at, rate))]
             if peer:
                 rows.append(("Go", of_peer(at, peer, rate)))
-            for name, (cpu, waits) in rows:
-                middle, late = (waits[int(share * (len(waits) - 1))] for share in (0.5, 0.99))
-                print(f"| {rate} | {name} | {cpu:.0f} us | {middle:.1f} ms | {late:.1f} ms |", flush=True)
+            for name, (per_second, cpu, middle, late) in rows:
+                asked = rate or f"{per_second:.0f}, as they are taken"
+                print(f"| {asked} | {name} | {cpu:.0f} us | {middle:.1f} ms | {late:.1f} ms |", flush=True)
 
 
 if __name__ == "__main__":
