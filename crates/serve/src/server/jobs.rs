@@ -8,11 +8,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use weir_upload::{Keepalive, Work, WorkOutcome};
 
-use crate::admission::{HeldTurn, Party};
-use crate::answer_spool::{AnswerPiece, AnswerPlace, AnswerReader};
-use crate::daemon::Daemon;
-use crate::locate::{BUSY, INTERNAL_ERROR};
-use crate::send::Gone;
+use crate::access::locate::{BUSY, INTERNAL_ERROR};
+use crate::limits::admission::{HeldTurn, Party};
+use crate::limits::answer_spool::{AnswerPiece, AnswerPlace, AnswerReader};
+use crate::server::daemon::Daemon;
+use crate::sockets::send::Gone;
 
 /// Time without any bytes after which a client gets a keepalive.
 pub(crate) const KEEPALIVE: Duration = Duration::from_secs(5);

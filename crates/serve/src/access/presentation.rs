@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weir_repo::{ConfigScope, GitConfig, Repo, Result, folders_of, open_directory};
 use weir_upload::Features;
 
-use crate::opened::{HttpFeatures, Opened};
+use crate::access::opened::{HttpFeatures, Opened};
 
 /// How git directories are shown.
 #[derive(Clone, Debug, Default)]

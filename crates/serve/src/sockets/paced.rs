@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 use weir_ground::MinRate;
 
-use crate::socket::Socket;
+use crate::sockets::socket::Socket;
 
 /// When bytes were last read or written, in milliseconds since `start`.
 #[derive(Clone, Debug)]

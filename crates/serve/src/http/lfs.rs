@@ -15,11 +15,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use weir_repo::is_lfs_oid;
 
-use crate::daemon::Daemon;
-use crate::http::{HttpRefusal, ok};
-use crate::http_body::ResponseBody;
-use crate::locate::BUSY;
-use crate::opened::Opened;
+use crate::access::locate::BUSY;
+use crate::access::opened::Opened;
+use crate::http::body::ResponseBody;
+use crate::http::front::{HttpRefusal, ok};
+use crate::server::daemon::Daemon;
 
 const MEDIA_TYPE: HeaderValue = HeaderValue::from_static("application/vnd.git-lfs+json");
 /// The header in which a proxy in front of the server names the scheme of the request.

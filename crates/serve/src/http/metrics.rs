@@ -15,8 +15,8 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::Semaphore;
 
-use crate::paced::Paced;
-use crate::socket::Listener;
+use crate::sockets::paced::Paced;
+use crate::sockets::socket::Listener;
 
 /// Connections at once; a monitor has one.
 const CONNECTIONS_MAX: usize = 32;

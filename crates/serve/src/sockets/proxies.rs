@@ -12,7 +12,7 @@ use hyper::header::HeaderName;
 use ipnet::{IpNet, Ipv4Net};
 use proxy_header::{ParseConfig, ProxyHeader};
 
-use crate::socket::Socket;
+use crate::sockets::socket::Socket;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// The word for Unix sockets in a list of networks.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::daemon::Counted;
+use crate::server::daemon::Counted;
 
 /// A request whose answer is not made, or not sent in full, yet.
 pub(crate) struct UnderWay {

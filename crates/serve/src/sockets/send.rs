@@ -14,7 +14,7 @@ use weir_archive::Region;
 use weir_ground::MinRate;
 use weir_upload::Framing;
 
-use crate::socket::Socket;
+use crate::sockets::socket::Socket;
 
 /// Sends to a client, and gives up if the client does not read.
 pub(crate) struct Sender<'s> {

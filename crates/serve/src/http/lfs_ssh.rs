@@ -6,7 +6,7 @@ use std::io::{self, BufReader, Read, Write};
 use weir_git::pktline::{self, PACKET_BYTES_MAX, Pkt, PktReader};
 use weir_repo::{Repo, is_lfs_oid};
 
-use crate::http_lfs::OBJECTS_MAX;
+use crate::http::lfs::OBJECTS_MAX;
 
 /// Bytes of one request's lines.
 const REQUEST_BYTES_MAX: usize = 4 << 20;

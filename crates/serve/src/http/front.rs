@@ -30,17 +30,17 @@ use tokio_rustls::TlsAcceptor;
 use weir_ground::printable;
 use weir_upload::{DaemonRequest, Service, UNREADABLE};
 
-use crate::cache::OpenError;
-use crate::daemon::Daemon;
-use crate::http_body::ResponseBody;
-use crate::http_route::{Route, route};
-use crate::locate::{BUSY, Client, Refusal};
-use crate::opened::Opened;
-use crate::paced::{Activity, Paced};
+use crate::access::cache::OpenError;
+use crate::access::locate::{BUSY, Client, Refusal};
+use crate::access::opened::Opened;
+use crate::http::body::ResponseBody;
+use crate::http::route::{Route, route};
+use crate::http::under_way::UnderWay;
 use crate::request_log::RequestEntry;
-use crate::socket::Socket;
-use crate::tls::{Tls, handshake};
-use crate::under_way::UnderWay;
+use crate::server::daemon::Daemon;
+use crate::sockets::paced::{Activity, Paced};
+use crate::sockets::socket::Socket;
+use crate::sockets::tls::{Tls, handshake};
 
 pub(crate) const GIT_PROTOCOL: HeaderName = HeaderName::from_static("git-protocol");
 pub(crate) const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");

@@ -25,7 +25,7 @@ use bytes::Bytes;
 use tokio::sync::watch;
 use weir_upload::WorkOutcome;
 
-use crate::admission::HeldTurn;
+use crate::limits::admission::HeldTurn;
 
 /// Answers no longer than this stay in memory, and are kept: most are.
 const SHORT_BYTES_MAX: u64 = 64 << 10;

@@ -8,10 +8,10 @@ use http_body::Body;
 use hyper::body::Bytes;
 use hyper::{Request, Response};
 
-use crate::daemon::Daemon;
 use crate::handler::HttpAdmission;
-use crate::http::HttpRefusal;
-use crate::http_body::ResponseBody;
+use crate::http::body::ResponseBody;
+use crate::http::front::HttpRefusal;
+use crate::server::daemon::Daemon;
 
 impl Daemon {
     /// Lets the handler answer a request. Returns `None` if there is none for its path.
@@ -49,10 +49,10 @@ mod tests {
     use weir_upload::{DaemonRequest, UploadOptions};
 
     use super::*;
-    use crate::daemon::DaemonLimits;
+    use crate::access::locate::{Client, Found, Locator, Refusal};
+    use crate::access::presentation::Presentation;
     use crate::handler::{HandlerAnswer, HttpHandler};
-    use crate::locate::{Client, Found, Locator, Refusal};
-    use crate::presentation::Presentation;
+    use crate::server::daemon::DaemonLimits;
 
     struct Nothing;
 

@@ -12,7 +12,7 @@ use weir_archive::Region;
 use weir_git::{Kind, Oid, OidSet};
 use weir_repo::{BundleParts, CloneIndex, Head, Index, Repo, Result, write_commit_trees};
 
-use crate::locate::INTERNAL_ERROR;
+use crate::access::locate::INTERNAL_ERROR;
 
 /// The numbers of whole clones whose index is kept, and of bundles whose header is kept: a line for each ref.
 const CLONES_KEPT_MAX: usize = 64;

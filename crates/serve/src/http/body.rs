@@ -12,12 +12,12 @@ use tokio::sync::mpsc;
 use weir_archive::Region;
 use weir_upload::Framing;
 
-use crate::daemon::DaemonLimits;
-use crate::jobs::Out;
+use crate::http::under_way::UnderWay;
+use crate::limits::room::RoomShare;
 use crate::request_log::RequestEntry;
-use crate::room::RoomShare;
-use crate::send::{Gone, RELEASE_BYTES, Sending};
-use crate::under_way::UnderWay;
+use crate::server::daemon::DaemonLimits;
+use crate::server::jobs::Out;
+use crate::sockets::send::{Gone, RELEASE_BYTES, Sending};
 
 /// Side-band frames in one piece of a body: about a megabyte.
 const FRAMES_A_PIECE: usize = 16;

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use weir_ground::name_matches;
 
-use crate::locate::{Client, Refusal};
+use crate::access::locate::{Client, Refusal};
 
 /// A token with which clients authenticate.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,14 +14,14 @@ use hyper::{Request, Response, StatusCode};
 use weir_ground::MinRate;
 use weir_upload::{Features, Step, UploadOptions, UploadPack, Version};
 
-use crate::admission::Party;
-use crate::daemon::{Daemon, network_of};
-use crate::http::{GIT_PROTOCOL, HttpRefusal, ok};
-use crate::http_body::{ResponseBody, Stream};
-use crate::jobs::Out;
-use crate::locate::BUSY;
-use crate::opened::Opened;
-use crate::room::RoomShare;
+use crate::access::locate::BUSY;
+use crate::access::opened::Opened;
+use crate::http::body::{ResponseBody, Stream};
+use crate::http::front::{GIT_PROTOCOL, HttpRefusal, ok};
+use crate::limits::admission::Party;
+use crate::limits::room::RoomShare;
+use crate::server::daemon::{Daemon, network_of};
+use crate::server::jobs::Out;
 
 const ADVERTISEMENT: HeaderValue = HeaderValue::from_static("application/x-git-upload-pack-advertisement");
 const REQUEST: HeaderValue = HeaderValue::from_static("application/x-git-upload-pack-request");
@@ -355,7 +355,7 @@ async fn blocking<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) 
 /// How an answer goes on.
 enum Next {
     Step(Step),
-    Started(crate::jobs::Started),
+    Started(crate::server::jobs::Started),
 }
 
 fn version_asked<B>(request: &Request<B>) -> Version {

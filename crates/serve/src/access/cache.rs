@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, Weak};
 
 use weir_repo::Repo;
 
-use crate::locate::Found;
-use crate::opened::{HttpFeatures, Opened};
-use crate::presentation::Presentation;
+use crate::access::locate::Found;
+use crate::access::opened::{HttpFeatures, Opened};
+use crate::access::presentation::Presentation;
 
 /// Why a repository cannot be opened.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::admission::Busy;
+use crate::limits::admission::Busy;
 
 /// Bytes up to which a request or an answer is not counted: a client may have thousands of them under way
 /// over HTTP/2.

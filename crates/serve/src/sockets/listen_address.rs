@@ -5,7 +5,7 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
-use crate::socket::{Address, Listener};
+use crate::sockets::socket::{Address, Listener};
 
 /// The name of this machine for itself.
 const LOCALHOST: &str = "localhost";

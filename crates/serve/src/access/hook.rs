@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use weir_ground::thread::spawn;
 use weir_upload::DaemonRequest;
 
-use crate::locate::Client;
+use crate::access::locate::Client;
 
 /// Bytes of a hook's answer that are read.
 const ANSWER_BYTES_MAX: u64 = 4096;

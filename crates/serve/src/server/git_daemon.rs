@@ -9,15 +9,15 @@ use weir_git::pktline::{self, Pkt};
 use weir_ground::{MinRate, printable};
 use weir_upload::{Step, UNREADABLE, UploadPack, Version, parse_daemon_request};
 
-use crate::admission::Party;
-use crate::cache::OpenError;
-use crate::daemon::{Daemon, network_of};
-use crate::jobs::Out;
-use crate::locate::{BUSY, Client};
-use crate::opened::Opened;
+use crate::access::cache::OpenError;
+use crate::access::locate::{BUSY, Client};
+use crate::access::opened::Opened;
+use crate::limits::admission::Party;
 use crate::request_log::RequestEntry;
-use crate::send::{Gone, Sender};
-use crate::socket::Socket;
+use crate::server::daemon::{Daemon, network_of};
+use crate::server::jobs::Out;
+use crate::sockets::send::{Gone, Sender};
+use crate::sockets::socket::Socket;
 
 /// Bytes read at a time; also the most a first line may have.
 const READ_BYTES: usize = 8 << 10;

@@ -18,13 +18,13 @@ use weir_git::Oid;
 use weir_repo::{BodyBundle, Repo};
 use weir_upload::{Framing, UNREADABLE};
 
-use crate::clones::CloneFile;
-use crate::daemon::{Daemon, DaemonLimits};
-use crate::http::{HttpRefusal, TEXT, ok};
-use crate::http_body::{ResponseBody, Stream};
-use crate::http_route::{ClonePart, Route};
-use crate::jobs::Out;
-use crate::opened::Opened;
+use crate::access::clones::CloneFile;
+use crate::access::opened::Opened;
+use crate::http::body::{ResponseBody, Stream};
+use crate::http::front::{HttpRefusal, TEXT, ok};
+use crate::http::route::{ClonePart, Route};
+use crate::server::daemon::{Daemon, DaemonLimits};
+use crate::server::jobs::Out;
 
 const PACK: HeaderValue = HeaderValue::from_static("application/x-git-packed-objects");
 const INDEX: HeaderValue = HeaderValue::from_static("application/x-git-packed-objects-toc");

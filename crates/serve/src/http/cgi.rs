@@ -13,9 +13,9 @@ use hyper::header::{
 };
 use hyper::{Method, Request, Response, StatusCode, Uri, Version};
 
-use crate::daemon::Daemon;
-use crate::http::GIT_PROTOCOL;
-use crate::http_body::ResponseBody;
+use crate::http::body::ResponseBody;
+use crate::http::front::GIT_PROTOCOL;
+use crate::server::daemon::Daemon;
 
 /// Variables that become headers.
 const HEADERS: [(&str, HeaderName); 8] = [

@@ -12,22 +12,22 @@ use tokio::sync::{Semaphore, watch};
 use weir_git::pktline;
 use weir_upload::{DaemonRequest, Features, UploadOptions};
 
-use crate::admission::{Party, TurnLimits, Turns, less};
-use crate::answer_spool::Answers;
-use crate::cache::{OpenError, RepoCache};
-use crate::clones::KeptClones;
-use crate::descriptors::descriptors_max;
+use crate::access::cache::{OpenError, RepoCache};
+use crate::access::clones::KeptClones;
+use crate::access::locate::{BUSY, Client, Found, INTERNAL_ERROR, Locator, Refusal};
+use crate::access::opened::Opened;
+use crate::access::presentation::Presentation;
 use crate::handler::HttpHandler;
-use crate::locate::{BUSY, Client, Found, INTERNAL_ERROR, Locator, Refusal};
-use crate::log_limit::Notices;
-use crate::opened::Opened;
-use crate::presentation::Presentation;
-use crate::proxies::{TrustedProxies, read_proxy_header};
-use crate::room::RequestRoom;
-use crate::send::Sender;
-use crate::shards::Shards;
-use crate::socket::{Listener, Socket};
-use crate::tls::Tls;
+use crate::limits::admission::{Party, TurnLimits, Turns, less};
+use crate::limits::answer_spool::Answers;
+use crate::limits::descriptors::descriptors_max;
+use crate::limits::log_limit::Notices;
+use crate::limits::room::RequestRoom;
+use crate::sockets::proxies::{TrustedProxies, read_proxy_header};
+use crate::sockets::send::Sender;
+use crate::sockets::shards::Shards;
+use crate::sockets::socket::{Listener, Socket};
+use crate::sockets::tls::Tls;
 
 /// The limits of what clients may use of a server.
 #[derive(Clone, Debug)]

@@ -1,0 +1,18 @@
+//! Which repository a client means, whether it may have it, and what is open of it.
+
+pub(crate) mod cache;
+pub(crate) mod clones;
+mod hook;
+pub(crate) mod locate;
+mod mapping;
+pub(crate) mod opened;
+pub(crate) mod presentation;
+mod rules;
+
+pub use cache::{OpenError, RepoCache};
+pub use hook::Hook;
+pub use locate::{Client, Found, Locator, Refusal};
+pub use mapping::{MapRule, map};
+pub use opened::{HttpFeatures, Opened};
+pub use presentation::{Presentation, candidates};
+pub use rules::{Access, AccessRule, AccessedName, Token};

@@ -1,0 +1,18 @@
+//! HTTP and CGI: git's smart and dumb protocols, Git LFS (over ssh, too), and requests that another handler
+//! answers.
+
+pub(crate) mod body;
+mod cgi;
+mod files;
+pub(crate) mod front;
+mod git;
+mod handler;
+mod lfs;
+mod lfs_ssh;
+mod metrics;
+mod route;
+mod under_way;
+
+pub use cgi::serve_cgi;
+pub use lfs_ssh::serve_lfs_ssh;
+pub use metrics::{MetricsText, serve_text};
