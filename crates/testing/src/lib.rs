@@ -6,6 +6,7 @@ mod folder;
 mod postgres;
 pub mod processes;
 mod requirement;
+mod transcripts;
 mod waiting;
 
 pub use child::{
@@ -15,4 +16,5 @@ pub use folder::folder;
 pub use nix::sys::signal::Signal;
 pub use postgres::PostgresServer;
 pub use requirement::{program, skip};
+pub use transcripts::{ObjectNames, create_history, decode_packets, encode_packet};
 pub use waiting::{free_port, wait_for_port, wait_until};

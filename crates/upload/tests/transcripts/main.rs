@@ -6,18 +6,17 @@
 //! rewrites the server's lines.
 
 mod conversation;
-mod history;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use weir_repo::Repo;
+use weir_repo::{Repo, open_directory};
+use weir_testing::{ObjectNames, create_history, decode_packets, encode_packet};
 use weir_upload::{UploadOptions, Version, WantPolicy};
 
-use conversation::{Server, decode, encode};
-use history::Names;
+use conversation::Server;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/transcripts");
 
@@ -62,13 +61,13 @@ fn files() -> Vec<(PathBuf, Version)> {
 }
 
 /// Plays the conversation and returns its transcript.
-fn played(text: &str, repo: &Arc<Repo>, version: Version, names: &Names) -> String {
+fn played(text: &str, repo: &Arc<Repo>, version: Version, names: &ObjectNames) -> String {
     let mut server = Server::new(repo.clone(), version, settings(text));
     let mut out = String::new();
     let mut has_ended = false;
     let mut answered = |server: &mut Server, out: &mut String| {
         let (sent, is_over) = server.take();
-        for line in decode(&sent, names) {
+        for line in decode_packets(&sent, names) {
             out.push_str(&format!("S: {line}\n"));
         }
         if is_over && !std::mem::replace(&mut has_ended, true) {
@@ -81,7 +80,7 @@ fn played(text: &str, repo: &Arc<Repo>, version: Version, names: &Names) -> Stri
     for line in text.lines() {
         if let Some(said) = line.strip_prefix("C: ") {
             out.push_str(&format!("{line}\n"));
-            server.feed(&encode(said, names));
+            server.feed(&encode_packet(said, names));
             answered(&mut server, &mut out);
         }
     }
@@ -89,7 +88,12 @@ fn played(text: &str, repo: &Arc<Repo>, version: Version, names: &Names) -> Stri
 }
 
 /// Checks that the conversation at `path` plays as written.
-fn goes_as_written(path: &Path, version: Version, repo: &Arc<Repo>, names: &Names) -> Result<(), Failed> {
+fn goes_as_written(
+    path: &Path,
+    version: Version,
+    repo: &Arc<Repo>,
+    names: &ObjectNames,
+) -> Result<(), Failed> {
     let text = fs::read_to_string(path)?;
     let found = played(&text, repo, version, names);
     if std::env::var_os("WEIR_WRITE_TRANSCRIPTS").is_some() {
@@ -101,10 +105,10 @@ fn goes_as_written(path: &Path, version: Version, repo: &Arc<Repo>, names: &Name
 }
 
 /// Checks that the answers do not depend on how the request is cut into pieces.
-fn can_be_cut(path: &Path, version: Version, repo: &Arc<Repo>, names: &Names) -> Result<(), Failed> {
+fn can_be_cut(path: &Path, version: Version, repo: &Arc<Repo>, names: &ObjectNames) -> Result<(), Failed> {
     let text = fs::read_to_string(path)?;
     let said = text.lines().filter_map(|line| line.strip_prefix("C: "));
-    let request: Vec<u8> = said.flat_map(|line| encode(line, names)).collect();
+    let request: Vec<u8> = said.flat_map(|line| encode_packet(line, names)).collect();
     let answer = |piece: usize| {
         let mut server = Server::new(repo.clone(), version, settings(&text));
         request.chunks(piece).for_each(|piece| server.feed(piece));
@@ -119,13 +123,13 @@ fn can_be_cut(path: &Path, version: Version, repo: &Arc<Repo>, names: &Names) ->
 
 fn main() {
     let folder = weir_testing::folder();
-    let (repo, names) = history::make(folder.path());
-    let names = Arc::new(names);
+    let names = Arc::new(create_history(folder.path()));
+    let repo = Arc::new(open_directory(folder.path()).unwrap());
     let mut trials = Vec::new();
     for (path, version) in files() {
         let path: Arc<Path> = path.into();
         let name = path.strip_prefix(FOLDER).unwrap().with_extension("").display().to_string();
-        let test = |kind: &str, check: fn(&Path, Version, &Arc<Repo>, &Names) -> Result<(), Failed>| {
+        let test = |kind: &str, check: fn(&Path, Version, &Arc<Repo>, &ObjectNames) -> Result<(), Failed>| {
             let (path, repo, names) = (path.clone(), repo.clone(), names.clone());
             Trial::test(format!("{name}{kind}"), move || check(&path, version, &repo, &names))
         };

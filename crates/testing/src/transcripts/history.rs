@@ -5,19 +5,17 @@
 //! object.
 
 use std::path::Path;
-use std::sync::Arc;
 
-use weir_repo::{Repo, open_directory};
-use weir_testing::run_git;
+use crate::child::run_git;
 
 /// Names of the objects, in the order of their marks in the stream.
 const MARKED: [&str; 9] = ["a", "b", "A", "B", "T", "C", "D", "X", "U"];
 const UNKNOWN: &str = "1234567812345678123456781234567812345678";
 
 /// Pairs of a name in transcripts and an object id.
-pub struct Names(Vec<(String, String)>);
+pub struct ObjectNames(Vec<(String, String)>);
 
-impl Names {
+impl ObjectNames {
     /// Replaces names by ids.
     pub fn to_ids(&self, line: &str) -> String {
         self.0.iter().fold(line.to_owned(), |line, (name, id)| line.replace(name, id))
@@ -29,17 +27,13 @@ impl Names {
     }
 }
 
-fn git(folder: &Path, args: &[&str], input: &[u8]) {
-    run_git(folder, args, input);
-}
-
-/// Creates the repository in `folder`.
-pub fn make(folder: &Path) -> (Arc<Repo>, Names) {
-    git(folder, &["init", "-q", "--bare", "-b", "main"], b"");
+/// Creates the repository in `folder`. Returns the names of its objects.
+pub fn create_history(folder: &Path) -> ObjectNames {
+    run_git(folder, &["init", "-q", "--bare", "-b", "main"], b"");
     let stream = include_bytes!("history.fast-import");
-    git(folder, &["fast-import", "--quiet", "--export-marks=marks"], stream);
-    git(folder, &["update-ref", "-d", "refs/heads/gone"], b"");
-    git(folder, &["repack", "-adkq"], b"");
+    run_git(folder, &["fast-import", "--quiet", "--export-marks=marks"], stream);
+    run_git(folder, &["update-ref", "-d", "refs/heads/gone"], b"");
+    run_git(folder, &["repack", "-adkq"], b"");
     let marks = std::fs::read_to_string(folder.join("marks")).unwrap();
     let id_of = |mark: usize| {
         let prefix = format!(":{mark} ");
@@ -48,5 +42,5 @@ pub fn make(folder: &Path) -> (Arc<Repo>, Names) {
     let mut names: Vec<(String, String)> =
         MARKED.iter().zip(1..).map(|(name, mark)| (format!("<{name}>"), id_of(mark))).collect();
     names.push(("<unknown>".to_owned(), UNKNOWN.to_owned()));
-    (Arc::new(open_directory(folder).unwrap()), Names(names))
+    ObjectNames(names)
 }
