@@ -14,8 +14,8 @@ use crate::running::collectors::log::{AGAIN, LOOK_EVERY, RETRY, events_of, rejec
 const BATCHES: usize = 4;
 /// The position is written when it has moved by so many events that are not for the table.
 const PASSED_OVER_MAX: i64 = 10_000;
-/// How often the catalog is told how far the table is.
-const NOTE_EVERY: Duration = Duration::from_secs(10);
+/// The least time between two notes in the catalog that say how far the table is.
+const NOTE_EVERY: Duration = Duration::from_secs(1);
 
 /// The thread of one table.
 pub(super) struct TableThread {
@@ -25,7 +25,8 @@ pub(super) struct TableThread {
     stop: Stop,
     /// How far it is, and how far its database says that it is.
     position: Option<(i64, i64)>,
-    noted: Option<Instant>,
+    /// The last note in the catalog that says how far it is, and its time.
+    noted: Option<(i64, Instant)>,
 }
 
 impl TableThread {
@@ -83,17 +84,22 @@ impl TableThread {
         let is_idle = !self.try_again()?;
         let batches = self.catalog.received_after(position, BATCHES).map_err(|e| e.to_string())?;
         let events: Vec<(i64, &[u8])> = events_of(&self.name, &batches, position).collect();
-        let Some(&(last, _)) = events.last() else {
-            if self.noted.is_none_or(|noted| noted.elapsed() > NOTE_EVERY) {
-                self.catalog.set_collected(&self.name, position).map_err(|e| e.to_string())?;
-                self.noted = Some(Instant::now());
-            }
-            return Ok(is_idle);
-        };
+        self.note(position)?;
+        let Some(&(last, _)) = events.last() else { return Ok(is_idle) };
         let is_far = last - written > PASSED_OVER_MAX;
         let appended = self.append(&events, Some(last), is_far)?;
         self.position = Some((last, if appended { last } else { written }));
         Ok(false)
+    }
+
+    /// Notes in the catalog that the table has read the events up to number `position`, if the last note is
+    /// another one and is old enough.
+    fn note(&mut self, position: i64) -> Result<(), String> {
+        if self.noted.is_none_or(|(noted, at)| noted != position && at.elapsed() >= NOTE_EVERY) {
+            self.catalog.set_collected(&self.name, position).map_err(|e| e.to_string())?;
+            self.noted = Some((position, Instant::now()));
+        }
+        Ok(())
     }
 
     /// Takes rejected events again, if somebody asked for it. Returns whether there were any.

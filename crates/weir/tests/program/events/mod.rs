@@ -460,6 +460,9 @@ fn lines_are_collected(database: &str, count: &dyn Fn(&Env, &str) -> i64, away: 
     let got = || std::fs::read_to_string(env.pool().join("got")).unwrap_or_default();
     let distinct = || got().lines().collect::<std::collections::BTreeSet<_>>().len() as i64;
     wait_until(|| format!("{} lines", distinct()), || distinct() == sent + 2);
+    let collectors = || env.weir_json(&["status"])["events"]["collectors"].clone();
+    let is_done = || collectors().as_array().unwrap().iter().all(|one| one["waiting"] == 0);
+    wait_until(|| collectors().to_string(), is_done);
     end(weir);
     let rejected = rejected();
     let keys: Vec<&String> = rejected[0].as_object().unwrap().keys().collect();
