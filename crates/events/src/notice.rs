@@ -94,6 +94,11 @@ impl<'l> Notice<'l> {
         }
     }
 
+    /// Returns the first repository, or else the group, that it names.
+    pub fn subject(&self) -> &str {
+        self.names.first().or(self.old_group.as_ref()).map_or("", AsRef::as_ref)
+    }
+
     fn of_json(text: &'l str) -> Result<Notice<'l>, String> {
         let json: JsonNotice<'l> =
             serde_json::from_str(text).map_err(|e| format!("it is not the expected JSON: {e}"))?;
@@ -116,6 +121,7 @@ impl<'l> Notice<'l> {
             }
         }
         names.retain(|name| !name.trim().is_empty());
+        let old_group = old_group.filter(|group| !group.trim().is_empty());
         if names.is_empty() && old_group.is_none() {
             return Err("it has none of the keys name, url, clone_url and repository".to_owned());
         }
@@ -145,6 +151,7 @@ mod tests {
             (r#"{"url":"https:\/\/h\/a"}"#, "https://h/a"),
             (r#"{"repository":"a/b","ref":"x"}"#, "a/b"),
             (r#"{"name":"n","repository":{"clone_url":"u","full_name":"f","id":3}}"#, "n u f"),
+            (r#"{"old_group_url":"https://h/g"}"#, ""),
         ] {
             assert_eq!(names(line).as_deref(), Ok(expected), "{line}");
         }
@@ -155,6 +162,7 @@ mod tests {
             ("{", "is not the expected JSON"),
             ("{}", "none of the keys"),
             (r#"{"name":""}"#, "none of the keys"),
+            (r#"{"old_group_url":" "}"#, "none of the keys"),
             (r#"{"name":3}"#, "is not the expected JSON"),
         ] {
             assert!(names(line).unwrap_err().contains(why), "{line}");
