@@ -52,6 +52,19 @@ impl Catalog {
         })
     }
 
+    /// Calls `each` with the number and the URL of every repository with a number above `id`, without holding
+    /// them in memory.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn for_each_url_after(&self, id: i64, mut each: impl FnMut(i64, String)) -> Result<()> {
+        let sql = format!("SELECT id, url FROM repositories WHERE id > {id}");
+        self.database.stream(&sql, &mut |row| {
+            each(row.get(0)?, row.get(1)?);
+            Ok(())
+        })
+    }
+
     /// Returns whether a repository has its archive at `path`, below the store.
     ///
     /// # Errors

@@ -8,13 +8,12 @@ use weir_transport::{Scheme, Url};
 
 use crate::error::Result;
 
-/// How long the places of all upstreams are believed. They are read only for names that nothing else
-/// explains.
+/// How long the places of all upstreams are believed; those of new repositories are added at once. They are
+/// read only for names that nothing else explains.
 const PLACES_AGE_MAX: Duration = Duration::from_secs(10);
 
-/// How long an answer is believed, if repositories were added since and if not, and how many are kept.
-const ANSWER_AGE_MAX: Duration = Duration::from_secs(2);
-const UNCHANGED_AGE_MAX: Duration = Duration::from_secs(10);
+/// How long an answer is believed while no repository is added, and how many are kept.
+const ANSWER_AGE_MAX: Duration = Duration::from_secs(10);
 const ANSWERS_MAX: usize = 100_000;
 
 /// Finds repositories by their names, and by the URLs of their upstreams.
@@ -26,8 +25,16 @@ pub struct HintFinder {
     found: Vec<Vec<i64>>,
     /// When the first of these was looked for, and the highest number of a repository then.
     answered: Option<(Instant, i64)>,
-    /// The repositories by the place of their upstream, when they were read last.
-    places: Option<(Instant, HashMap<String, Vec<i64>>)>,
+    places: Option<UpstreamPlaces>,
+}
+
+/// The repositories by the place of their upstream.
+struct UpstreamPlaces {
+    /// When they were read.
+    read: Instant,
+    /// The highest number of a repository among them.
+    last: i64,
+    repositories: HashMap<String, Vec<i64>>,
 }
 
 /// The number of an answer of a [`HintFinder`], until it looks for other names.
@@ -54,9 +61,7 @@ impl HintFinder {
             return Ok(Vec::new());
         }
         let last = catalog.last_repository()?;
-        let is_fresh = |(at, of): (Instant, i64)| {
-            at.elapsed() <= if of == last { UNCHANGED_AGE_MAX } else { ANSWER_AGE_MAX }
-        };
+        let is_fresh = |(at, of): (Instant, i64)| at.elapsed() <= ANSWER_AGE_MAX && of == last;
         if !self.answered.is_some_and(is_fresh) || self.answers.len() > ANSWERS_MAX {
             self.answers.clear();
             self.found.clear();
@@ -126,9 +131,10 @@ impl HintFinder {
             .iter()
             .map(|spellings| spellings.iter().find_map(|name| known.get(name).copied()).into_iter().collect())
             .collect();
-        for (ids, name) in found.iter_mut().zip(names).filter(|(ids, _)| ids.is_empty()) {
-            if let Some(place) = place_of(name) {
-                *ids = self.places(catalog)?.get(&place).cloned().unwrap_or_default();
+        if found.iter().any(Vec::is_empty) {
+            let places = self.places(catalog)?;
+            for (ids, name) in found.iter_mut().zip(names).filter(|(ids, _)| ids.is_empty()) {
+                *ids = place_of(name).and_then(|place| places.get(&place).cloned()).unwrap_or_default();
             }
         }
         Ok(found)
@@ -136,16 +142,21 @@ impl HintFinder {
 
     /// Returns the repositories by the place of their upstream.
     fn places(&mut self, catalog: &Catalog) -> Result<&HashMap<String, Vec<i64>>> {
-        if self.places.as_ref().is_none_or(|(read, _)| read.elapsed() > PLACES_AGE_MAX) {
-            let mut places: HashMap<String, Vec<i64>> = HashMap::new();
-            catalog.for_each_entry(|entry| {
-                if let Some(place) = place_of(&entry.url) {
-                    places.entry(place).or_default().push(entry.id);
-                }
-            })?;
-            self.places = Some((Instant::now(), places));
-        }
-        Ok(&self.places.as_ref().expect("read above").1)
+        let is_fresh = |places: &UpstreamPlaces| places.read.elapsed() <= PLACES_AGE_MAX;
+        let mut places = self.places.take().filter(is_fresh).unwrap_or_else(|| UpstreamPlaces {
+            read: Instant::now(),
+            last: 0,
+            repositories: HashMap::new(),
+        });
+        let mut last = places.last;
+        catalog.for_each_url_after(places.last, |id, url| {
+            last = last.max(id);
+            if let Some(place) = place_of(&url) {
+                places.repositories.entry(place).or_default().push(id);
+            }
+        })?;
+        places.last = last;
+        Ok(&self.places.insert(places).repositories)
     }
 }
 

@@ -111,6 +111,32 @@ fn a_forge_is_asked_about_what_was_renamed_or_deleted() {
     assert_eq!(sender.answer(), "ok 3");
     wait_until(|| format!("{:?}", env.weir_json(&["ls"])), || known(&env).contains_key("f/odd/r9"));
     wait_until(|| format!("{:?}", forge.state().log), || asked() == 4);
+    let last = env.weir_json(&["events", "ls", "-n", "1"]);
+    assert_eq!((&last[0]["verdict"], &last[0]["subject"]), (&"due".into(), &group.into()), "{last}");
+    end(serving);
+}
+
+#[test]
+fn a_repository_is_known_as_soon_as_it_is_added() {
+    let (env, port) = with_doors(Env::new());
+    let serving = start(&env, &["events", "serve"], port);
+    let mut sender = Sender::connect(port);
+    let last = || env.weir_json(&["events", "ls", "-n", "1"]);
+    // One has the name that its URL gives, the other is found by its URL alone.
+    for (number, options) in [&[][..], &["--name", "another"]].into_iter().enumerate() {
+        let url = format!("https://host.invalid/group/{number}");
+        let mut send = |id: &str| {
+            sender.send(id, &url).unwrap();
+            assert_eq!(sender.answer(), format!("ok {id}"));
+        };
+        (0..20).for_each(|n| send(&n.to_string()));
+        wait_until(|| last().to_string(), || last()[0]["id"] == 21 * number + 20);
+        assert_eq!(last()[0]["verdict"], "unknown");
+        env.weir(&[&["add"], options, &[url.as_str()]].concat());
+        send("due");
+        wait_until(|| last().to_string(), || last()[0]["id"] == 21 * number + 21);
+        assert_eq!(last()[0]["verdict"], "due", "{}", last());
+    }
     end(serving);
 }
 
