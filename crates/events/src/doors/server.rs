@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use socket2::SockRef;
 use tokio::net::{TcpListener, UdpSocket, UnixListener};
 use tokio::sync::Notify;
 use tokio::task::{LocalSet, spawn_local};
@@ -31,8 +32,10 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(200);
 const LAST_CALL: Duration = Duration::from_millis(50);
 /// Time between lines of the log about senders that cannot be accepted.
 const TOLD_EVERY: Duration = Duration::from_secs(30);
-/// How long the system keeps datagrams under load before the thread takes them.
-const DATAGRAMS_WAIT: Duration = Duration::from_millis(15);
+/// How long datagrams wait under load before the thread takes them: the system keeps few.
+const DATAGRAMS_WAIT: Duration = Duration::from_millis(5);
+/// The memory that weir asks the system for, to keep datagrams in.
+const DATAGRAMS_BYTES: usize = 4 << 20;
 /// The length of the largest datagram.
 const DATAGRAM_BYTES_MAX: usize = 64 << 10;
 
@@ -45,6 +48,20 @@ pub enum EventDoor {
     Unix(std::os::unix::net::UnixListener),
     /// Lines in datagrams, which are not acknowledged.
     Udp(std::net::UdpSocket),
+}
+
+impl EventDoor {
+    /// Returns another handle of the same socket: it stays open until both are closed.
+    ///
+    /// # Errors
+    /// If there is no descriptor left.
+    pub fn try_clone(&self) -> io::Result<EventDoor> {
+        Ok(match self {
+            EventDoor::Tcp(socket) => EventDoor::Tcp(socket.try_clone()?),
+            EventDoor::Unix(socket) => EventDoor::Unix(socket.try_clone()?),
+            EventDoor::Udp(socket) => EventDoor::Udp(socket.try_clone()?),
+        })
+    }
 }
 
 /// How events are taken.
@@ -91,7 +108,6 @@ impl EventServer {
         options: EventServerOptions,
         counts: Arc<IntakeCounts>,
     ) -> io::Result<EventServer> {
-        // The system keeps few datagrams.
         let has_datagrams = doors.iter().any(|door| matches!(door, EventDoor::Udp(_)));
         let wait_max = if has_datagrams { DATAGRAMS_WAIT } else { options.commit_interval };
         let coalescing = Arc::new(Coalescing::new(wait_max));
@@ -144,6 +160,8 @@ impl OpenDoor {
             }
             EventDoor::Udp(socket) => {
                 socket.set_nonblocking(true)?;
+                // As much as the system allows.
+                let _ = SockRef::from(&socket).set_recv_buffer_size(DATAGRAMS_BYTES);
                 OpenDoor::Udp(UdpSocket::from_std(socket)?)
             }
         })

@@ -37,7 +37,12 @@ impl BenchStream {
                     stream => break BenchStream::Unix(stream?),
                 }
             },
-            address => BenchStream::Tcp(TcpStream::connect(address.to_string()).await?),
+            address => {
+                let stream = TcpStream::connect(address.to_string()).await?;
+                // A line would wait for the acknowledgement of the one before.
+                stream.set_nodelay(true)?;
+                BenchStream::Tcp(stream)
+            }
         })
     }
 
