@@ -1,6 +1,8 @@
 //! Opens the doors for events that the settings name.
 
+use std::collections::HashMap;
 use std::net::UdpSocket;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -33,8 +35,37 @@ const TOLD_EVERY: Duration = Duration::from_secs(60);
 /// Doors that are open. When they are dropped, what came is taken, and the doors are closed.
 pub(crate) struct OpenDoors {
     // In this order: the server ends before what it has written is taken for the last time.
-    _server: EventServer,
-    _receiver: EventReceiver,
+    server: EventServer,
+    receiver: EventReceiver,
+    sockets: KeptSockets,
+}
+
+impl OpenDoors {
+    /// Closes the doors. Who connects meanwhile waits, if they are opened again with the sockets that are
+    /// returned.
+    pub(crate) fn close(self) -> KeptSockets {
+        drop(self.server);
+        drop(self.receiver);
+        self.sockets
+    }
+}
+
+/// The sockets of doors, by the addresses in the settings. They stay open while others have them, too.
+#[derive(Default)]
+pub(crate) struct KeptSockets(HashMap<String, Vec<EventDoor>>);
+
+impl KeptSockets {
+    /// Takes the sockets at `address`, unless one of them has lost its place in the file system.
+    fn take(&mut self, address: &str) -> Option<Vec<EventDoor>> {
+        let doors = self.0.remove(address)?;
+        let has_place = |door: &EventDoor| match door {
+            EventDoor::Unix(socket) => {
+                socket.local_addr().is_ok_and(|at| at.as_pathname().is_some_and(Path::exists))
+            }
+            _ => true,
+        };
+        doors.iter().all(has_place).then_some(doors)
+    }
 }
 
 /// The addresses of doors.
@@ -61,17 +92,27 @@ impl DoorAddresses {
     }
 }
 
-/// Opens the doors at `addresses`. Returns `None` if another process of the pool has them. The sleepers on
-/// `wake` are nudged when a repository is due because of an event.
+/// Opens the doors at `addresses`, some of which may be `kept`. Returns `None` if another process of the pool
+/// has them. The sleepers on `wake` are nudged when a repository is due because of an event.
 pub(crate) fn open_doors(
     pool: &Pool,
     addresses: &DoorAddresses,
+    kept: KeptSockets,
     wake: &Stop,
     counters: &Arc<Counters>,
     told: &mut dyn FnMut(String) -> Result<()>,
 ) -> Result<Option<OpenDoors>> {
     let Some(mut spool) = open_spool(pool, SPOOL_NAME)? else { return Ok(None) };
-    let doors = bind(addresses, told)?;
+    let bound = bind(addresses, kept)?;
+    for door in bound.iter().flat_map(|(_, doors)| doors) {
+        told(url_of(door)?)?;
+    }
+    let mut sockets = KeptSockets::default();
+    for (address, doors) in &bound {
+        let again = doors.iter().map(EventDoor::try_clone).collect::<std::io::Result<_>>()?;
+        sockets.0.insert(address.clone(), again);
+    }
+    let doors = bound.into_iter().flat_map(|(_, doors)| doors).collect();
     let receiver = EventReceiver::start(pool, &mut spool, wake, &counters.delays)?;
     let c = &pool.config.events;
     let options = EventServerOptions {
@@ -82,7 +123,7 @@ pub(crate) fn open_doors(
         ..EventServerOptions::default()
     };
     let server = EventServer::start(doors, spool, options, counters.events.clone())?;
-    Ok(Some(OpenDoors { _server: server, _receiver: receiver }))
+    Ok(Some(OpenDoors { server, receiver, sockets }))
 }
 
 /// Opens the spool in the folder `name` of the pool. Returns `None` if another process has it.
@@ -111,7 +152,7 @@ pub(crate) fn keep_doors(
             tracing::info!("taking events at {url}");
             Ok(())
         };
-        open_doors(&pool, &addresses, &wake, &counters, &mut told)
+        open_doors(&pool, &addresses, KeptSockets::default(), &wake, &counters, &mut told)
     })
     .map(Some)
 }
@@ -191,36 +232,58 @@ fn connections_max(wanted: usize) -> usize {
     wanted.min(room)
 }
 
-/// Binds sockets to `addresses`, and tells of each once all are bound.
-fn bind(addresses: &DoorAddresses, told: &mut dyn FnMut(String) -> Result<()>) -> Result<Vec<EventDoor>> {
+/// Binds sockets to `addresses`, or takes those that are `kept`. Returns them by their addresses in the
+/// settings.
+fn bind(addresses: &DoorAddresses, mut kept: KeptSockets) -> Result<Vec<(String, Vec<EventDoor>)>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let _entered = runtime.enter();
-    let (mut doors, mut bound) = (Vec::new(), Vec::new());
     let fail = |address: &ListenAddress, e: std::io::Error| {
         Error::Message(format!("cannot listen on {address}: {e}; choose another in [events] of weir.toml"))
     };
+    let mut bound = Vec::new();
     for address in &addresses.listen {
-        for listener in address.bind().map_err(|e| fail(address, e))? {
-            let at = match listener.address()? {
-                Address::Tcp(address) => format!("tcp://{address}"),
-                unix => unix.to_string(),
-            };
-            bound.push(at);
-            doors.push(match listener {
-                Listener::Tcp(socket) => EventDoor::Tcp(socket.into_std()?),
-                Listener::Unix(socket) => EventDoor::Unix(socket.into_std()?),
-            });
-        }
+        let name = address.to_string();
+        let doors = match kept.take(&name) {
+            Some(doors) => doors,
+            None => {
+                let listeners = address.bind().map_err(|e| fail(address, e))?;
+                listeners.into_iter().map(door_of).collect::<std::io::Result<_>>()?
+            }
+        };
+        bound.push((name, doors));
     }
     for address in &addresses.udp {
-        let text = match address {
-            ListenAddress::Any(port) => format!("[::]:{port}"),
-            address => address.to_string(),
+        let name = format!("udp://{address}");
+        let doors = match kept.take(&name) {
+            Some(doors) => doors,
+            None => {
+                let at = match address {
+                    ListenAddress::Any(port) => format!("[::]:{port}"),
+                    address => address.to_string(),
+                };
+                vec![EventDoor::Udp(UdpSocket::bind(at.as_str()).map_err(|e| fail(address, e))?)]
+            }
         };
-        let socket = UdpSocket::bind(text.as_str()).map_err(|e| fail(address, e))?;
-        bound.push(format!("udp://{}", socket.local_addr()?));
-        doors.push(EventDoor::Udp(socket));
+        bound.push((name, doors));
     }
-    bound.into_iter().try_for_each(told)?;
-    Ok(doors)
+    Ok(bound)
+}
+
+fn door_of(listener: Listener) -> std::io::Result<EventDoor> {
+    Ok(match listener {
+        Listener::Tcp(socket) => EventDoor::Tcp(socket.into_std()?),
+        Listener::Unix(socket) => EventDoor::Unix(socket.into_std()?),
+    })
+}
+
+/// Returns where a door is, as a URL.
+fn url_of(door: &EventDoor) -> std::io::Result<String> {
+    Ok(match door {
+        EventDoor::Tcp(socket) => format!("tcp://{}", socket.local_addr()?),
+        EventDoor::Unix(socket) => {
+            let at = socket.local_addr()?;
+            Address::Unix(at.as_pathname().unwrap_or_else(|| Path::new("")).to_owned()).to_string()
+        }
+        EventDoor::Udp(socket) => format!("udp://{}", socket.local_addr()?),
+    })
 }

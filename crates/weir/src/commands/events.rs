@@ -16,7 +16,7 @@ use weir_pool::{
 
 use crate::cli::{EventsCommand, EventsLsArgs, EventsServeArgs, Global, RejectedArgs, ReplayArgs, SweepArgs};
 use crate::error::{Error, Result};
-use crate::event_doors::{DoorAddresses, OpenDoors, open_doors};
+use crate::event_doors::{DoorAddresses, KeptSockets, OpenDoors, open_doors};
 use crate::output;
 use crate::pool::open_pool;
 use crate::signals::{has_terminal, on_reload_signal, stop_on_signal};
@@ -62,7 +62,7 @@ fn serve(pool: &Pool, global: &Global, args: &EventsServeArgs) -> Result<()> {
         wake.nudge();
         true
     })?;
-    let mut open = Some(open_all(pool, global, args, &stop)?);
+    let mut open = Some(open_all(pool, global, args, KeptSockets::default(), &stop)?);
     systemd::notify("READY=1");
     let mut nudges = 0;
     while !stop.is_stopped() {
@@ -74,8 +74,8 @@ fn serve(pool: &Pool, global: &Global, args: &EventsServeArgs) -> Result<()> {
         // Settings that are wrong change nothing.
         let reloaded = open_pool(global).and_then(|pool| {
             DoorAddresses::of(&pool, &args.listen, &args.udp)?;
-            drop(open.take());
-            open_all(&pool, global, args, &stop)
+            let kept = open.take().map(|(doors, _)| doors.close()).unwrap_or_default();
+            open_all(&pool, global, args, kept, &stop)
         });
         match reloaded {
             Ok(reopened) => open = Some(reopened),
@@ -86,11 +86,12 @@ fn serve(pool: &Pool, global: &Global, args: &EventsServeArgs) -> Result<()> {
     Ok(())
 }
 
-/// Opens the doors, and starts the tables and workers.
+/// Opens the doors, some of which may be `kept`, and starts the tables and workers.
 fn open_all(
     pool: &Pool,
     global: &Global,
     args: &EventsServeArgs,
+    kept: KeptSockets,
     stop: &Stop,
 ) -> Result<(OpenDoors, Option<Collectors>)> {
     let addresses = DoorAddresses::of(pool, &args.listen, &args.udp)?;
@@ -105,7 +106,7 @@ fn open_all(
             Ok(())
         }
     };
-    let Some(doors) = open_doors(pool, &addresses, stop, &Arc::default(), &mut told)? else {
+    let Some(doors) = open_doors(pool, &addresses, kept, stop, &Arc::default(), &mut told)? else {
         let text = "another process of this pool takes events already: 'weir serve', 'weir mirror --watch' \
             or 'weir events serve'";
         return Err(Error::Message(text.to_owned()));

@@ -183,6 +183,14 @@ fn a_reload_takes_new_settings_and_keeps_the_old_ones_if_those_are_wrong() {
     reload();
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(ask(port, "2", ""), "ok 2");
+    // Whoever connects while the doors are opened again waits, and is not refused.
+    std::fs::write(&settings, &text).unwrap();
+    reload();
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_millis(400) {
+        TcpStream::connect(("127.0.0.1", port)).expect("a door is open");
+        std::thread::sleep(Duration::from_millis(2));
+    }
     // Now senders need a token, at another address.
     let other = free_port();
     let sha256 = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
