@@ -7,11 +7,15 @@
 //!   their upstreams. Each keeps the two in step: it updates the catalog before anything depends on the
 //!   change, and deletes an archive only once the catalog has forgotten it.
 //!
+//! - [`PoolStatus`], [`RepositoryView`] and their kin are what a pool shows, ready to print or to send as
+//!   JSON.
+//!
 //! Functions return what they did, and print nothing.
 
 mod archives;
 mod error;
 mod running;
+mod views;
 
 pub use archives::{
     Checked, CloneImport, FoundArchives, ImportedClone, LeftOut, PurgeOutcome, Repair, Restored, Rewritten,
@@ -28,4 +32,11 @@ pub use running::{
     STORE_NAME, SweepOutcome, Sweeper, Verdict, bytes_of, failed_events, hook_states, is_pool_folder,
     machine_of, open_catalog_again, open_local, pauses, received, received_one, recent_deliveries,
     rejected_lines, replay, shortage, space, test_hook, transport_options,
+};
+pub use views::{
+    AccountsStatus, ArchiveFacts, ArchiveLfs, ArchiveSize, BudgetStatus, DueRepository, EventsStatus,
+    ForgeStatus, MirroredRepository, PackFacts, PoolStatus, RefChange, RefLogEntry, RepositoryDetails,
+    RepositoryList, RepositoryState, RepositoryView, SettingsView, SortKey, SpaceStatus, StoredClones,
+    VisitEntry, VisitResult, archive_sizes, due_repositories, listed, manifest, ref_log, shown_url,
+    visit_log,
 };

@@ -5,6 +5,7 @@ mod clone;
 mod daemon;
 mod events;
 mod hooks;
+mod lists;
 mod mine;
 mod mount;
 mod workspace;

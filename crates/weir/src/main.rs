@@ -31,7 +31,6 @@ mod output;
 mod pool;
 mod pool_path;
 mod presentation;
-mod repository_json;
 mod restart;
 mod service_state;
 mod setting;

@@ -283,12 +283,6 @@ pub(crate) fn lost_line(name: &str, lost: &LostFacts) -> String {
     line
 }
 
-/// Returns settings as JSON. A setting that is not set is null.
-pub(crate) fn settings_json(settings: &weir_catalog::Settings) -> serde_json::Value {
-    let weir_catalog::Settings { interval, refs, lfs, metadata, .. } = settings;
-    serde_json::json!({ "interval_s": interval, "refs": refs, "lfs": lfs, "metadata": metadata })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

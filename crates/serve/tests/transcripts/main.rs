@@ -1,9 +1,10 @@
-//! Transcripts of conversations over HTTP (gitprotocol-http): the client's requests, and the server's answers.
+//! Transcripts of conversations over HTTP (gitprotocol-http): the client's requests, and the server's
+//! answers.
 //!
 //! Each file in the folders is one connection and two tests: as written, and with each request cut into
-//! pieces. A file starts with a comment (`#`) and settings of the server. `C: ` and `S: ` are lines of a head,
-//! `C> ` and `S> ` what is behind it (`exchange.rs` says how). `WEIR_WRITE_TRANSCRIPTS=1` rewrites the server's
-//! lines.
+//! pieces. A file starts with a comment (`#`) and settings of the server. `C: ` and `S: ` are lines of a
+//! head, `C> ` and `S> ` what is behind it (`exchange.rs` says how). `WEIR_WRITE_TRANSCRIPTS=1` rewrites the
+//! server's lines.
 
 mod exchange;
 mod server;

@@ -4,9 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use weir_catalog::ForgeWish;
+use weir_pool::{RepositoryList, RepositoryState, SortKey};
 use weir_serve::ListenAddress;
 
-use crate::listing::{RepositoryState, SortKey};
+use crate::cli::lists;
 use crate::setting::{self, Setting};
 
 /// The repositories that a command works on: all, unless some are named.
@@ -79,7 +81,7 @@ pub(crate) struct LsArgs {
     #[command(flatten)]
     pub(crate) selection: RepoSelection,
     /// List only repositories in this state; may be given several times
-    #[arg(long = "state", value_enum, value_name = "STATE")]
+    #[arg(long = "state", value_parser = lists::states(), value_name = "STATE")]
     pub(crate) states: Vec<RepositoryState>,
     /// Also show what forges report about the repositories
     #[arg(long, short)]
@@ -97,7 +99,7 @@ pub(crate) struct LsArgs {
     #[arg(long, value_name = "REPO")]
     pub(crate) fork_of: Option<String>,
     /// Sort by this key
-    #[arg(long, value_enum, value_name = "KEY", default_value_t = SortKey::Name)]
+    #[arg(long, value_parser = lists::sort_keys(), value_name = "KEY", default_value = "name")]
     pub(crate) sort: SortKey,
     /// Reverse the order
     #[arg(long, short)]
@@ -105,6 +107,25 @@ pub(crate) struct LsArgs {
     /// Show at most N repositories
     #[arg(long, short = 'n', value_name = "N")]
     pub(crate) max_count: Option<usize>,
+}
+
+impl LsArgs {
+    /// Returns the list that is asked for.
+    pub(crate) fn wanted(&self) -> RepositoryList {
+        RepositoryList {
+            patterns: self.selection.repos.clone(),
+            states: self.states.clone(),
+            wish: ForgeWish {
+                language: self.language.clone(),
+                topic: self.topic.clone(),
+                stars_min: self.stars_min,
+                fork_of: self.fork_of.clone(),
+            },
+            sort: self.sort,
+            is_reversed: self.reverse,
+            max_count: self.max_count,
+        }
+    }
 }
 
 #[derive(Args)]

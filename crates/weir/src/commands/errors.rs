@@ -6,7 +6,7 @@ use std::io::Write;
 use weir_catalog::clock::now;
 use weir_catalog::{Listing, Repository};
 use weir_ground::{FailureClass, Timestamp, name_matches};
-use weir_pool::Pool;
+use weir_pool::{Pool, shown_url};
 use weir_transport::Url;
 
 use crate::cli::{ErrorsArgs, Global};
@@ -14,7 +14,6 @@ use crate::colors;
 use crate::error::{Error, Result};
 use crate::listing::{LISTING, METADATA};
 use crate::output;
-use crate::repository_json::shown_url;
 
 pub(crate) fn errors(pool: &Pool, global: &Global, args: &ErrorsArgs) -> Result<()> {
     let ErrorsArgs { filters, all, max_count } = args;

@@ -1,63 +1,53 @@
 //! The commands that inspect repositories: `ls`, `log`, `visits`, `du`, `cat`, `ls-tree`.
 
-use std::collections::VecDeque;
 use std::io::Write;
 
 use clap::builder::styling::Style;
+use serde::Serialize;
 use serde_json::json;
-use weir_catalog::{ForgeWish, PastVisit, Repository};
-use weir_git::{HashKind, Kind, Oid};
-use weir_ground::Timestamp;
-use weir_pool::{InRepo, Pool};
-use weir_repo::{FollowedRefs, StateChange, TreeListing, resolve_path, resolve_revision};
+use weir_catalog::ForgeMetadata;
+use weir_git::Kind;
+use weir_pool::{InRepo, Pool, RepositoryState, RepositoryView, archive_sizes, listed, ref_log, visit_log};
+use weir_repo::{TreeListing, resolve_path, resolve_revision};
 
 use crate::cli::{Global, LsArgs, RepoSelection};
 use crate::colors;
 use crate::error::Result;
-use crate::listing::{RepositoryState, SortKey};
 use crate::output;
-use crate::repository_json::repository_json;
+
+/// A repository in a list, with what its forge says if that is asked for.
+#[derive(Serialize)]
+struct ListedRepository<'m> {
+    #[serde(flatten)]
+    view: RepositoryView,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    forge_metadata: Option<Option<&'m ForgeMetadata>>,
+}
+
+/// Returns the style in which lists show a state.
+fn style_of(state: RepositoryState) -> Style {
+    match state {
+        RepositoryState::Ok => colors::GOOD,
+        RepositoryState::Failed | RepositoryState::Missing => colors::BAD,
+        RepositoryState::Stale | RepositoryState::Incomplete => colors::DOUBTFUL,
+        RepositoryState::New | RepositoryState::Paused | RepositoryState::Pinned => Style::new(),
+    }
+}
 
 pub(crate) fn ls(pool: &Pool, global: &Global, args: &LsArgs) -> Result<()> {
-    let mut list = pool.selected(&args.selection.repos)?;
-    if list.is_empty() && !global.json {
+    let list = listed(pool, &args.wanted())?;
+    if list.is_empty() && !global.json && pool.catalog.last_repository()? == 0 {
         if !global.quiet {
             warn_line!("no repositories yet; add some with 'weir add URL'");
         }
         return Ok(());
     }
-    let state = |r: &Repository| RepositoryState::of(r, r.seq.is_none() || pool.archive_path(r).exists());
-    list.retain(|r| args.states.is_empty() || args.states.contains(&state(r)));
-    let (language, topic, fork_of) = (args.language.clone(), args.topic.clone(), args.fork_of.clone());
-    let wish = ForgeWish { language, topic, stars_min: args.stars_min, fork_of };
-    if !wish.is_empty() {
-        let wished = pool.catalog.ids_wished(&wish)?;
-        list.retain(|r| wished.contains(&r.id));
-    }
-    let last_first = |of: fn(&Repository) -> Option<i64>| {
-        move |r: &Repository| std::cmp::Reverse(of(r).unwrap_or(i64::MIN))
-    };
-    match args.sort {
-        SortKey::Name => {}
-        SortKey::Size => list.sort_by_key(last_first(|r| r.archive_bytes)),
-        SortKey::Refs => list.sort_by_key(last_first(|r| r.ref_count)),
-        SortKey::Changed => list.sort_by_key(last_first(|r| r.last_change.map(|at| at.0))),
-        SortKey::Updated => list.sort_by_key(last_first(|r| r.last_success.map(|at| at.0))),
-        SortKey::Added => list.sort_by_key(last_first(|r| Some(r.added_at.0))),
-    }
-    if args.reverse {
-        list.reverse();
-    }
-    list.truncate(args.max_count.unwrap_or(usize::MAX));
-    let ids: Vec<i64> = if args.long { list.iter().map(|r| r.id).collect() } else { Vec::new() };
+    let ids: Vec<i64> = if args.long { list.iter().map(|(r, _)| r.id).collect() } else { Vec::new() };
     let said = pool.catalog.forge_metadata(&ids)?;
     if global.json {
-        return output::json_array(list.iter().map(|r| {
-            let mut value = repository_json(pool, r);
-            if args.long {
-                value["forge_metadata"] = json!(said.get(&r.id));
-            }
-            value
+        return output::json_array(list.iter().map(|(r, _)| ListedRepository {
+            view: RepositoryView::of(pool, r),
+            forge_metadata: args.long.then(|| said.get(&r.id)),
         }));
     }
     let heads = ["STATE", "SIZE", "REFS", "UPDATED", "STARS", "LANGUAGE", "NAME"].map(str::to_owned);
@@ -70,10 +60,10 @@ pub(crate) fn ls(pool: &Pool, global: &Global, args: &LsArgs) -> Result<()> {
             .collect()
     };
     let mut rows = vec![shown(heads.to_vec())];
-    for r in &list {
+    for (r, state) in &list {
         let said = said.get(&r.id);
         rows.push(shown(vec![
-            state(r).name(),
+            state.name().to_owned(),
             r.archive_bytes.map_or("-".to_owned(), |n| output::bytes(n as u64)),
             r.ref_count.map_or("-".to_owned(), |n| n.to_string()),
             r.last_success.map_or("-".to_owned(), output::time),
@@ -85,7 +75,7 @@ pub(crate) fn ls(pool: &Pool, global: &Global, args: &LsArgs) -> Result<()> {
     }
     let style = |row: usize, column: usize| match (row, column) {
         (0, _) => colors::HEADING,
-        (row, 0) => state(&list[row - 1]).style(),
+        (row, 0) => style_of(list[row - 1].1),
         _ => Style::new(),
     };
     output::styled_table(&rows, if args.long { &[1, 2, 4] } else { &[1, 2] }, &style)
@@ -93,25 +83,9 @@ pub(crate) fn ls(pool: &Pool, global: &Global, args: &LsArgs) -> Result<()> {
 
 pub(crate) fn visits(pool: &Pool, global: &Global, name: &str, max: usize) -> Result<()> {
     let r = pool.get(name)?;
-    let visits = pool.catalog.past_visits(r.id, max)?;
-    let swhid = |v: &PastVisit| {
-        let id = Oid::from_bytes(HashKind::Sha1, v.snapshot.as_deref()?)?;
-        Some(format!("{}{id}", weir_repo::SNAPSHOT_SWHID))
-    };
-    let result = |v: &PastVisit| match (&v.error_class, v.seq) {
-        (Some(_), _) => "failed",
-        (None, Some(_)) => "changed",
-        (None, None) => "well again",
-    };
+    let visits = visit_log(pool, &r, max)?;
     if global.json {
-        let list: Vec<_> = visits
-            .iter()
-            .map(|v| {
-                json!({ "at": v.at, "result": result(v), "seq": v.seq, "snapshot": swhid(v),
-                "error_class": v.error_class, "error": v.error })
-            })
-            .collect();
-        return output::json(&list);
+        return output::json(&visits);
     }
     let mut out = output::stdout();
     for v in &visits {
@@ -119,43 +93,21 @@ pub(crate) fn visits(pool: &Pool, global: &Global, name: &str, max: usize) -> Re
             (Some(class), _) => {
                 (String::new(), format!("{class}: {}", v.error.as_deref().unwrap_or_default()))
             }
-            (None, seq) => (seq.map_or(String::new(), |n| n.to_string()), swhid(v).unwrap_or_default()),
+            (None, seq) => {
+                (seq.map_or(String::new(), |n| n.to_string()), v.snapshot.clone().unwrap_or_default())
+            }
         };
-        writeln!(out, "{}  {:<10}  {seq:>6}  {what}", output::time(v.at), result(v))?;
+        writeln!(out, "{}  {:<10}  {seq:>6}  {what}", output::time(v.at), v.result.name())?;
     }
     Ok(())
 }
 
 pub(crate) fn log(pool: &Pool, global: &Global, name: &str, max_count: Option<usize>) -> Result<()> {
     let r = pool.get(name)?;
-    let repo = pool.open_repo(&r)?;
-    let Some(mut states) = repo.ref_states().in_repo(&r.name)? else {
-        return Err(weir_pool::Error::NotMirrored(r.name).into());
-    };
-    let names_max = if global.json || global.verbose > 0 { usize::MAX } else { NAMES_SHOWN };
-    let mut entries = VecDeque::new();
-    while let Some((before, change)) = states.next_state().in_repo(&r.name)? {
-        let mut entry = LogEntry {
-            seq: change.seq,
-            time: change.time,
-            is_partial: change.is_partial,
-            head_changed: change.head.is_some(),
-            ..LogEntry::default()
-        };
-        entry.add(before, change, names_max);
-        entries.push_front(entry);
-        entries.truncate(max_count.unwrap_or(usize::MAX));
-    }
+    let changes_max = if global.json || global.verbose > 0 { usize::MAX } else { NAMES_SHOWN };
+    let entries = ref_log(pool, &r, max_count, changes_max)?;
     if global.json {
-        let list: Vec<_> = entries
-            .iter()
-            .map(|e| {
-                json!({ "seq": e.seq, "time": e.time, "refs": e.refs, "added": e.added, "updated": e.updated,
-                    "deleted": e.deleted,
-                        "head_changed": e.head_changed, "partial": e.is_partial, "changes": e.names })
-            })
-            .collect();
-        return output::json(&list);
+        return output::json(&entries);
     }
     let mut out = output::stdout();
     for e in entries {
@@ -166,10 +118,10 @@ pub(crate) fn log(pool: &Pool, global: &Global, name: &str, max_count: Option<us
             "{}@{}  {when}  {} refs (+{} ~{} -{}){partial}",
             r.name, e.seq, e.refs, e.added, e.updated, e.deleted
         )?;
-        for line in &e.names {
-            writeln!(out, "    {line}")?;
+        for change in &e.changes {
+            writeln!(out, "    {change}")?;
         }
-        let more = e.added + e.updated + e.deleted - e.names.len();
+        let more = e.added + e.updated + e.deleted - e.changes.len();
         if more > 0 {
             writeln!(out, "    and {more} more (-v shows all)")?;
         }
@@ -180,67 +132,14 @@ pub(crate) fn log(pool: &Pool, global: &Global, name: &str, max_count: Option<us
 /// The number of refs shown of each state, unless all are requested.
 const NAMES_SHOWN: usize = 10;
 
-/// A state of the refs, as `log` shows it.
-#[derive(Default)]
-struct LogEntry {
-    seq: u64,
-    time: Option<Timestamp>,
-    is_partial: bool,
-    refs: usize,
-    added: usize,
-    updated: usize,
-    deleted: usize,
-    head_changed: bool,
-    /// The changed refs: `+ name`, `~ name old..new`, `- name old`.
-    names: Vec<String>,
-}
-
-impl LogEntry {
-    /// Counts the changes that `change` makes to the refs `before`, and keeps lines for the first
-    /// `names_max`.
-    fn add(&mut self, before: &FollowedRefs, change: &StateChange, names_max: usize) {
-        for r in &change.set {
-            let line = match before.get(&r.name) {
-                None => {
-                    self.added += 1;
-                    format!("+ {} {}", output::printable(&r.name), r.oid)
-                }
-                Some(old) if old != r.oid => {
-                    self.updated += 1;
-                    format!("~ {} {old}..{}", output::printable(&r.name), r.oid)
-                }
-                // The ref is the same; only the object that it peels to became known.
-                Some(_) => continue,
-            };
-            if self.names.len() < names_max {
-                self.names.push(line);
-            }
-        }
-        for name in &change.removed {
-            self.deleted += 1;
-            if let Some(old) = before.get(name).filter(|_| self.names.len() < names_max) {
-                self.names.push(format!("- {} {old}", output::printable(name)));
-            }
-        }
-        self.refs = before.len() + self.added - self.deleted;
-    }
-}
-
 pub(crate) fn du(pool: &Pool, global: &Global, selection: &RepoSelection) -> Result<()> {
-    let list = pool.selected(&selection.repos)?;
-    let mut sizes: Vec<(u64, &str)> = list
-        .iter()
-        .map(|r| (std::fs::metadata(pool.archive_path(r)).map_or(0, |m| m.len()), r.name.as_str()))
-        .collect();
-    sizes.sort_by(|a, b| b.cmp(a));
-    let total: u64 = sizes.iter().map(|s| s.0).sum();
+    let sizes = archive_sizes(pool, &selection.repos)?;
+    let total: u64 = sizes.iter().map(|one| one.bytes).sum();
     if global.json {
-        let list: Vec<_> =
-            sizes.iter().map(|(bytes, name)| json!({ "name": name, "bytes": bytes })).collect();
-        return output::json(&json!({ "total_bytes": total, "repositories": list }));
+        return output::json(&json!({ "total_bytes": total, "repositories": sizes }));
     }
     let mut rows: Vec<Vec<String>> =
-        sizes.iter().map(|(bytes, name)| vec![output::bytes(*bytes), (*name).to_owned()]).collect();
+        sizes.iter().map(|one| vec![output::bytes(one.bytes), one.name.clone()]).collect();
     rows.push(vec![output::bytes(total), "total".to_owned()]);
     output::table(&rows, &[0])
 }

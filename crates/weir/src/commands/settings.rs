@@ -5,10 +5,10 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::json;
-use weir_catalog::Interval;
 use weir_catalog::clock::now;
+use weir_catalog::{Interval, Repository};
 use weir_ground::Timestamp;
-use weir_pool::{HintFinder, Pool};
+use weir_pool::{HintFinder, Pool, SettingsView};
 use weir_settings::IntervalSetting;
 use weir_transport::Url;
 
@@ -16,7 +16,6 @@ use crate::cli::{Global, SetArgs};
 use crate::door_client::tell_door;
 use crate::error::{Error, Result};
 use crate::output;
-use crate::output::settings_json;
 
 pub(crate) fn set(pool: &mut Pool, global: &Global, args: SetArgs) -> Result<()> {
     let SetArgs { patterns, url, priority, interval, refs, lfs, metadata } = args;
@@ -88,12 +87,11 @@ fn list(pool: &Pool, global: &Global, patterns: &[String]) -> Result<()> {
         repositories.retain(|r| named.iter().any(|named| named.id == r.id));
     }
     if global.json {
-        let list: Vec<_> = repositories
-            .iter()
-            .map(
-                |r| json!({ "name": r.name, "priority": r.priority, "settings": settings_json(&r.settings) }),
-            )
-            .collect();
+        let entry = |r: &Repository| {
+            let settings = SettingsView::from(&r.settings);
+            json!({ "name": r.name, "priority": r.priority, "settings": settings })
+        };
+        let list: Vec<_> = repositories.iter().map(entry).collect();
         return output::json(&list);
     }
     if repositories.is_empty() {

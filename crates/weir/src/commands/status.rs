@@ -1,19 +1,14 @@
 //! `status`, `due`: the state of the mirror.
 
-use std::collections::BTreeMap;
 use std::io::Write;
 
 use clap::builder::styling::Style;
-use serde::Serialize;
-use serde_json::json;
-use weir_catalog::clock::now;
-use weir_catalog::{
-    AccountCounts, CollectorCounts, Counts, Listing, MetadataCounts, PausedHost, ReceivedCounts,
-    RequestBudget,
+use weir_catalog::{Listing, PausedHost};
+use weir_ground::Timestamp;
+use weir_pool::{
+    AccountsStatus, BudgetStatus, EventsStatus, ForgeStatus, HookState, Pool, PoolStatus, SpaceStatus,
+    due_repositories,
 };
-use weir_ground::{FailureClass, Timestamp};
-use weir_mirror::throttle::Cause;
-use weir_pool::{HookState, Pool, hook_states, pauses, shortage, space};
 
 use crate::cli::Global;
 use crate::colors;
@@ -22,13 +17,12 @@ use crate::hook_lines::state_of;
 use crate::listing::LISTING;
 use crate::output;
 
-const DAY_S: i64 = 86_400;
-
 pub(crate) fn status(pool: &Pool, global: &Global) -> Result<()> {
     let found = PoolStatus::read(pool)?;
     if global.json {
-        return output::json(&found.json());
+        return output::json(&found);
     }
+    let found = StatusText(found);
     let mut out = output::stdout();
     for (what, text) in [
         found.repositories(),
@@ -59,35 +53,6 @@ fn style_of(what: &str, text: &str) -> Style {
     }
 }
 
-/// What `weir status` shows.
-struct PoolStatus {
-    now: Timestamp,
-    counts: Counts,
-    errors: Vec<(FailureClass, i64)>,
-    pauses: Vec<PausedHost>,
-    forges: Vec<ForgeStatus>,
-    accounts: Vec<(AccountCounts, Listing, String)>,
-    budgets: Vec<(String, RequestBudget)>,
-    /// The free bytes and all bytes of the store's file system.
-    space: (u64, u64),
-    /// Why archives may not grow now, if they may not.
-    shortage: Option<Cause>,
-    metadata: MetadataCounts,
-    /// The events from outside, and those of the last day.
-    received: ReceivedCounts,
-    collectors: Vec<CollectorCounts>,
-    hooks: Vec<HookState>,
-}
-
-/// A forge's listing and the numbers of its repositories in the catalog.
-#[derive(Serialize)]
-struct ForgeStatus {
-    listing: Listing,
-    known: i64,
-    gone: i64,
-    skipped_pages: usize,
-}
-
 /// A line of the status: its label and its text.
 type StatusLine = (&'static str, String);
 
@@ -96,58 +61,12 @@ fn some(n: i64, what: &str) -> String {
     if n > 0 { format!(", {n} {what}") } else { String::new() }
 }
 
-impl PoolStatus {
-    fn read(pool: &Pool) -> Result<PoolStatus> {
-        let now = now();
-        let (mut forges, mut accounts) = (Vec::new(), Vec::new());
-        for listing in pool.catalog.listings()? {
-            if let Some(forge) = weir_forge::forge_of_accounts_listing(&listing.forge) {
-                let forge = forge.to_owned();
-                accounts.push((pool.catalog.account_counts(&forge)?, listing, forge));
-                continue;
-            }
-            let skipped_pages = pool.catalog.skipped_pages(&listing.forge)?.len();
-            let (known, gone) = pool.catalog.forge_counts(&listing.forge)?;
-            forges.push(ForgeStatus { listing, known, gone, skipped_pages });
-        }
-        let room = pool.space();
-        Ok(PoolStatus {
-            now,
-            counts: pool.catalog.counts(now)?,
-            errors: pool.catalog.errors_by_class()?,
-            pauses: pauses(&pool.catalog, &room)?,
-            forges,
-            accounts,
-            budgets: pool.catalog.budgets(now)?,
-            space: space(&pool.store.path)?,
-            shortage: shortage(&pool.catalog, &room)?,
-            metadata: pool.catalog.metadata_counts()?,
-            received: pool.catalog.received_counts(now - DAY_S)?,
-            collectors: pool.catalog.collector_counts()?,
-            hooks: hook_states(pool)?,
-        })
-    }
+/// The state of a pool, as people read it.
+struct StatusText(PoolStatus);
 
-    fn json(&self) -> serde_json::Value {
-        let by_class: BTreeMap<&str, i64> = self.errors.iter().map(|(class, n)| (class.name(), *n)).collect();
-        let accounts = self
-            .accounts
-            .iter()
-            .map(|(counts, listing, forge)| json!({ "forge": forge, "counts": counts, "listing": listing }));
-        let budgets = self.budgets.iter().map(|(forge, budget)| json!({ "forge": forge, "budget": budget }));
-        json!({
-            "counts": self.counts, "metadata": self.metadata, "errors": by_class, "pauses": self.pauses,
-            "accounts": accounts.collect::<Vec<_>>(), "budgets": budgets.collect::<Vec<_>>(),
-            "forges": self.forges,
-            "events": { "last": self.received.last, "last_at": self.received.last_at,
-                "day": self.received.lately, "collectors": self.collectors },
-            "hooks": self.hooks,
-            "space": { "free_bytes": self.space.0, "total_bytes": self.space.1,
-                "shortage": self.shortage.map(Cause::name) } })
-    }
-
+impl StatusText {
     fn repositories(&self) -> Vec<StatusLine> {
-        let c = &self.counts;
+        let c = &self.0.counts;
         let lag = match c.lag_s {
             s if s > 0 => format!(", the most overdue for {}", output::span(s)),
             _ => String::new(),
@@ -172,31 +91,31 @@ impl PoolStatus {
     }
 
     fn failures(&self) -> Vec<StatusLine> {
-        let classes: Vec<String> = self.errors.iter().map(|(class, n)| format!("{n} {class}")).collect();
+        let classes: Vec<String> = self.0.errors.iter().map(|(class, n)| format!("{n} {class}")).collect();
         let failing = match classes.is_empty() {
             true => "none".to_owned(),
-            false => format!("{}: {}", self.counts.failing, classes.join(", ")),
+            false => format!("{}: {}", self.0.counts.failing, classes.join(", ")),
         };
         let pause = |p: &PausedHost| {
             let what = if p.host.is_empty() { "everything" } else { &p.host };
-            ("pauses", format!("{what} for {} more: {}", output::span(p.until - self.now), p.cause))
+            ("pauses", format!("{what} for {} more: {}", output::span(p.until - self.0.now), p.cause))
         };
         let mut lines = vec![("failing", failing)];
-        lines.extend(self.pauses.iter().map(pause));
-        if self.pauses.is_empty() {
+        lines.extend(self.0.pauses.iter().map(pause));
+        if self.0.pauses.is_empty() {
             lines.push(("pauses", "none".to_owned()));
         }
         lines
     }
 
     fn events(&self) -> Vec<StatusLine> {
-        let ReceivedCounts { last, last_at, lately } = self.received;
+        let EventsStatus { last, last_at, day, .. } = self.0.events;
         let mut lines = Vec::new();
         if let Some(at) = last_at.filter(|_| last > 0) {
-            let ago = output::span(self.now - at);
-            lines.push(("events", format!("{last}, {lately} in the last day, the last {ago} ago")));
+            let ago = output::span(self.0.now - at);
+            lines.push(("events", format!("{last}, {day} in the last day, the last {ago} ago")));
         }
-        lines.extend(self.collectors.iter().map(|c| {
+        lines.extend(self.0.events.collectors.iter().map(|c| {
             let rejected = some(c.rejected, "rejected ('weir events rejected')");
             let waiting = match c.is_known {
                 true => format!("{} events wait", c.waiting),
@@ -209,14 +128,14 @@ impl PoolStatus {
 
     fn hooks(&self) -> Vec<StatusLine> {
         let line = |hook: &HookState| {
-            let state = state_of(hook, self.now).map_or_else(String::new, |state| format!(", {state}"));
+            let state = state_of(hook, self.0.now).map_or_else(String::new, |state| format!(", {state}"));
             ("hook", format!("{}: {} events wait{state}", hook.name, hook.waiting))
         };
-        self.hooks.iter().map(line).collect()
+        self.0.hooks.iter().map(line).collect()
     }
 
     fn forges(&self) -> Vec<StatusLine> {
-        let ago = |at: Timestamp| output::span(self.now - at);
+        let ago = |at: Timestamp| output::span(self.0.now - at);
         let state = |l: &Listing| match (l.finished_at, l.failed_at) {
             (Some(at), _) => format!("listed {} ago", ago(at)),
             (None, Some(at)) => {
@@ -225,12 +144,12 @@ impl PoolStatus {
             (None, None) => format!("being listed since {} ago, {} so far", ago(l.started_at), l.listed),
         };
         let mut lines = Vec::new();
-        for ForgeStatus { listing, known, gone, skipped_pages } in &self.forges {
+        for ForgeStatus { listing, known, gone, skipped_pages } in &self.0.forges {
             let skipped = some(*skipped_pages as i64, &format!("failed pages ('weir errors {LISTING}')"));
             let (gone, state) = (some(*gone, "gone"), state(listing));
             lines.push(("forge", format!("{}: {known} known{gone}, {state}{skipped}", listing.forge)));
         }
-        for (c, listing, forge) in &self.accounts {
+        for AccountsStatus { forge, counts: c, listing } in &self.0.accounts {
             let (users, organizations, memberships) = (c.users, c.organizations, c.memberships);
             lines.push((
                 "accounts",
@@ -240,7 +159,7 @@ impl PoolStatus {
                 ),
             ));
         }
-        let (looked_at, failing) = (self.metadata.looked_at, self.metadata.failing);
+        let (looked_at, failing) = (self.0.metadata.looked_at, self.0.metadata.failing);
         if looked_at > 0 {
             let failing = some(failing, "failing ('weir errors metadata')");
             lines.push(("metadata", format!("of {looked_at} repositories{failing}")));
@@ -249,37 +168,32 @@ impl PoolStatus {
     }
 
     fn limits(&self) -> Vec<StatusLine> {
-        let budget = |(forge, b): &(String, RequestBudget)| {
+        let budget = |BudgetStatus { forge, budget: b }: &BudgetStatus| {
             let of = b.limit.map_or(String::new(), |limit| format!(" of {limit}"));
-            let whole_in = output::span(b.reset_at - self.now);
+            let whole_in = output::span(b.reset_at - self.0.now);
             let (credential, remaining) = (&b.credential, b.remaining);
             let text = format!("{forge}, {credential}: {remaining}{of} requests left, reset in {whole_in}");
             ("budget", text)
         };
-        let mut lines: Vec<StatusLine> = self.budgets.iter().map(budget).collect();
-        let archives = output::bytes(self.counts.archive_bytes as u64);
-        let (free, total) = (output::bytes(self.space.0), output::bytes(self.space.1));
-        let short =
-            self.shortage.map_or_else(String::new, |cause| format!("; nothing is fetched: {}", cause.name()));
+        let mut lines: Vec<StatusLine> = self.0.budgets.iter().map(budget).collect();
+        let archives = output::bytes(self.0.counts.archive_bytes as u64);
+        let SpaceStatus { free_bytes, total_bytes, shortage } = self.0.space;
+        let (free, total) = (output::bytes(free_bytes), output::bytes(total_bytes));
+        let short = shortage.map_or_else(String::new, |cause| format!("; nothing is fetched: {cause}"));
         lines.push(("space", format!("{archives} in archives, {free} free of {total}{short}")));
         lines
     }
 }
 
 pub(crate) fn due(pool: &Pool, global: &Global, max: usize) -> Result<()> {
-    let now = now();
-    let list = pool.catalog.next_ones(max)?;
+    let list = due_repositories(pool, max)?;
     if global.json {
-        let rows: Vec<_> = list
-            .iter()
-            .map(|r| serde_json::json!({ "name": r.name, "next_due": r.next_due, "in_s": r.next_due - now }))
-            .collect();
-        return output::json(&rows);
+        return output::json(&list);
     }
     let mut out = output::stdout();
     for r in &list {
-        let when = match r.next_due - now {
-            _ if r.last_attempt.is_none() => "never visited".to_owned(),
+        let when = match r.in_s {
+            _ if !r.was_visited => "never visited".to_owned(),
             wait if wait > 0 => format!("in {}", output::span(wait)),
             wait => format!("for {}", output::span(-wait)),
         };

@@ -1,0 +1,150 @@
+//! The state of a pool as a whole.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use weir_catalog::clock::now;
+use weir_catalog::{
+    AccountCounts, CollectorCounts, Counts, Listing, MetadataCounts, PausedHost, ReceivedCounts,
+    RequestBudget,
+};
+use weir_forge::forge_of_accounts_listing;
+use weir_ground::{FailureClass, Timestamp};
+use weir_mirror::throttle::Cause;
+
+use crate::error::Result;
+use crate::running::{HookState, Pool, hook_states, pauses, shortage, space};
+
+const DAY_S: i64 = 86_400;
+
+/// The state of a pool.
+#[derive(Clone, Debug, Serialize)]
+pub struct PoolStatus {
+    /// When it was read.
+    #[serde(skip)]
+    pub now: Timestamp,
+    /// Numbers about all repositories.
+    pub counts: Counts,
+    /// Numbers about what is mirrored around repositories: issues, pull requests, releases.
+    pub metadata: MetadataCounts,
+    /// The number of repositories whose last visit failed, by the class of the failure.
+    pub errors: BTreeMap<&'static str, i64>,
+    /// Hosts that are not asked for a while.
+    pub pauses: Vec<PausedHost>,
+    /// The forges that list repositories.
+    pub forges: Vec<ForgeStatus>,
+    /// The forges that list people and organisations.
+    pub accounts: Vec<AccountsStatus>,
+    /// The requests that forges still grant.
+    pub budgets: Vec<BudgetStatus>,
+    /// The events from outside.
+    pub events: EventsStatus,
+    /// The programs and servers that are told of updates.
+    pub hooks: Vec<HookState>,
+    /// The disk of the store.
+    pub space: SpaceStatus,
+}
+
+/// A forge's listing, and the numbers of its repositories in the catalog.
+#[derive(Clone, Debug, Serialize)]
+pub struct ForgeStatus {
+    /// The last listing.
+    pub listing: Listing,
+    /// How many repositories of it are known.
+    pub known: i64,
+    /// How many of these it does not list any more.
+    pub gone: i64,
+    /// How many pages of the listing could not be fetched.
+    pub skipped_pages: usize,
+}
+
+/// The people and organisations of a forge.
+#[derive(Clone, Debug, Serialize)]
+pub struct AccountsStatus {
+    /// The forge.
+    pub forge: String,
+    /// Their numbers.
+    pub counts: AccountCounts,
+    /// The last listing.
+    pub listing: Listing,
+}
+
+/// The requests that a forge still grants.
+#[derive(Clone, Debug, Serialize)]
+pub struct BudgetStatus {
+    /// The forge.
+    pub forge: String,
+    /// What it grants.
+    pub budget: RequestBudget,
+}
+
+/// The events that senders and webhooks told of.
+#[derive(Clone, Debug, Serialize)]
+pub struct EventsStatus {
+    /// The number of the last one; 0, if there was none.
+    pub last: i64,
+    /// When it came.
+    pub last_at: Option<Timestamp>,
+    /// How many there were within a day.
+    pub day: i64,
+    /// What tables and workers have yet to take.
+    pub collectors: Vec<CollectorCounts>,
+}
+
+/// The disk of the store.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct SpaceStatus {
+    /// The free bytes.
+    pub free_bytes: u64,
+    /// All bytes.
+    pub total_bytes: u64,
+    /// The name of the cause for which nothing is fetched now, if nothing is.
+    pub shortage: Option<&'static str>,
+}
+
+impl PoolStatus {
+    /// Reads the state of `pool`.
+    ///
+    /// # Errors
+    /// If the catalog fails, or the store cannot be looked at.
+    pub fn read(pool: &Pool) -> Result<PoolStatus> {
+        let now = now();
+        let (mut forges, mut accounts) = (Vec::new(), Vec::new());
+        for listing in pool.catalog.listings()? {
+            if let Some(forge) = forge_of_accounts_listing(&listing.forge) {
+                let forge = forge.to_owned();
+                accounts.push(AccountsStatus {
+                    counts: pool.catalog.account_counts(&forge)?,
+                    listing,
+                    forge,
+                });
+                continue;
+            }
+            let skipped_pages = pool.catalog.skipped_pages(&listing.forge)?.len();
+            let (known, gone) = pool.catalog.forge_counts(&listing.forge)?;
+            forges.push(ForgeStatus { listing, known, gone, skipped_pages });
+        }
+        let room = pool.space();
+        let (free_bytes, total_bytes) = space(&pool.store.path)?;
+        let ReceivedCounts { last, last_at, lately } = pool.catalog.received_counts(now - DAY_S)?;
+        let budgets = pool.catalog.budgets(now)?.into_iter();
+        let errors = pool.catalog.errors_by_class()?.into_iter();
+        Ok(PoolStatus {
+            now,
+            counts: pool.catalog.counts(now)?,
+            metadata: pool.catalog.metadata_counts()?,
+            errors: errors.map(|(class, count)| (FailureClass::name(class), count)).collect(),
+            pauses: pauses(&pool.catalog, &room)?,
+            forges,
+            accounts,
+            budgets: budgets.map(|(forge, budget)| BudgetStatus { forge, budget }).collect(),
+            events: EventsStatus { last, last_at, day: lately, collectors: pool.catalog.collector_counts()? },
+            hooks: hook_states(pool)?,
+            space: SpaceStatus {
+                free_bytes,
+                total_bytes,
+                shortage: shortage(&pool.catalog, &room)?.map(Cause::name),
+            },
+        })
+    }
+}
