@@ -5,14 +5,8 @@ import socket
 import subprocess
 import time
 
+from events import free_port
 from programs import BENCH, WEIR
-
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 class Delayed:

@@ -1,8 +1,9 @@
 """Events: what it costs to take lines from many senders and keep each durably, and to give each to one of 20
 programs and put it into a table of PostgreSQL. Beside it, IO::Multiplex, which forwards them to 20 workers
-and keeps nothing, and the least that servers in Go and on tokio must do to keep lines. Then, how long a
-sender waits for acknowledgements beside others that misbehave, and what it costs to open a large spool that
-is damaged. Prints the tables of docs/benchmarks.md.
+and keeps nothing, the least that servers in Go and on tokio must do to keep lines, and rsyslog over TCP.
+Then, what a line costs for the time-out of its connection, how long a sender waits for acknowledgements
+beside others that misbehave, and what it costs to open a large spool that is damaged. Prints the tables of
+docs/benchmarks.md.
 
 WEIR_BENCH_DIR: where to work; WEIR_BENCH_SMOKE=1: small inputs; WEIR_BENCH_SECONDS: time of a row (10)."""
 
@@ -10,6 +11,7 @@ import json
 import os
 import resource
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
@@ -26,6 +28,14 @@ ROWS = [(50, 1, 1, True), (3, 50, 1, True)] if SMOKE else [
     (1000, 50, 1, False),
     (1000, 500, 10, False),
 ]
+# Connections over TCP, and lines a second on each.
+TCP_ROWS = [(50, 1)] if SMOKE else [(1000, 1), (1000, 50)]
+RSYSLOG_CONFIG = """
+module(load="imtcp" MaxSessions="2000")
+input(type="imtcp" port="{port}" ruleset="lines")
+template(name="line" type="string" string="%timegenerated% %fromhost-ip% %rawmsg%\\n")
+ruleset(name="lines") {{ action(type="omfile" file="{at}/lines" template="line" sync="on") }}
+"""
 
 
 def cpu_seconds(pid):
@@ -50,8 +60,23 @@ def wait_for(path):
     raise SystemExit(f"nothing listens at {path}")
 
 
-def send(path, connections, rate, per_write, line=None):
-    command = [WEIR, "--json", "events", "bench", "unix:" + path, "-c", str(connections)]
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def wait_for_port(port):
+    for _ in range(200):
+        with socket.socket() as one:
+            if one.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.05)
+    raise SystemExit(f"nothing listens on port {port}")
+
+
+def send(address, connections, rate, per_write, line=None):
+    command = [WEIR, "--json", "events", "bench", address, "-c", str(connections)]
     command += ["--rate", str(rate), "--seconds", str(SECONDS), "--lines-per-write", str(per_write)]
     command += ["--line", line] if line else []
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
@@ -87,7 +112,7 @@ def through_workers(at, postgres, connections, rate):
         wait_for(path)
         time.sleep(1)
         began = cpu_seconds(server.pid)
-        said = send(path, connections, rate, 1, line=line)
+        said = send("unix:" + path, connections, rate, 1, line=line)
         # What lies in the spool and in queues belongs to the work.
         for _ in range(600):
             kept = int(postgres.ask("lines", "SELECT count(*) FROM lines"))
@@ -101,20 +126,22 @@ def through_workers(at, postgres, connections, rate):
         shutil.rmtree(pool)
 
 
-def of_weir(at, connections, rate, per_write):
-    """Returns the share of a core, the KiB of a connection, and how many of the sent lines were lost."""
+def of_weir(at, connections, rate, per_write, port=None):
+    """Returns the share of a core, the KiB of a connection, and how many of the sent lines were lost. The
+    door is a Unix socket, or TCP at `port`."""
     pool, path = os.path.join(at, "pool"), os.path.join(at, "weir.sock")
+    listen = f"127.0.0.1:{port}" if port else "unix:" + path
     subprocess.run([WEIR, "-q", "init", pool], check=True)
     settings = os.path.join(pool, "weir.toml")
     subprocess.run(["sed", "-i", "s/^#connections_max.*/connections_max = 20000/", settings], check=True)
     server = subprocess.Popen(
-        [WEIR, "-q", "--pool", pool, "events", "serve", "--listen", "unix:" + path],
+        [WEIR, "-q", "--pool", pool, "events", "serve", "--listen", listen],
     )
     try:
-        wait_for(path)
+        wait_for_port(port) if port else wait_for(path)
         time.sleep(0.3)
         began, idle = cpu_seconds(server.pid), memory_kib(server.pid)
-        said = send(path, connections, rate, per_write)
+        said = send(listen, connections, rate, per_write)
         peak = memory_kib(server.pid)
         # What lies in the spool belongs to the work.
         list_one = [WEIR, "--json", "--pool", pool, "events", "ls", "-n", "1"]
@@ -133,6 +160,56 @@ def of_weir(at, connections, rate, per_write):
         shutil.rmtree(pool)
 
 
+def of_rsyslog(at, connections, rate):
+    """Returns the share of a core of rsyslog, which appends the lines to a file that it syncs, and how many
+    of the sent lines are missing there."""
+    port, config = free_port(), os.path.join(at, "rsyslog.conf")
+    with open(config, "w") as file:
+        file.write(RSYSLOG_CONFIG.format(at=at, port=port))
+    program = shutil.which("rsyslogd") or "/usr/sbin/rsyslogd"
+    server = subprocess.Popen([program, "-n", "-f", config, "-i", os.path.join(at, "rsyslog.pid")])
+    try:
+        wait_for_port(port)
+        began = cpu_seconds(server.pid)
+        said = send(f"127.0.0.1:{port}", connections, rate, 1)
+        time.sleep(1)
+        with open(os.path.join(at, "lines"), "rb") as lines:
+            kept = sum(1 for _ in lines)
+        return (cpu_seconds(server.pid) - began) / said["seconds"], said["sent"] - kept
+    finally:
+        server.terminate()
+        server.wait()
+        os.unlink(os.path.join(at, "lines"))
+
+
+def over_tcp(at):
+    """Prints the rows over TCP, beside rsyslog."""
+    has_rsyslog = shutil.which("rsyslogd") or os.path.exists("/usr/sbin/rsyslogd")
+    if not has_rsyslog:
+        print("rsyslog is not here: install it to see it beside weir")
+    print()
+    print("| TCP connections | lines/s each | rsyslog | lost | weir | lost |")
+    print("|---|---|---|---|---|---|")
+    for connections, rate in TCP_ROWS:
+        theirs = "- | -"
+        if has_rsyslog:
+            share, missing = of_rsyslog(at, connections, rate)
+            theirs = f"{share * 100:.1f} % | {missing}"
+        share, _, lost = of_weir(at, connections, rate, 1, free_port())
+        print(f"| {connections} | {rate} | {theirs} | {share * 100:.1f} % | {lost} |", flush=True)
+
+
+def timers():
+    """Prints what a line costs for the time-out of its connection."""
+    said = subprocess.run([BENCH, "timers", "50000"], check=True, capture_output=True, text=True).stdout
+    found = json.loads(said)
+    print()
+    print("| a line, for the time-out of one of 50,000 connections | nanoseconds |")
+    print("|---|---|")
+    print(f"| weir notes the sweep | {found['weir_ns']:.1f} |")
+    print(f"| tokio resets a timer | {found['tokio_ns']:.0f} |", flush=True)
+
+
 def of_multiplex(at, connections, rate, per_write):
     path = os.path.join(at, "multiplex.sock")
     script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "multiplex.pl")
@@ -142,7 +219,7 @@ def of_multiplex(at, connections, rate, per_write):
         wait_for(path)
         time.sleep(0.3)
         began = cpu_seconds(server.pid)
-        said = send(path, connections, rate, per_write)
+        said = send("unix:" + path, connections, rate, per_write)
         return (cpu_seconds(server.pid) - began) / said["seconds"]
     finally:
         server.terminate()
@@ -159,7 +236,7 @@ def of_peer(at, command, connections, rate, per_write):
         wait_for(path)
         time.sleep(0.3)
         began, idle = cpu_seconds(server.pid), memory_kib(server.pid)
-        said = send(path, connections, rate, per_write)
+        said = send("unix:" + path, connections, rate, per_write)
         peak = memory_kib(server.pid)
         time.sleep(0.2)
         return (cpu_seconds(server.pid) - began) / said["seconds"], (peak - idle) / connections
@@ -304,6 +381,8 @@ def main():
                 share, memory = of_peer(at, command, connections, rate, per_write)
                 print(f" | {share * 100:.1f} %, {memory:.1f}", end="", flush=True)
             print(" |", flush=True)
+        over_tcp(at)
+        timers()
         beside(at)
         spools(at)
         workers(at, has_peer)

@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 
-from events import SECONDS, cpu_seconds
+from events import SECONDS, cpu_seconds, free_port, wait_for_port
 from programs import WEIR
 
 SECRET = b"It's a Secret to Everybody"
@@ -31,21 +31,6 @@ def body(number):
         "repository": {"full_name": "acme/tool", "clone_url": "https://github.invalid/acme/tool.git"},
     }
     return json.dumps(push).encode()
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
-
-
-def wait_for(port):
-    for _ in range(200):
-        with socket.socket() as one:
-            if one.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.05)
-    raise SystemExit(f"nothing listens on port {port}")
 
 
 def deliver(port, path, rate):
@@ -134,7 +119,7 @@ def pace(port, path, rate):
 def measure(at, server, port, path, rate):
     """Returns the deliveries a second, the microseconds of CPU for one, and the median and 99 % of the waits.
     Without a rate, they come as fast as they are taken."""
-    wait_for(port)
+    wait_for_port(port)
     time.sleep(0.5)
     began, start = cpu_seconds(server.pid), time.time()
     count, middle, late = pace(port, path, rate) if rate else saturate(at, port, path)

@@ -11,6 +11,7 @@
 //! `weir-bench delay LISTEN HOST:PORT MILLISECONDS`
 //! `weir-bench lines SOCKET FILE`
 //! `weir-bench spool DIR [MEBIBYTES]`
+//! `weir-bench timers CONNECTIONS`
 //! `weir-bench mine DIR commits|changes|numstat THREADS`
 //!
 //! Starts CLIENTS threads which together make CLONES clones, and prints one JSON object: bytes, wall seconds,
@@ -21,8 +22,9 @@
 //! small repositories. `idle` opens connections that send only the first request line. `slow` makes clones
 //! that read a little of their pack every second. Both last SECONDS. `hash` measures how fast objects of
 //! BYTES are hashed. `delay` passes connections on to a server that it makes look further away. `lines`
-//! takes lines, as little as a server on tokio can do. `spool` writes a spool of events, or opens one. `mine`
-//! mines a git directory and drops the rows.
+//! takes lines, as little as a server on tokio can do. `spool` writes a spool of events, or opens one.
+//! `timers` measures what a line costs for the time-out of its connection. `mine` mines a git directory and
+//! drops the rows.
 
 use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
@@ -40,6 +42,7 @@ mod lines;
 mod mine;
 mod spool;
 mod states;
+mod timers;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -85,6 +88,10 @@ fn arguments() -> Result<Arguments, Error> {
         }
         "spool" => {
             spool::run(&next()?, next().ok())?;
+            std::process::exit(0);
+        }
+        "timers" => {
+            timers::run(next()?.parse()?)?;
             std::process::exit(0);
         }
         "delay" => {

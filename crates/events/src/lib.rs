@@ -11,7 +11,9 @@ mod record;
 mod spool;
 mod webhooks;
 
-pub use doors::{DoorGate, EventDoor, EventServer, EventServerOptions, IntakeCounts, LINE_BYTES_MAX};
+pub use doors::{
+    DoorGate, EventDoor, EventServer, EventServerOptions, IdleSweep, IntakeCounts, LINE_BYTES_MAX, LastHeard,
+};
 pub use notice::Notice;
 pub use record::{ReceivedLine, now_ms};
 pub use spool::{

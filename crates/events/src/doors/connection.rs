@@ -1,6 +1,6 @@
 //! One connection that sends lines.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::{self, Read};
 use std::pin::pin;
@@ -12,6 +12,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{Notify, watch};
 
 use crate::doors::gate::{DoorGate, GateVerdict, LineSender};
+use crate::doors::idle::{IdleSweep, LastHeard};
 use crate::doors::intake::{Intake, IntakeCounts};
 use crate::doors::lines::{LineBuffer, LineFate, LineVerdict, Stopped, judge, judge_long};
 use crate::record::{ReceivedLine, now_ms};
@@ -72,8 +73,7 @@ impl LineStream {
 /// The part of a connection that the sweep for idle ones reads.
 #[derive(Default)]
 pub(crate) struct LastSeen {
-    /// The number of the sweep at which the sender last sent something.
-    pub(crate) sweep: Cell<u32>,
+    pub(crate) heard: LastHeard,
     /// Ends the connection.
     pub(crate) close: Notify,
 }
@@ -84,13 +84,13 @@ pub(crate) struct LineRoom {
     pub(crate) gate: DoorGate,
     /// Each connection reads into it, and leaves nothing there.
     chunk: RefCell<Vec<u8>>,
-    /// The number of the current sweep.
-    pub(crate) sweep: Cell<u32>,
+    pub(crate) sweep: IdleSweep,
 }
 
 impl LineRoom {
     pub(crate) fn new(intake: Rc<Intake>, gate: DoorGate) -> Rc<LineRoom> {
-        Rc::new(LineRoom { intake, gate, chunk: RefCell::new(vec![0; CHUNK_BYTES]), sweep: Cell::new(0) })
+        let (chunk, sweep) = (RefCell::new(vec![0; CHUNK_BYTES]), IdleSweep::default());
+        Rc::new(LineRoom { intake, gate, chunk, sweep })
     }
 }
 
@@ -169,7 +169,7 @@ impl LineConnection {
                 _ = changed(&mut committed), if has_waiting => {}
                 ready = stream.readable(), if reads => {
                     ready?;
-                    seen.sweep.set(self.room.sweep.get());
+                    self.room.sweep.hear(&seen.heard);
                     is_open = self.read().await?;
                 }
                 () = &mut close => return Ok(()),

@@ -19,13 +19,12 @@ use weir_ground::thread::spawn;
 use crate::doors::coalescing::Coalescing;
 use crate::doors::connection::{LastSeen, LineConnection, LineRoom, LineStream};
 use crate::doors::gate::{DoorGate, GateVerdict, LineSender};
+use crate::doors::idle::SWEEPS;
 use crate::doors::intake::{BatchShare, Intake, IntakeCounts, SpoolWriter};
 use crate::doors::lines::{LINE_BYTES_MAX, LineVerdict, judge};
 use crate::record::{ReceivedLine, now_ms};
 use crate::spool::EventSpool;
 
-/// The number of sweeps in the time for which a connection may be idle.
-const SWEEPS: u32 = 8;
 /// How long no connection is accepted after the system had no descriptor for one.
 const ACCEPT_RETRY: Duration = Duration::from_millis(200);
 /// How long a server that is to stop takes what has arrived, and then answers.
@@ -268,7 +267,7 @@ async fn accept_all(
             continue;
         }
         let seen = Rc::new(LastSeen::default());
-        seen.sweep.set(room.sweep.get());
+        room.sweep.hear(&seen.heard);
         let key = {
             let mut open = open.borrow_mut();
             open.next += 1;
@@ -343,14 +342,12 @@ async fn take_datagrams(socket: &UdpSocket, room: &Rc<LineRoom>) {
     }
 }
 
-/// Ends connections that have said nothing for eight sweeps. A line costs a connection no timer: it notes the
-/// number of the sweep.
+/// Ends connections that have said nothing for eight sweeps.
 async fn sweep(room: &Rc<LineRoom>, open: &Rc<RefCell<OpenConnections>>, interval: Duration) {
     loop {
         tokio::time::sleep(interval).await;
-        let now = room.sweep.get() + 1;
-        room.sweep.set(now);
-        for seen in open.borrow().seen.values().filter(|seen| now - seen.sweep.get() > SWEEPS) {
+        room.sweep.begin();
+        for seen in open.borrow().seen.values().filter(|seen| room.sweep.is_idle(&seen.heard)) {
             seen.close.notify_one();
         }
     }
