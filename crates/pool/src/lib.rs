@@ -13,9 +13,11 @@
 //! Functions return what they did, and print nothing.
 
 mod archives;
+mod checks;
 mod error;
 mod running;
 mod views;
+pub mod words;
 
 pub use archives::{
     Checked, CloneImport, FoundArchives, ImportedClone, LeftOut, PurgeOutcome, Repair, Restored, Rewritten,
@@ -24,6 +26,7 @@ pub use archives::{
     find_clones, forget, get, gone_since, is_archive, is_kept_aside, matching, matching_any, note, purge_one,
     read_or_make, repair, restore, walk,
 };
+pub use checks::{CheckFinding, CheckLevel, CheckReport, TellFinding, check_owner, check_pool};
 pub use error::{Error, InRepo, Result};
 pub use running::{
     CATALOG_NAME, CLOCK_SKEW_TOLD_S, CONFIG_NAME, Collectors, Counters, EventDelays, EventReceiver,

@@ -8,8 +8,9 @@ use weir_catalog::clock::now;
 use weir_ground::Stop;
 use weir_mirror::MirrorLoop;
 use weir_pool::{
-    CONFIG_NAME, MirrorGuard, Pool, PoolStatus, RepositoryDetails, RepositoryList, RepositoryState, SortKey,
-    archive_sizes, due_repositories, listed, manifest, ref_log, visit_log,
+    CONFIG_NAME, CheckLevel, CheckReport, MirrorGuard, Pool, PoolStatus, RepositoryDetails, RepositoryList,
+    RepositoryState, SortKey, archive_sizes, check_owner, check_pool, due_repositories, listed, manifest,
+    ref_log, visit_log,
 };
 use weir_settings::Environment;
 use weir_testing::{create_history, run_git};
@@ -87,4 +88,36 @@ fn a_pool_is_shown_as_types_that_can_be_sent() {
     assert_eq!(shown.keys().collect::<Vec<_>>(), ["/here.git"]);
     assert_eq!(shown["/here.git"].head, "ref: refs/heads/main");
     assert!(manifest(&pool, &[], &|_| Ok(false)).unwrap().is_empty());
+}
+
+#[test]
+fn a_pool_is_checked_without_a_word_to_the_screen() {
+    let folder = weir_testing::folder();
+    let (at, upstream) = (folder.path().join("pool"), folder.path().join("up.git"));
+    std::fs::create_dir(&upstream).unwrap();
+    create_history(&upstream);
+    let mut pool = pool(&at);
+    add(&mut pool, "it", &upstream);
+    mirror(&mut pool);
+    let check = |pool: &Pool| {
+        let mut found = Vec::new();
+        let mut tell = |finding| {
+            found.push(finding);
+            Ok(())
+        };
+        let mut report = CheckReport::new(10, &mut tell);
+        check_owner(&at, &mut report).unwrap();
+        check_pool(pool, true, &mut report).unwrap();
+        let errors = report.errors;
+        (errors, found)
+    };
+    let (errors, found) = check(&pool);
+    assert_eq!(errors, 0, "{found:?}");
+    std::fs::remove_file(pool.archive_path(&pool.get("it").unwrap())).unwrap();
+    let (errors, found) = check(&pool);
+    let missing = found.iter().find(|finding| finding.level == CheckLevel::Error).unwrap();
+    assert_eq!((errors, missing.check), (1, "archives"));
+    assert!(missing.message.contains("the archive of 'it' is missing"), "{missing:?}");
+    let mut silent = |_| Err(std::io::ErrorKind::BrokenPipe.into());
+    assert!(check_owner(&at, &mut CheckReport::new(1, &mut silent)).is_err(), "nobody hears it");
 }

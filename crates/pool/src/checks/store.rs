@@ -6,39 +6,40 @@ use std::hash::{BuildHasher, RandomState};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use crate::archives::{SUFFIX, is_archive, is_kept_aside, walk};
+use crate::running::Pool;
+use crate::words;
 use nix::unistd::{AccessFlags, access, geteuid};
 use weir_catalog::InventoryEntry;
 use weir_ground::{FileError, check_name};
-use weir_pool::{Pool, SUFFIX, is_archive, is_kept_aside, walk};
 
-use super::report::{Level, Many, Report};
+use crate::checks::report::{CheckLevel, CheckReport, ManyFindings};
 use crate::error::Result;
-use crate::output;
 
 const CATALOG: &str = "catalog";
 const ARCHIVES: &str = "archives";
 /// The number of faults of the catalog that are shown.
 const FAULTS_MAX: usize = 10;
 
-pub(super) fn catalog(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
+pub(crate) fn catalog(pool: &Pool, report: &mut CheckReport<'_>) -> Result<()> {
     let faults = pool.catalog.faults(FAULTS_MAX)?;
     for fault in &faults {
         report.add(
-            Level::Error,
+            CheckLevel::Error,
             CATALOG,
             format!("{fault}; restore it from a backup, or make a new pool for the store with 'weir adopt'"),
         )?;
     }
     if faults.is_empty() {
         let place = if pool.catalog.is_remote() { "PostgreSQL answers" } else { "catalog.db is whole" };
-        report.add(Level::Ok, CATALOG, place)?;
+        report.add(CheckLevel::Ok, CATALOG, place)?;
     }
     Ok(())
 }
 
 /// Checks for archives that are missing, shorter than recorded, owned by another user, or unknown to the
 /// catalog. Their content is checked by `weir fsck`.
-pub(super) fn archives(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
+pub(crate) fn archives(pool: &Pool, report: &mut CheckReport<'_>) -> Result<()> {
     let mut look = StoreLook {
         pool,
         store: pool.store.path.clone(),
@@ -63,16 +64,16 @@ pub(super) fn archives(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
     let StoreLook { count, bytes, missing, short, odd, foreign, orphans, kept, unread, .. } = look;
     if missing.is_empty() && short.is_empty() && odd.is_empty() {
         report.add(
-            Level::Ok,
+            CheckLevel::Ok,
             ARCHIVES,
-            format!("{count} present, {}; 'weir fsck' checks their content", output::bytes(bytes)),
+            format!("{count} present, {}; 'weir fsck' checks their content", words::bytes(bytes)),
         )?;
     }
     for found in [missing, short, odd, foreign] {
-        report.add_all(Level::Error, ARCHIVES, found)?;
+        report.add_all(CheckLevel::Error, ARCHIVES, found)?;
     }
     for found in [orphans, kept, unread] {
-        report.add_all(Level::Warning, ARCHIVES, found)?;
+        report.add_all(CheckLevel::Warning, ARCHIVES, found)?;
     }
     Ok(())
 }
@@ -87,13 +88,13 @@ struct StoreLook<'a> {
     /// The number of archives that match the catalog; `bytes` is their total length.
     count: u64,
     bytes: u64,
-    missing: Many,
-    short: Many,
-    odd: Many,
-    foreign: Many,
-    orphans: Many,
-    kept: Many,
-    unread: Many,
+    missing: ManyFindings,
+    short: ManyFindings,
+    odd: ManyFindings,
+    foreign: ManyFindings,
+    orphans: ManyFindings,
+    kept: ManyFindings,
+    unread: ManyFindings,
 }
 
 impl StoreLook<'_> {
@@ -163,7 +164,7 @@ impl StoreLook<'_> {
                 return;
             }
             if is_kept_aside(path) {
-                let bytes = output::bytes(fs::metadata(path).map_or(0, |m| m.len()));
+                let bytes = words::bytes(fs::metadata(path).map_or(0, |m| m.len()));
                 self.kept.add(|| {
                     format!(
                         "'{shown}' ({bytes}) was kept when an archive was damaged; remove it when it is no \

@@ -4,15 +4,16 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::archives::check_locks;
+use crate::running::{CLOCK_SKEW_TOLD_S, Pool};
+use crate::words;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, access, geteuid};
 use weir_ground::FileError;
-use weir_pool::{CLOCK_SKEW_TOLD_S, Pool, check_locks};
 
-use super::report::{Level, Report};
+use crate::checks::report::{CheckLevel, CheckReport};
 use crate::error::Result;
-use crate::output;
 use weir_catalog::clock::now;
 
 /// The least number of files that a file system must still have room for. A visit makes two.
@@ -21,7 +22,7 @@ const INODES_MIN: u64 = 1000;
 const QUOTA_PERCENT_TOLD: u64 = 90;
 
 /// Checks who owns the files of the pool at `path`, and who can write to them.
-pub(super) fn owner(path: &Path, report: &mut Report<'_>) -> Result<()> {
+pub(crate) fn owner(path: &Path, report: &mut CheckReport<'_>) -> Result<()> {
     const CHECK: &str = "pool";
     let user = geteuid();
     let mut foreign = report.many("that belong to others");
@@ -56,51 +57,55 @@ pub(super) fn owner(path: &Path, report: &mut Report<'_>) -> Result<()> {
     }
     match std::env::current_exe().and_then(std::fs::metadata) {
         Ok(program) if program.mode() & 0o002 != 0 => {
-            report.add(Level::Warning, CHECK, "the weir program itself is world-writable")?;
+            report.add(CheckLevel::Warning, CHECK, "the weir program itself is world-writable")?;
         }
         _ => {}
     }
     if foreign.is_empty() && open_to_all.is_empty() && closed.is_empty() && path.is_dir() {
         report.add(
-            Level::Ok,
+            CheckLevel::Ok,
             CHECK,
             format!("'{}' belongs to user {user}, who runs this", path.display()),
         )?;
     }
-    report.add_all(Level::Error, CHECK, open_to_all)?;
-    report.add_all(Level::Error, CHECK, closed)?;
-    report.add_all(Level::Warning, CHECK, foreign)
+    report.add_all(CheckLevel::Error, CHECK, open_to_all)?;
+    report.add_all(CheckLevel::Error, CHECK, closed)?;
+    report.add_all(CheckLevel::Warning, CHECK, foreign)
 }
 
 /// Checks the room for archives, and for packs while they are received.
-pub(super) fn space(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
+pub(crate) fn space(pool: &Pool, report: &mut CheckReport<'_>) -> Result<()> {
     const CHECK: &str = "disk";
     let store = &pool.store.path;
     let stat = statvfs(store).map_err(std::io::Error::from).map_err(FileError::on("look at", store))?;
     let free = stat.blocks_available() * stat.fragment_size();
     let wanted = pool.config.store.free_bytes_min.0;
-    let room = format!("{} free", output::bytes(free));
+    let room = format!("{} free", words::bytes(free));
     if free < wanted {
-        let wanted = output::bytes(wanted);
+        let wanted = words::bytes(wanted);
         report.add(
-            Level::Error,
+            CheckLevel::Error,
             CHECK,
             format!("{room}; visits pause below {wanted} (store.free_bytes_min): free disk space"),
         )?;
     } else {
-        report.add(Level::Ok, CHECK, room)?;
+        report.add(CheckLevel::Ok, CHECK, room)?;
     }
     // Some file systems do not count inodes, and report 0 of 0.
     if stat.files() > 0 && stat.files_available() < INODES_MIN {
         let left = stat.files_available();
-        report.add(Level::Error, CHECK, format!("the store's file system has only {left} free inodes"))?;
+        report.add(
+            CheckLevel::Error,
+            CHECK,
+            format!("the store's file system has only {left} free inodes"),
+        )?;
     }
     if let Some(quota) = pool.config.store.bytes_max {
         let used = pool.catalog.archive_bytes()?;
         if used >= quota.0 / 100 * QUOTA_PERCENT_TOLD {
-            let (used, quota) = (output::bytes(used), output::bytes(quota.0));
+            let (used, quota) = (words::bytes(used), words::bytes(quota.0));
             report.add(
-                Level::Warning,
+                CheckLevel::Warning,
                 CHECK,
                 format!("archives take {used} of the {quota} that store.bytes_max allows"),
             )?;
@@ -109,13 +114,13 @@ pub(super) fn space(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
     if pool.catalog.is_remote()
         && let Err(e) = check_locks(store)
     {
-        report.add(Level::Error, CHECK, e.to_string())?;
+        report.add(CheckLevel::Error, CHECK, e.to_string())?;
     }
     let scratch = pool.store.scratch.clone().folder.unwrap_or_else(std::env::temp_dir);
     let written = tempfile::tempfile_in(&scratch);
     if let Err(e) = written {
         report.add(
-            Level::Error,
+            CheckLevel::Error,
             CHECK,
             format!("cannot write to the scratch folder '{}': {e}", scratch.display()),
         )?;
@@ -124,14 +129,14 @@ pub(super) fn space(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
 }
 
 /// Compares this machine's clock with the catalog's and the store's.
-pub(super) fn clock(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
+pub(crate) fn clock(pool: &Pool, report: &mut CheckReport<'_>) -> Result<()> {
     const CHECK: &str = "clock";
     let mut is_well = true;
     let ahead = pool.catalog.follow_clock()?;
     if ahead.abs() > CLOCK_SKEW_TOLD_S {
         is_well = false;
         report.add(
-            Level::Warning,
+            CheckLevel::Warning,
             CHECK,
             format!("the database's clock is {}; weir uses that one", told(ahead)),
         )?;
@@ -142,7 +147,7 @@ pub(super) fn clock(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
         Err(e) => {
             is_well = false;
             report.add(
-                Level::Error,
+                CheckLevel::Error,
                 "pool",
                 format!("cannot write to the store '{}': {e}", store.display()),
             )?;
@@ -153,16 +158,16 @@ pub(super) fn clock(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
             let ahead = seconds(time) - seconds(SystemTime::now());
             if ahead.abs() > CLOCK_SKEW_TOLD_S {
                 is_well = false;
-                report.add(Level::Warning, CHECK, format!("the store's clock is {}", told(ahead)))?;
+                report.add(CheckLevel::Warning, CHECK, format!("the store's clock is {}", told(ahead)))?;
             }
         }
     }
     let ahead = pool.catalog.last_visit_at()?.map_or(0, |last| last - now());
     if ahead > CLOCK_SKEW_TOLD_S {
         is_well = false;
-        let ahead = output::span(ahead);
+        let ahead = words::span(ahead);
         report.add(
-            Level::Error,
+            CheckLevel::Error,
             CHECK,
             format!(
                 "the last visit is {ahead} in the future: this machine's clock is wrong, or was wrong then"
@@ -170,18 +175,18 @@ pub(super) fn clock(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
         )?;
     }
     if is_well {
-        report.add(Level::Ok, CHECK, format!("it is {} UTC here", output::time(now())))?;
+        report.add(CheckLevel::Ok, CHECK, format!("it is {} UTC here", words::time(now())))?;
     }
     Ok(())
 }
 
 fn told(ahead_s: i64) -> String {
-    let by = output::span(ahead_s.abs());
+    let by = words::span(ahead_s.abs());
     if ahead_s > 0 { format!("{by} ahead of this machine's") } else { format!("{by} behind this machine's") }
 }
 
 /// Checks the limits that the system sets for a process.
-pub(super) fn limits(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
+pub(crate) fn limits(pool: &Pool, report: &mut CheckReport<'_>) -> Result<()> {
     const CHECK: &str = "limits";
     let hard = |what: Resource| getrlimit(what).map_or(RLIM_INFINITY, |(_, hard)| hard);
     let mut is_well = true;
@@ -191,7 +196,7 @@ pub(super) fn limits(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
         is_well = false;
         let served = files / 2;
         report.add(
-            Level::Warning,
+            CheckLevel::Warning,
             CHECK,
             format!(
                 "{files} open files (ulimit -Hn): 'weir serve' takes {served} connections at once, not \
@@ -205,16 +210,16 @@ pub(super) fn limits(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
         let limit = hard(what);
         if limit != RLIM_INFINITY {
             is_well = false;
-            let limit = output::bytes(limit);
+            let limit = words::bytes(limit);
             report.add(
-                Level::Warning,
+                CheckLevel::Warning,
                 CHECK,
                 format!("{name} is limited to {limit} (ulimit -H{flag}): larger archives fail; lift it"),
             )?;
         }
     }
     if is_well {
-        report.add(Level::Ok, CHECK, format!("{files} open files"))?;
+        report.add(CheckLevel::Ok, CHECK, format!("{files} open files"))?;
     }
     Ok(())
 }

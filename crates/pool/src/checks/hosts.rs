@@ -11,11 +11,11 @@ use weir_ground::thread::spawn_scoped;
 use weir_ground::{FailureClass, Timestamp};
 use weir_transport::{Scheme, Session, TransportOptions, Url};
 
-use super::report::{Level, Report};
-use crate::error::{Error, Result};
-use crate::output;
+use crate::checks::report::{CheckLevel, CheckReport};
+use crate::error::Result;
+use crate::running::{Pool, transport_options};
+use crate::words;
 use weir_catalog::clock::now;
-use weir_pool::{Pool, transport_options};
 use weir_settings::ForgeConfig;
 
 /// The longest wait for a host, whatever timeouts visits have.
@@ -31,7 +31,7 @@ struct Example {
 }
 
 /// Opens a session with one repository of each host: the one that was last visited with success.
-pub(super) fn hosts(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
+pub(crate) fn hosts(pool: &Pool, report: &mut CheckReport<'_>) -> Result<()> {
     let mut hosts: BTreeMap<String, Example> = BTreeMap::new();
     pool.catalog.for_each_entry(|entry| {
         let Some((host, example)) = example(entry) else { return };
@@ -73,8 +73,8 @@ pub(super) fn hosts(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
             }
         }
         drop(sender);
-        let mut kinds =
-            [Level::Ok, Level::Warning, Level::Error].map(|level| (level, report.many("of hosts")));
+        let mut kinds = [CheckLevel::Ok, CheckLevel::Warning, CheckLevel::Error]
+            .map(|level| (level, report.many("of hosts")));
         for (host, example, answer) in answers {
             let (level, message) = verdict(&host, &example, answer);
             let (_, many) = kinds.iter_mut().find(|(of, _)| *of == level).expect("each is there");
@@ -97,44 +97,47 @@ fn example(entry: InventoryEntry) -> Option<(String, Example)> {
     ))
 }
 
-fn verdict(host: &str, example: &Example, answer: weir_transport::Result<()>) -> (Level, String) {
+fn verdict(host: &str, example: &Example, answer: weir_transport::Result<()>) -> (CheckLevel, String) {
     let Example { name, count, .. } = example;
     let of = if *count == 1 { "1 repository".to_owned() } else { format!("{count} repositories") };
-    let Err(e) = answer else { return (Level::Ok, format!("{host} ({of}) answers")) };
+    let Err(e) = answer else { return (CheckLevel::Ok, format!("{host} ({of}) answers")) };
     let class = e.class();
     let remedy = class.remedy();
     match class {
         // This holds for one repository. The state of the others is unknown.
         FailureClass::Gone => (
-            Level::Warning,
+            CheckLevel::Warning,
             format!("{host} ({of}) answers, but not for '{name}': {e} ({}): {remedy}", class.name()),
         ),
         // The remedy of a visit, which is to wait, does not help here.
         FailureClass::Network | FailureClass::Slow | FailureClass::Server => {
-            (Level::Error, format!("{host} ({of}), asked for '{name}': {e} ({})", class.name()))
+            (CheckLevel::Error, format!("{host} ({of}), asked for '{name}': {e} ({})", class.name()))
         }
-        _ => (Level::Error, format!("{host} ({of}), asked for '{name}': {e} ({}): {remedy}", class.name())),
+        _ => (
+            CheckLevel::Error,
+            format!("{host} ({of}), asked for '{name}': {e} ({}): {remedy}", class.name()),
+        ),
     }
 }
 
 /// Asks each forge for the first page of its listing.
-pub(super) fn forges(pool: &Pool, report: &mut Report<'_>) -> Result<()> {
+pub(crate) fn forges(pool: &Pool, report: &mut CheckReport<'_>) -> Result<()> {
     for forge in &pool.config.forge {
         let (level, message) = match ask(forge) {
-            Ok(budgets) => (Level::Ok, format!("{} ({}) answers{budgets}", forge.name(), forge.url)),
-            Err(e) => (Level::Error, format!("{} ({}): {e}", forge.name(), forge.url)),
+            Ok(budgets) => (CheckLevel::Ok, format!("{} ({}) answers{budgets}", forge.name(), forge.url)),
+            Err(e) => (CheckLevel::Error, format!("{} ({}): {e}", forge.name(), forge.url)),
         };
         report.add(level, "forge", message)?;
     }
     Ok(())
 }
 
-fn ask(config: &ForgeConfig) -> Result<String> {
-    let mut forge = config.open_once()?;
+fn ask(config: &ForgeConfig) -> std::result::Result<String, String> {
+    let mut forge = config.open_once().map_err(|e| e.to_string())?;
     let start = forge.start();
     forge.page(start).map_err(|e| match e {
-        weir_forge::Error::Stopped => Error::Message("its rate limit is used up".to_owned()),
-        e => Error::Message(e.to_string()),
+        weir_forge::Error::Stopped => "its rate limit is used up".to_owned(),
+        e => e.to_string(),
     })?;
     let left = |b: &weir_catalog::RequestBudget| {
         let of = b.limit.map_or(String::new(), |limit| format!(" of {limit}"));
@@ -142,7 +145,7 @@ fn ask(config: &ForgeConfig) -> Result<String> {
             ", {}: {}{of} requests left, reset in {}",
             b.credential,
             b.remaining,
-            output::span(b.reset_at - now())
+            words::span(b.reset_at - now())
         )
     };
     Ok(forge.budgets().iter().map(left).collect())
