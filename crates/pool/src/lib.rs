@@ -29,12 +29,12 @@ pub use archives::{
 pub use checks::{CheckFinding, CheckLevel, CheckReport, TellFinding, check_owner, check_pool};
 pub use error::{Error, InRepo, Result};
 pub use running::{
-    CATALOG_NAME, CLOCK_SKEW_TOLD_S, CONFIG_NAME, Collectors, Counters, EventDelays, EventReceiver,
-    EventStreams, HintFinder, HookState, HookTest, Hooks, InitOutcome, LocalClones, LocalUpstreams,
-    LookGuard, MIRROR_LOCK_NAME, Metrics, MirrorGuard, Notifier, Pool, ReceivedEvent, RejectedLine,
-    STORE_NAME, SweepOutcome, Sweeper, Verdict, bytes_of, failed_events, hook_states, is_pool_folder,
-    machine_of, open_catalog_again, open_local, pauses, received, received_one, recent_deliveries,
-    rejected_lines, replay, shortage, space, test_hook, transport_options,
+    CATALOG_NAME, CLOCK_SKEW_TOLD_S, CONFIG_NAME, CatalogLocator, Collectors, Counters, EventDelays,
+    EventReceiver, EventStreams, HintFinder, HookState, HookTest, Hooks, InitOutcome, KnownRepository,
+    LocalClones, LocalUpstreams, LookGuard, MIRROR_LOCK_NAME, Metrics, MirrorGuard, Notifier, Pool,
+    ReceivedEvent, RejectedLine, STORE_NAME, SweepOutcome, Sweeper, Verdict, asked, bytes_of, failed_events,
+    hook_states, is_pool_folder, machine_of, open_catalog_again, open_local, pauses, received, received_one,
+    recent_deliveries, rejected_lines, replay, shortage, space, test_hook, transport_options,
 };
 pub use views::{
     AccountsStatus, ArchiveFacts, ArchiveLfs, ArchiveSize, BudgetStatus, DueRepository, EventsStatus,

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::CommandFactory;
 use serde::Serialize;
 use weir_ground::FileError;
-use weir_pool::{CONFIG_NAME, Pool, STORE_NAME};
+use weir_pool::{CONFIG_NAME, CatalogLocator, Pool, STORE_NAME};
 use weir_serve::Client;
 use weir_settings::{Unusable, unusable};
 use weir_transport::{Scheme, Url};
@@ -16,7 +16,6 @@ use weir_transport::{Scheme, Url};
 use crate::cli::{Cli, Global};
 use crate::environment::environment;
 use crate::error::{Error, Result};
-use crate::locators::catalog::CatalogLocator;
 use crate::output;
 use crate::pool::{open_pool, path_of};
 

@@ -21,8 +21,8 @@ use weir_upload::{DaemonRequest, UNREADABLE, UploadOptions, UploadPack, Version,
 
 use crate::cli::{DaemonArgs, Global};
 use crate::error::{Error, Result};
-use crate::locators::paths::PathLocator;
 use crate::log_output::Log;
+use crate::path_locator::PathLocator;
 use crate::presentation::open;
 use crate::presentation::presentation;
 use crate::signals::stop_on_signal;

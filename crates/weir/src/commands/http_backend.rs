@@ -10,7 +10,7 @@ use weir_serve::{Daemon, DaemonLimits, Presentation, serve_cgi};
 use weir_upload::{UploadLimits, UploadOptions};
 
 use crate::error::Result;
-use crate::locators::paths::PathLocator;
+use crate::path_locator::PathLocator;
 use crate::presentation::presentation;
 
 pub(crate) fn http_backend() -> Result<ExitCode> {

@@ -7,12 +7,11 @@ use sirocco::Format;
 use sirocco::deflate::Level;
 use weir_catalog::Repository;
 use weir_ground::FileError;
-use weir_pool::Pool;
+use weir_pool::{Pool, asked};
 use weir_serve::Client;
 
 use crate::cli::{Global, RepoSelection};
 use crate::error::{Error, Result};
-use crate::locators::catalog::asked;
 use crate::output;
 
 pub(crate) fn manifest(

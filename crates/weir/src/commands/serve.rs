@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use weir_events::WebhookDoors;
 use weir_ground::Stop;
-use weir_pool::{Collectors, Counters, EventStreams, Metrics, Pool};
+use weir_pool::{CatalogLocator, Collectors, Counters, EventStreams, Metrics, Pool};
 use weir_serve::{
     Address, Daemon, DaemonLimits, Door, ListenAddress, Listener, MetricsText, Presentation, Tls,
     TrustedProxies, raise_descriptor_limit, serve_text,
@@ -18,7 +18,6 @@ use crate::background::start_mirror;
 use crate::cli::{Global, ServeArgs};
 use crate::error::{Error, Result};
 use crate::event_doors::{keep_doors, keep_webhooks};
-use crate::locators::catalog::CatalogLocator;
 use crate::output;
 use crate::restart::{start_anew, tell_ready};
 use crate::service_state::ServiceState;

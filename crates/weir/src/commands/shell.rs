@@ -3,12 +3,12 @@
 use std::io::{stdin, stdout};
 use std::process::ExitCode;
 
+use weir_pool::CatalogLocator;
 use weir_serve::{Client, Locator, Presentation, serve_lfs_ssh};
 use weir_upload::{DaemonRequest, Service, UploadLimits, UploadOptions, UploadPack, Version};
 
 use crate::cli::Global;
 use crate::error::Result;
-use crate::locators::catalog::CatalogLocator;
 use crate::pool::open_pool;
 use crate::presentation::open;
 use crate::stdio;

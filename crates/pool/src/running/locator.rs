@@ -7,12 +7,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use weir_catalog::{Catalog, Exposure, Repository};
-use weir_pool::Pool;
 use weir_serve::{Access, AccessedName, Client, Found, Hook, Locator, MapRule, Refusal, map};
 use weir_transport::{Scheme, Url};
 use weir_upload::{DaemonRequest, Service};
 
 use crate::error::{Error, Result};
+use crate::running::pool::Pool;
 
 /// How long an answer of a catalog on another machine stays valid. Its failure holds for `SILENCE_AGE_MAX`.
 const ANSWER_AGE_MAX: Duration = Duration::from_secs(1);
@@ -27,16 +27,17 @@ const NOBODY: i64 = -1;
 
 /// Looks up repositories in the catalog. Answers of a catalog on another machine are remembered, so that
 /// their repositories are served on while it is unavailable.
-struct Lookups {
+struct NameLookups {
     catalog: Mutex<Catalog>,
     is_remote: bool,
-    memory: Mutex<Memory>,
+    memory: Mutex<LookupMemory>,
 }
 
 /// A repository, with what access rules need to know.
 #[derive(Clone)]
-pub(crate) struct KnownRepository {
-    pub(crate) repository: Repository,
+pub struct KnownRepository {
+    /// The repository.
+    pub repository: Repository,
     exposure: Exposure,
 }
 
@@ -48,7 +49,7 @@ fn ask(catalog: &Catalog, name: &str) -> weir_catalog::Result<Option<KnownReposi
 }
 
 #[derive(Default)]
-struct Memory {
+struct LookupMemory {
     answers: HashMap<String, (Instant, KnownRepository)>,
     /// Names that nothing has. Clients choose them, so they are apart from the answers.
     absent: HashMap<String, Instant>,
@@ -57,7 +58,7 @@ struct Memory {
     asked_since: Option<Instant>,
 }
 
-impl Memory {
+impl LookupMemory {
     /// Returns the remembered answer, if it can be given without asking the catalog.
     fn answer(&self, name: &str) -> Option<Option<KnownRepository>> {
         let is_silent = self.silent_since.is_some_and(|since| since.elapsed() < SILENCE_AGE_MAX)
@@ -88,13 +89,13 @@ impl Memory {
     }
 }
 
-impl Lookups {
-    fn new(pool: &Pool) -> Result<Lookups> {
+impl NameLookups {
+    fn new(pool: &Pool) -> Result<NameLookups> {
         let is_remote = pool.catalog.is_remote();
-        Ok(Lookups { catalog: Mutex::new(pool.another_catalog()?), is_remote, memory: Mutex::default() })
+        Ok(NameLookups { catalog: Mutex::new(pool.another_catalog()?), is_remote, memory: Mutex::default() })
     }
 
-    fn memory(&self) -> MutexGuard<'_, Memory> {
+    fn memory(&self) -> MutexGuard<'_, LookupMemory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -138,7 +139,7 @@ impl Lookups {
 }
 
 /// Returns what access rules need to know about a repository.
-pub(crate) fn asked<'a>(repository: &'a Repository, exposure: &'a Exposure) -> AccessedName<'a> {
+pub fn asked<'a>(repository: &'a Repository, exposure: &'a Exposure) -> AccessedName<'a> {
     AccessedName {
         name: &repository.name,
         former_names: &exposure.former_names,
@@ -147,8 +148,8 @@ pub(crate) fn asked<'a>(repository: &'a Repository, exposure: &'a Exposure) -> A
 }
 
 /// Finds repositories by their name in the catalog, within mapping and access rules.
-pub(crate) struct CatalogLocator {
-    lookups: Lookups,
+pub struct CatalogLocator {
+    lookups: NameLookups,
     store: PathBuf,
     rules: Vec<MapRule>,
     access: Access,
@@ -159,13 +160,17 @@ pub(crate) struct CatalogLocator {
 
 impl CatalogLocator {
     /// Returns a locator as the pool's configuration says.
-    pub(crate) fn new(pool: &Pool) -> Result<CatalogLocator> {
+    ///
+    /// # Errors
+    /// If a rule is wrong, or the catalog cannot be opened again.
+    pub fn new(pool: &Pool) -> Result<CatalogLocator> {
         let (serve, access) = (&pool.config.serve, &pool.config.access);
+        let wrong = |why: String| Error::Settings(weir_settings::Error::Wrong(why));
         Ok(CatalogLocator {
-            lookups: Lookups::new(pool)?,
+            lookups: NameLookups::new(pool)?,
             store: pool.store.path.clone(),
-            rules: serve.map.iter().map(|m| m.rule().map_err(Error::Config)).collect::<Result<_>>()?,
-            access: access.rules().map_err(Error::Config)?,
+            rules: serve.map.iter().map(|m| m.rule().map_err(wrong)).collect::<Result<_>>()?,
+            access: access.rules().map_err(wrong)?,
             hook: access.hook.clone().map(|program| Hook { program, timeout: access.hook_timeout.0 }),
             push_hint: serve.push_hint,
         })
@@ -175,7 +180,7 @@ impl CatalogLocator {
     ///
     /// # Errors
     /// If no rule matches, or the result is not a name. The error says why.
-    pub(crate) fn name_of(&self, host: Option<&str>, path: &str) -> std::result::Result<String, String> {
+    pub fn name_of(&self, host: Option<&str>, path: &str) -> std::result::Result<String, String> {
         if self.rules.is_empty() {
             return Ok(path.trim_matches('/').to_owned());
         }
@@ -186,7 +191,7 @@ impl CatalogLocator {
 
     /// Returns the repository called `name`, or else `name` without `.git`, with the name that access rules
     /// apply to.
-    pub(crate) fn look_up(&self, name: &str) -> (String, Option<KnownRepository>) {
+    pub fn look_up(&self, name: &str) -> (String, Option<KnownRepository>) {
         let bare = name.strip_suffix(".git").unwrap_or(name);
         match self.lookups.get(name) {
             Some(found) => (name.to_owned(), Some(found)),
@@ -195,7 +200,10 @@ impl CatalogLocator {
     }
 
     /// Checks whether `client` may have the repository `name`. `known` is what the catalog knows about it.
-    pub(crate) fn check(
+    ///
+    /// # Errors
+    /// If it may not.
+    pub fn check(
         &self,
         name: &str,
         known: Option<&KnownRepository>,
