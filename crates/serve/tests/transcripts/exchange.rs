@@ -2,8 +2,8 @@
 //!
 //! A line of a head stands as it is, without the `date` of an answer. What is behind a head is one of these:
 //! pkt-lines, if the type of the content is one of git's (`weir_testing::decode_packets`), or lines of text,
-//! or else `N bytes`. The client may also send `raw TEXT`, `gzip`, which packs all lines that follow, and
-//! `bytes N`, so many of them. Its head gets a `Content-Length`, unless it has one. `S: end` says that the
+//! or else `N bytes`. The client may also send `raw TEXT` and `bytes N`, so many of them. `gzip` packs
+//! all lines that follow, and `chunks N` sends them in chunks of so many bytes. Its head gets a `Content-Length`, unless it has one. `S: end` says that the
 //! server has closed the connection.
 
 use std::io::{Read, Write};
@@ -89,10 +89,19 @@ impl TestRequest<'_> {
 fn encode_body(lines: &[&str], names: &ObjectNames) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (at, line) in lines.iter().enumerate() {
+        let rest = || encode_body(&lines[at + 1..], names);
         if *line == "gzip" {
             let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
-            packed.write_all(&encode_body(&lines[at + 1..], names)).unwrap();
+            packed.write_all(&rest()).unwrap();
             bytes.extend(packed.finish().unwrap());
+            break;
+        }
+        if let Some(length) = line.strip_prefix("chunks ") {
+            for chunk in rest().chunks(length.parse().expect("a number")) {
+                bytes.extend(format!("{:x}\r\n", chunk.len()).bytes());
+                bytes.extend_from_slice(&[chunk, b"\r\n"].concat());
+            }
+            bytes.extend_from_slice(b"0\r\n\r\n");
             break;
         }
         match line.strip_prefix("bytes ") {
