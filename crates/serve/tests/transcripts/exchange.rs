@@ -2,9 +2,9 @@
 //!
 //! A line of a head stands as it is, without the `date` of an answer. What is behind a head is one of these:
 //! pkt-lines, if the type of the content is one of git's (`weir_testing::decode_packets`), or lines of text,
-//! or else `N bytes`. The client may also send `raw TEXT` and `bytes N`, so many of them. `gzip` packs
-//! all lines that follow, and `chunks N` sends them in chunks of so many bytes. Its head gets a `Content-Length`, unless it has one. `S: end` says that the
-//! server has closed the connection.
+//! or else `N bytes`. The client may also send `raw TEXT` and `bytes N`, so many of them. `gzip` packs all
+//! lines that follow, and `chunks N` sends them in chunks of so many bytes. Its head gets a `Content-Length`,
+//! unless it has one. `S: end` says that the server has closed the connection.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
