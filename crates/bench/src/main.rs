@@ -64,55 +64,46 @@ struct Cloned {
     first_byte_s: f64,
 }
 
-fn arguments() -> Result<Arguments, Error> {
-    let mut words = std::env::args().skip(1);
-    let usage = "usage: weir-bench sink HOST:PORT PATH CLIENTS CLONES [--all-refs] [--hold SECONDS] [--want \
-        OID --have OID]";
-    let mut next = || words.next().ok_or(usage);
-    let over_http = match next()?.as_str() {
-        "sink" => false,
-        "http" => true,
-        what @ ("idle" | "slow") => {
+const USAGE: &str = "usage: weir-bench sink HOST:PORT PATH CLIENTS CLONES [--all-refs] [--hold SECONDS] \
+    [--want OID --have OID]";
+
+/// Does what is no clone. Returns false if `what` is one.
+fn measure_other(what: &str, words: &mut impl Iterator<Item = String>) -> Result<bool, Error> {
+    let mut next = || words.next().ok_or(USAGE);
+    match what {
+        "idle" | "slow" => {
             let (address, path, connections, seconds) =
                 (next()?, next()?, next()?.parse()?, next()?.parse()?);
             crowd(what == "slow", &address, &path, connections, Duration::from_secs_f64(seconds))?;
-            std::process::exit(0);
         }
-        "catalog" => {
-            catalog::run(&next()?, next()?.parse()?, next()?.parse()?)?;
-            std::process::exit(0);
-        }
-        "lines" => {
-            lines::run(&next()?, &next()?)?;
-            std::process::exit(0);
-        }
-        "spool" => {
-            spool::run(&next()?, next().ok())?;
-            std::process::exit(0);
-        }
-        "timers" => {
-            timers::run(next()?.parse()?)?;
-            std::process::exit(0);
-        }
+        "catalog" => catalog::run(&next()?, next()?.parse()?, next()?.parse()?)?,
+        "lines" => lines::run(&next()?, &next()?)?,
+        "spool" => spool::run(&next()?, next().ok())?,
+        "timers" => timers::run(next()?.parse()?)?,
         "delay" => {
             let (listen, target) = (next()?, next()?);
             delay::run(&listen, &target, Duration::from_secs_f64(next()?.parse::<f64>()? / 1000.0))?;
-            std::process::exit(0);
         }
-        "states" => {
-            states::run(&next()?, next()?.parse()?, next().is_ok_and(|word| word == "--same"))?;
-            std::process::exit(0);
-        }
-        "mine" => {
-            mine::run(&next()?, &next()?, next()?.parse()?)?;
-            std::process::exit(0);
-        }
-        "hash" => {
-            hash::run(next()?.parse()?)?;
-            std::process::exit(0);
-        }
-        _ => return Err(usage.into()),
+        "states" => states::run(&next()?, next()?.parse()?, next().is_ok_and(|word| word == "--same"))?,
+        "mine" => mine::run(&next()?, &next()?, next()?.parse()?)?,
+        "hash" => hash::run(next()?.parse()?)?,
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+fn arguments() -> Result<Arguments, Error> {
+    let mut words = std::env::args().skip(1);
+    let what = words.next().ok_or(USAGE)?;
+    if measure_other(&what, &mut words)? {
+        std::process::exit(0);
+    }
+    let over_http = match what.as_str() {
+        "sink" => false,
+        "http" => true,
+        _ => return Err(USAGE.into()),
     };
+    let mut next = || words.next().ok_or(USAGE);
     let mut a = Arguments {
         address: next()?,
         path: next()?,
@@ -128,12 +119,12 @@ fn arguments() -> Result<Arguments, Error> {
     while let Some(word) = words.next() {
         match word.as_str() {
             "--all-refs" => a.all_refs = true,
-            "--hold" => a.hold = Some(Duration::from_secs_f64(words.next().ok_or(usage)?.parse()?)),
+            "--hold" => a.hold = Some(Duration::from_secs_f64(words.next().ok_or(USAGE)?.parse()?)),
             "--want" => a.want = words.next(),
             "--have" => a.have = words.next(),
-            "--depth" => a.extra.push(format!("deepen {}\n", words.next().ok_or(usage)?)),
-            "--filter" => a.extra.push(format!("filter {}\n", words.next().ok_or(usage)?)),
-            _ => return Err(usage.into()),
+            "--depth" => a.extra.push(format!("deepen {}\n", words.next().ok_or(USAGE)?)),
+            "--filter" => a.extra.push(format!("filter {}\n", words.next().ok_or(USAGE)?)),
+            _ => return Err(USAGE.into()),
         }
     }
     Ok(a)
