@@ -106,7 +106,12 @@ def of_github(receiver):
             "X-GitHub-Event": event, "X-GitHub-Delivery": f"delivery-{count}",
             "X-Hub-Signature-256": "sha256=" + signed(body),
         }
-        is_wanted = event in KEPT or event == "pull_request" and example.get("action") in MOVING
+        action = example.get("action")
+        is_wanted = (
+            event in KEPT
+            or event == "pull_request" and action in MOVING
+            or event == "organization" and action == "renamed"
+        )
         wanted += is_wanted
         status, said = receiver.post("github", body, headers)
         if status != (202 if is_wanted else 200):
@@ -138,7 +143,7 @@ def main():
         receiver = Receiver(folder)
         try:
             count, wanted, wrong = of_github(receiver)
-            print(f"octokit/webhooks-examples: {count} bodies posted, {wanted} are about a repository")
+            print(f"octokit/webhooks-examples: {count} bodies posted, {wanted} are about repositories")
             posts, refused = of_others(receiver)
             print(f"swh.web: {len(posts)} bodies posted, {len(posts) - len(refused)} taken")
             time.sleep(1)
