@@ -21,7 +21,7 @@ import zipfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 WEIR = os.environ.get("WEIR", os.path.join(ROOT, "target", "debug", "weir"))
-FETCHED = os.path.join(ROOT, "target", "recorded")
+FETCHED = os.path.join(ROOT, "target", "recorded-webhooks")
 SECRET = "It's a Secret to Everybody"
 OCTOKIT, SWH = "@octokit/webhooks-examples@7.6.1", "swh.web==0.17.13"
 # Events of repositories, and the actions on a pull request that move its refs.
