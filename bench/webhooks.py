@@ -71,7 +71,7 @@ def deliver(port, path, rate):
     return sorted(waits), statuses
 
 
-# What wrk sends and prints: each delivery has an id of its own.
+# wrk sends deliveries, each with an id of its own, and prints JSON.
 WRK_SCRIPT = """
 local file = io.open("%s", "rb")
 local body, n = file:read("*a"), 0
@@ -118,7 +118,7 @@ def pace(port, path, rate):
 
 def measure(at, server, port, path, rate):
     """Returns the deliveries a second, the microseconds of CPU for one, and the median and 99 % of the waits.
-    Without a rate, they come as fast as they are taken."""
+    Without a rate, each sender sends the next delivery as soon as the last one is answered."""
     wait_for_port(port)
     time.sleep(0.5)
     began, start = cpu_seconds(server.pid), time.time()
@@ -179,7 +179,7 @@ def main():
             if peer:
                 rows.append(("Go", of_peer(at, peer, rate)))
             for name, (per_second, cpu, middle, late) in rows:
-                asked = rate or f"{per_second:.0f}, as they are taken"
+                asked = rate or f"{per_second:.0f}, as fast as it answers"
                 print(f"| {asked} | {name} | {cpu:.0f} us | {middle:.1f} ms | {late:.1f} ms |", flush=True)
 
 

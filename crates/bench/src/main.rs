@@ -67,7 +67,8 @@ struct Cloned {
 const USAGE: &str = "usage: weir-bench sink HOST:PORT PATH CLIENTS CLONES [--all-refs] [--hold SECONDS] \
     [--want OID --have OID]";
 
-/// Does what is no clone. Returns false if `what` is one.
+/// Runs the measurement called `what`. Returns false if there is none of that name: the two that clone are
+/// not among them.
 fn measure_other(what: &str, words: &mut impl Iterator<Item = String>) -> Result<bool, Error> {
     let mut next = || words.next().ok_or(USAGE);
     match what {

@@ -14,7 +14,8 @@ const ROUNDS: usize = 20;
 /// A prime number that is no divisor of the number of connections: they speak in no order.
 const STEP: usize = 48_611;
 
-/// Measures both with so many connections, and prints the nanoseconds of one line as JSON.
+/// Measures weir's note and tokio's timer with `connections` connections. Prints the nanoseconds that each
+/// takes for one line, as JSON.
 pub(crate) fn run(connections: usize) -> Result<(), Error> {
     let order: Vec<usize> = (0..connections).map(|n| n * STEP % connections).collect();
     let (sweep, heard): (_, Vec<Box<LastHeard>>) =

@@ -83,7 +83,11 @@ fn github() {
         kept("repository", &moved, &format!("{url} old_url=https://github.com/bob/tool.git"));
     }
     kept("repository", r#""action":"edited","changes":{"description":{"from":null}},"#, "old_url=nothing");
-    for (api, site) in [("https://api.github.com", "https://github.com"), ("https://g/api/v3", "https://g")] {
+    for (api, site) in [
+        ("https://api.github.com", "https://github.com"),
+        ("https://g/api/v3", "https://g"),
+        ("https://api.g/api/v3", "https://api.g"),
+    ] {
         let changes = r#""action":"renamed","changes":{"login":{"from":"bob"}}"#;
         let body = format!(r#"{{{changes},"organization":{{"login":"acme","url":"{api}/orgs/acme"}}}}"#);
         let expected = format!("old_group_url={site}/bob");

@@ -1,6 +1,6 @@
-//! What a pool shows, as a program that has the library sees it.
+//! The views and the checks of a pool, as a program calls them that has the library.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -19,6 +19,14 @@ fn pool(at: &Path) -> Pool {
     Pool::init(at, None, Environment::default()).unwrap();
     let config = weir_settings::load(&at.join(CONFIG_NAME), Environment::default()).unwrap();
     Pool::open(at, config).unwrap()
+}
+
+/// Creates the repository of the transcripts in `folder`, and returns its path.
+fn upstream_in(folder: &Path) -> PathBuf {
+    let upstream = folder.join("up.git");
+    std::fs::create_dir(&upstream).unwrap();
+    create_history(&upstream);
+    upstream
 }
 
 fn add(pool: &mut Pool, name: &str, upstream: &Path) {
@@ -42,9 +50,7 @@ fn keys(value: &Value) -> Vec<&str> {
 #[test]
 fn a_pool_is_shown_as_types_that_can_be_sent() {
     let folder = weir_testing::folder();
-    let (at, upstream) = (folder.path().join("pool"), folder.path().join("up.git"));
-    std::fs::create_dir(&upstream).unwrap();
-    create_history(&upstream);
+    let (at, upstream) = (folder.path().join("pool"), upstream_in(folder.path()));
     let mut pool = pool(&at);
     add(&mut pool, "here", &upstream);
     add(&mut pool, "nowhere", &folder.path().join("nothing.git"));
@@ -93,9 +99,7 @@ fn a_pool_is_shown_as_types_that_can_be_sent() {
 #[test]
 fn a_pool_is_checked_without_a_word_to_the_screen() {
     let folder = weir_testing::folder();
-    let (at, upstream) = (folder.path().join("pool"), folder.path().join("up.git"));
-    std::fs::create_dir(&upstream).unwrap();
-    create_history(&upstream);
+    let (at, upstream) = (folder.path().join("pool"), upstream_in(folder.path()));
     let mut pool = pool(&at);
     add(&mut pool, "it", &upstream);
     mirror(&mut pool);

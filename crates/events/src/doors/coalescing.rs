@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 /// How long the thread waits while the spool writes a batch: its senders wait for answers.
 const WRITING_WAIT: Duration = Duration::from_millis(1);
-/// The thread is under load until no line came for so long.
+/// The thread counts as under load until no line has come for the longest wait and this time.
 const QUIET: Duration = Duration::from_millis(30);
-/// The bytes that a wait is to bring, from all sockets and from one: the batch has room for them, and so has
-/// the socket. A Unix socket has room for some 200 writes, however short.
+/// The thread waits until about this many bytes have arrived, at all sockets together or at one of them. The
+/// batch and the socket have room for more. A Unix socket holds some 200 writes, however short.
 const BYTES_OF_ALL: usize = 768 << 10;
 const BYTES_OF_ONE: usize = 2 << 10;
 
@@ -23,13 +23,14 @@ pub(crate) struct Coalescing {
     state: Mutex<LookState>,
 }
 
-/// What came since the last look, and when the next commit is due. Times are since the start.
+/// The bytes that senders sent since the thread last looked, and the time of the next commit. Times count
+/// from the start of the server.
 #[derive(Debug, Default)]
 struct LookState {
     /// The longest wait.
     wait_max: Duration,
     bytes: usize,
-    /// The most bytes that a socket had.
+    /// The number of bytes that the thread read from the fullest socket.
     largest: usize,
     /// When the thread looked last.
     looked: Duration,
@@ -82,7 +83,7 @@ impl Coalescing {
 }
 
 impl LookState {
-    /// Returns how long the thread is to wait at `now`, and begins to count anew.
+    /// Returns how long the thread waits, if it is `now`, and sets the counts of bytes to zero.
     fn wait(&mut self, now: Duration) -> Duration {
         let (bytes, largest) = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.largest));
         let passed = now.saturating_sub(std::mem::replace(&mut self.looked, now));

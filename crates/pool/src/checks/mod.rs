@@ -1,4 +1,4 @@
-//! Checks of a pool: they find what is wrong, or soon will be, before a visit or a client meets it.
+//! Checks of a pool: they find faults before a visit or a client meets them.
 
 mod hosts;
 mod machine;
@@ -16,7 +16,7 @@ pub use report::{CheckFinding, CheckLevel, CheckReport, TellFinding};
 /// Checks who owns the files of the pool at `path`, which need not be one that can be opened.
 ///
 /// # Errors
-/// If a finding cannot be told.
+/// If the function that takes findings fails.
 pub fn check_owner(path: &Path, report: &mut CheckReport<'_>) -> Result<()> {
     machine::owner(path, report)
 }
@@ -24,7 +24,8 @@ pub fn check_owner(path: &Path, report: &mut CheckReport<'_>) -> Result<()> {
 /// Checks an open pool, and, unless `offline`, the hosts of its upstreams and forges.
 ///
 /// # Errors
-/// If the catalog fails, the store cannot be looked at, or a finding cannot be told.
+/// If the catalog fails, weir cannot look at the store, or the function that takes findings
+/// fails.
 pub fn check_pool(pool: &Pool, offline: bool, report: &mut CheckReport<'_>) -> Result<()> {
     settings::configuration(pool, report)?;
     machine::space(pool, report)?;

@@ -34,14 +34,14 @@ pub struct CheckFinding {
     pub level: CheckLevel,
     /// The name of the check.
     pub check: &'static str,
-    /// What was found, and what to do.
+    /// The fault, and the remedy.
     pub message: String,
 }
 
 /// A function that takes findings as they come.
 pub type TellFinding<'t> = &'t mut dyn FnMut(CheckFinding) -> std::io::Result<()>;
 
-/// Counts findings, and tells of each as it comes.
+/// Counts findings, and passes each to a function as it comes.
 pub struct CheckReport<'t> {
     tell: TellFinding<'t>,
     /// The number of findings of a kind that are named.
@@ -53,7 +53,7 @@ pub struct CheckReport<'t> {
 }
 
 impl<'t> CheckReport<'t> {
-    /// Returns an empty report, which tells of at most `max_count` findings of a kind.
+    /// Returns an empty report, which names at most `max_count` findings of a kind.
     pub fn new(max_count: usize, tell: TellFinding<'t>) -> CheckReport<'t> {
         CheckReport { tell, max_count, errors: 0, warnings: 0 }
     }
@@ -61,7 +61,7 @@ impl<'t> CheckReport<'t> {
     /// Adds a finding.
     ///
     /// # Errors
-    /// If it cannot be told.
+    /// If the function that takes findings fails.
     pub fn add(&mut self, level: CheckLevel, check: &'static str, message: impl Into<String>) -> Result<()> {
         self.count(level, 1);
         self.tell(level, check, message.into())

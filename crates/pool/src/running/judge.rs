@@ -26,7 +26,7 @@ pub(crate) struct EventJudge {
     debounce_s: i64,
 }
 
-/// What events mean for repositories.
+/// The changes that a batch of events makes to repositories.
 pub(crate) struct JudgedEvents {
     pub(crate) effect: EventEffect,
     /// The repositories that are due, with the times of the events in milliseconds since 1970.

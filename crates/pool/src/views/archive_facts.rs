@@ -1,4 +1,4 @@
-//! What an archive holds.
+//! The contents of an archive: its head, packs and Git LFS objects.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use weir_repo::{Head, Pack, Refs, Repo};
 use crate::error::Result;
 use crate::running::Pool;
 
-/// What an archive holds.
+/// The contents of an archive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ArchiveFacts {
-    /// What HEAD is: a ref, or a commit.
+    /// The ref that HEAD names, or the commit, if HEAD is detached.
     pub head: String,
     /// The hash that names objects.
     pub object_format: &'static str,
@@ -26,7 +26,7 @@ pub struct ArchiveFacts {
     pub is_shallow: bool,
     /// Git LFS objects.
     pub lfs: ArchiveLfs,
-    /// Which clones are sent as they lie.
+    /// The clones that weir sends unchanged.
     pub whole_clone: StoredClones,
     /// The packs that the archive itself holds.
     pub packs: Vec<PackFacts>,
@@ -41,7 +41,7 @@ pub struct ArchiveLfs {
     pub bytes: u64,
 }
 
-/// The clones that are sent as they lie in an archive.
+/// The clones that weir sends unchanged from an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct StoredClones {
     /// One of branches and tags.
@@ -61,9 +61,9 @@ pub struct PackFacts {
     pub objects: u64,
     /// Where it begins in the archive.
     pub offset: u64,
-    /// What it is sent for, if it is sent as it lies.
+    /// The kind of clone for which weir sends it unchanged, if there is one.
     pub class: Option<&'static str>,
-    /// The number of objects that are sent then.
+    /// The number of objects that weir sends then.
     pub sent_objects: Option<u64>,
 }
 

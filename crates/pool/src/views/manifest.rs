@@ -1,4 +1,4 @@
-//! What is mirrored, for mirrors of this mirror: grokmirror's manifest.
+//! The list of repositories that mirrors of this mirror read: grokmirror's manifest.
 //!
 //! <https://github.com/mricon/grokmirror> describes it.
 
@@ -16,15 +16,15 @@ use crate::running::Pool;
 /// A repository in a manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MirroredRepository {
-    /// Its owner, whom weir does not know.
+    /// Its owner. weir does not know it.
     pub owner: Option<String>,
-    /// What its forge says of it.
+    /// The description that its forge has.
     pub description: Option<String>,
     /// Its HEAD, as the file has it.
     pub head: String,
     /// The repository whose objects it shares.
     pub reference: Option<String>,
-    /// The group of repositories that share objects, which weir does not name.
+    /// The group of repositories that share objects. weir does not name it.
     pub forkgroup: Option<String>,
     /// When it changed last.
     pub modified: Timestamp,

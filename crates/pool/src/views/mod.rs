@@ -1,5 +1,5 @@
-//! What a pool shows: the status, lists of repositories, one repository with its archive, and its past. Each
-//! answer is a type, so that a command prints, and an API sends, the same thing.
+//! The views of a pool: its status, lists of repositories, one repository with its archive, and its past.
+//! Each is a type, so that a command prints, and an API sends, the same thing.
 
 mod archive_facts;
 mod manifest;

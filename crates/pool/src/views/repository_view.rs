@@ -1,4 +1,4 @@
-//! Repositories, as lists show them, and one with all that is known of it.
+//! Repositories, as lists show them, and the details of one.
 
 use std::cmp::Reverse;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::running::Pool;
 use crate::views::archive_facts::ArchiveFacts;
 use crate::views::repository_state::RepositoryState;
 
-/// What the catalog and the store know of a repository.
+/// A repository, as the catalog and the store know it.
 #[derive(Clone, Debug, Serialize)]
 pub struct RepositoryView {
     /// Its name.
@@ -57,7 +57,7 @@ pub struct RepositoryView {
     pub error: Option<String>,
     /// The number of Git LFS objects that could not be fetched.
     pub lfs_missing: i64,
-    /// Its priority among what is due.
+    /// Its priority among the repositories that are due.
     pub priority: i64,
     /// Its own settings.
     pub settings: SettingsView,
@@ -90,7 +90,7 @@ pub fn shown_url(r: &Repository) -> String {
 }
 
 impl RepositoryView {
-    /// Returns what `pool` knows of `r`.
+    /// Returns the view of `r` in `pool`.
     pub fn of(pool: &Pool, r: &Repository) -> RepositoryView {
         let archive = pool.archive_path(r);
         let about = std::fs::metadata(&archive).ok();
@@ -141,15 +141,15 @@ pub enum SortKey {
 /// A request for a list of repositories.
 #[derive(Clone, Debug, Default)]
 pub struct RepositoryList {
-    /// Patterns of names; all repositories, without.
+    /// Patterns of names; all repositories, if it is empty.
     pub patterns: Vec<String>,
-    /// The states of those that are wanted; all, without.
+    /// The states to list; all states, if it is empty.
     pub states: Vec<RepositoryState>,
-    /// What their forge says of those that are wanted.
+    /// The language, topic, stars and parent that their forge must report.
     pub wish: ForgeWish,
     /// The key by which the list is sorted.
     pub sort: SortKey,
-    /// Whether the list is turned round.
+    /// Whether the order is reversed.
     pub is_reversed: bool,
     /// The maximum number.
     pub max_count: Option<usize>,
@@ -190,21 +190,21 @@ pub fn listed(pool: &Pool, wanted: &RepositoryList) -> Result<Vec<(Repository, R
     Ok(list)
 }
 
-/// All that is known of a repository.
+/// A repository with the contents of its archive and the metadata of its forge.
 #[derive(Clone, Debug, Serialize)]
 pub struct RepositoryDetails {
-    /// What the catalog and the store know.
+    /// The repository, as the catalog and the store know it.
     #[serde(flatten)]
     pub view: RepositoryView,
-    /// What its archive holds, if it is there.
+    /// The contents of its archive, if there is one.
     #[serde(flatten)]
     pub archive: Option<ArchiveFacts>,
-    /// What its forge says.
+    /// The metadata that its forge reports.
     pub forge_metadata: Option<ForgeMetadata>,
 }
 
 impl RepositoryDetails {
-    /// Returns all that `pool` knows of `r`.
+    /// Reads the details of `r` from `pool`.
     ///
     /// # Errors
     /// If the catalog fails, or the archive cannot be read.
@@ -216,7 +216,7 @@ impl RepositoryDetails {
     }
 }
 
-/// A repository that is due, or will be.
+/// A repository, with the time at which weir visits it next.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DueRepository {
     /// Its name.

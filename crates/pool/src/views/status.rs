@@ -25,11 +25,11 @@ pub struct PoolStatus {
     pub now: Timestamp,
     /// Numbers about all repositories.
     pub counts: Counts,
-    /// Numbers about what is mirrored around repositories: issues, pull requests, releases.
+    /// How many repositories weir mirrors issues, pull requests and releases of.
     pub metadata: MetadataCounts,
     /// The number of repositories whose last visit failed, by the class of the failure.
     pub errors: BTreeMap<&'static str, i64>,
-    /// Hosts that are not asked for a while.
+    /// The hosts that weir does not visit for a while.
     pub pauses: Vec<PausedHost>,
     /// The forges that list repositories.
     pub forges: Vec<ForgeStatus>,
@@ -39,7 +39,7 @@ pub struct PoolStatus {
     pub budgets: Vec<BudgetStatus>,
     /// The events from outside.
     pub events: EventsStatus,
-    /// The programs and servers that are told of updates.
+    /// The programs and servers that weir tells of updates.
     pub hooks: Vec<HookState>,
     /// The disk of the store.
     pub space: SpaceStatus,
@@ -74,11 +74,11 @@ pub struct AccountsStatus {
 pub struct BudgetStatus {
     /// The forge.
     pub forge: String,
-    /// What it grants.
+    /// The requests that are left, and when the forge grants more.
     pub budget: RequestBudget,
 }
 
-/// The events that senders and webhooks told of.
+/// The events that senders and webhooks sent.
 #[derive(Clone, Debug, Serialize)]
 pub struct EventsStatus {
     /// The number of the last one; 0, if there was none.
@@ -87,7 +87,7 @@ pub struct EventsStatus {
     pub last_at: Option<Timestamp>,
     /// How many there were within a day.
     pub day: i64,
-    /// What tables and workers have yet to take.
+    /// The number of events that each table and worker has yet to take.
     pub collectors: Vec<CollectorCounts>,
 }
 
@@ -98,7 +98,7 @@ pub struct SpaceStatus {
     pub free_bytes: u64,
     /// All bytes.
     pub total_bytes: u64,
-    /// The name of the cause for which nothing is fetched now, if nothing is.
+    /// Why weir fetches nothing now: the name of the cause. Without one, it fetches.
     pub shortage: Option<&'static str>,
 }
 

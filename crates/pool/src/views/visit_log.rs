@@ -1,4 +1,4 @@
-//! What past visits of a repository found.
+//! The results of past visits to a repository.
 
 use serde::Serialize;
 use weir_catalog::{PastVisit, Repository};
@@ -9,7 +9,7 @@ use weir_repo::SNAPSHOT_SWHID;
 use crate::error::Result;
 use crate::running::Pool;
 
-/// A visit that found something else than the one before.
+/// A visit with another result than the one before.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct VisitEntry {
     /// When it was.
@@ -51,8 +51,7 @@ impl VisitResult {
     }
 }
 
-/// Returns the visits of `r` that found something else than the ones before, the last one first, at most
-/// `max`.
+/// Returns the visits to `r` that had another result than the ones before, the last one first, at most `max`.
 ///
 /// # Errors
 /// If the catalog fails.

@@ -1,4 +1,5 @@
-//! Which repository a client means, whether it may have it, and what is open of it.
+//! Finds the repository that a client names, checks whether the client may have it, and keeps repositories
+//! open.
 
 pub(crate) mod cache;
 pub(crate) mod clones;

@@ -1,4 +1,4 @@
-//! The limits on what clients make the server do: turns, memory, kept answers, descriptors, lines of the log.
+//! Limits the work that clients cause: turns, memory, kept answers, descriptors, lines of the log.
 
 pub(crate) mod admission;
 pub(crate) mod answer_spool;

@@ -1,4 +1,4 @@
-//! The server: its connections, the conversations of git:// and the work that takes time.
+//! The server: accepts connections, speaks git://, and runs the work that takes time.
 
 pub(crate) mod daemon;
 mod git_daemon;

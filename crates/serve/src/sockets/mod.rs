@@ -1,5 +1,4 @@
-//! Sockets: where to listen, TLS, proxies, what is sent on them and how fast, and the threads that wait for
-//! them.
+//! Sockets: addresses, TLS, proxies, sending at a minimum rate, and the threads that wait for them.
 
 mod listen_address;
 pub(crate) mod paced;

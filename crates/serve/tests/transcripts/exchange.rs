@@ -1,10 +1,10 @@
 //! Requests and answers as text.
 //!
-//! A line of a head stands as it is, without the `date` of an answer. What is behind a head is one of these:
-//! pkt-lines, if the type of the content is one of git's (`weir_testing::decode_packets`), or lines of text,
-//! or else `N bytes`. The client may also send `raw TEXT` and `bytes N`, so many of them. `gzip` packs all
-//! lines that follow, and `chunks N` sends them in chunks of so many bytes. Its head gets a `Content-Length`,
-//! unless it has one. `S: end` says that the server has closed the connection.
+//! A transcript has each line of a head as it was sent, but for the `date` of an answer. It has a body as
+//! pkt-lines, if the content type is one of git's (`weir_testing::decode_packets`), as lines of text, or as
+//! `N bytes`. The body of a request may have `raw TEXT`, and `bytes N` for N bytes. `gzip` compresses all
+//! lines that follow; `chunks N` sends them in chunks of N bytes. The player adds a `Content-Length`, unless
+//! the head has one. `S: end` says that the server has closed the connection.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -176,7 +176,7 @@ impl Connection {
         }
     }
 
-    /// Reads up to `end`, and returns what is before it.
+    /// Reads up to `end`, and returns the bytes before it.
     fn read_until(&mut self, end: &[u8]) -> Option<Vec<u8>> {
         loop {
             if let Some(at) = self.rest.windows(end.len()).position(|bytes| bytes == end) {

@@ -2,9 +2,9 @@
 //! answers.
 //!
 //! Each file in the folders is one connection and two tests: as written, and with each request cut into
-//! pieces. A file starts with a comment (`#`) and settings of the server. `C: ` and `S: ` are lines of a
-//! head, `C> ` and `S> ` what is behind it (`exchange.rs` says how). `WEIR_WRITE_TRANSCRIPTS=1` rewrites the
-//! server's lines.
+//! pieces. A file starts with a comment (`#`) and settings of the server. `C: ` and `S: ` begin lines of a
+//! head, `C> ` and `S> ` lines of a body (`exchange.rs` explains them). `WEIR_WRITE_TRANSCRIPTS=1` rewrites
+//! the server's lines.
 
 mod exchange;
 mod server;
@@ -31,7 +31,8 @@ fn files() -> Vec<PathBuf> {
     files
 }
 
-/// Plays the conversation of a file, with each request in pieces of so many bytes. Returns its transcript.
+/// Plays the conversation of a file, and sends each request in pieces of `piece` bytes. Returns the
+/// transcript.
 fn played(text: &str, repository: &Path, names: &ObjectNames, piece: usize) -> String {
     let settings: Vec<&str> = text.lines().take_while(|line| !line.starts_with("C: ")).collect();
     let server = TestServer::start(repository, &settings);

@@ -176,10 +176,11 @@ pub(crate) fn read<'b>(
 /// Returns the URL that the organization at `api_url` had when it was called `old`.
 fn old_organization<'b>(api_url: &str, old: &str) -> Option<Cow<'b, str>> {
     let (api, _) = api_url.split_once("/orgs/")?;
-    // GitHub's own, and those of GitHub Enterprise Server.
-    let site = match api.strip_prefix("https://api.") {
-        Some(host) => format!("https://{host}"),
-        None => api.trim_end_matches("/api/v3").to_owned(),
+    // GitHub Enterprise Server has its API in a folder, GitHub on a host.
+    let site = match (api.strip_suffix("/api/v3"), api.strip_prefix("https://api.")) {
+        (Some(site), _) => site.to_owned(),
+        (None, Some(host)) => format!("https://{host}"),
+        (None, None) => return None,
     };
     Some(group_url_at(&site, old).into())
 }

@@ -183,7 +183,7 @@ fn a_reload_takes_new_settings_and_keeps_the_old_ones_if_those_are_wrong() {
     reload();
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(ask(port, "2", ""), "ok 2");
-    // Whoever connects while the doors are opened again waits, and is not refused.
+    // A sender that connects while weir opens the doors again waits, and is not refused.
     std::fs::write(&settings, &text).unwrap();
     reload();
     let began = Instant::now();
