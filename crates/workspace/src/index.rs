@@ -1,10 +1,17 @@
 //! The index of a commit's files (gitformat-index, version 4), made without looking at a work tree: what git
 //! would write after a checkout, since the times and sizes of a view are known.
 
+use std::collections::HashMap;
+use std::num::NonZero;
+use std::ops::Deref;
 use std::path::Path;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use nix::unistd::{Gid, Uid};
-use weir_git::{HashKind, Kind, Oid, TreeIter};
+use weir_git::{Kind, Oid, TreeEntry, TreeIter};
+use weir_ground::thread::on_threads;
 use weir_repo::{CommitTrees, ObjectReader, Repo};
 
 use crate::error::{Error, Result};
@@ -13,22 +20,70 @@ use crate::tree::{DEPTH_MAX, PATH_HASH_START, is_name, path_hash};
 use crate::tree_file::{SUBMODULE, index_mode};
 use crate::untracked::{FolderStat, UntrackedFolders};
 
-/// The index of a commit that is being written.
+/// Threads that write the index of one commit at most.
+const THREADS_MAX: usize = 8;
+/// So many folders are enough for the threads to share.
+const SHARED_FOLDERS: usize = 64;
+/// How deep the folders are at most that the threads share.
+const SHARED_DEPTH_MAX: usize = 8;
+
+/// Writes the index of a commit, or of a folder in it.
 struct CommitIndexWriter<'r> {
-    hash: HashKind,
+    commit: CommitFiles<'r>,
     reader: ObjectReader<'r>,
-    /// The trees and sizes, if the objects are on another machine.
-    listed: Option<&'r CommitTrees>,
-    files: LowerFiles,
     index: IndexWriter,
     /// The first file of attributes by which git would check out other bytes than are stored.
     converts: Option<Vec<u8>>,
+    /// The folders that other threads have written, by their paths.
+    written: HashMap<Vec<u8>, WrittenFolder>,
+}
+
+/// The files that an index is written of.
+#[derive(Clone, Copy)]
+struct CommitFiles<'r> {
+    repo: &'r Repo,
+    /// The trees and sizes, if the objects are on another machine.
+    listed: Option<&'r CommitTrees>,
+    stats: LowerFiles,
+}
+
+/// A folder of a commit.
+struct CommitFolder {
+    oid: Oid,
+    name: Vec<u8>,
+    /// Its path, with a slash at its end.
+    path: Vec<u8>,
+    depth: usize,
+}
+
+/// A folder that a thread has written.
+struct WrittenFolder {
+    entries: IndexWriter,
+    parts: FolderParts,
+    converts: Option<Vec<u8>>,
+}
+
+/// The bytes of a tree.
+enum TreeData<'r> {
+    Listed(&'r [u8]),
+    Read(Rc<Vec<u8>>),
+}
+
+impl Deref for TreeData<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            TreeData::Listed(data) => data,
+            TreeData::Read(data) => data,
+        }
+    }
 }
 
 /// The index of a commit.
 pub(crate) struct CommitIndex {
-    /// The file.
-    pub(crate) data: Vec<u8>,
+    /// The file, but its checksum.
+    pub(crate) content: Vec<u8>,
     /// The first file of attributes by which git would check out other bytes than are stored.
     pub(crate) converts: Option<String>,
 }
@@ -63,57 +118,123 @@ pub(crate) fn index_of(
     time: u64,
     wanted: &WantedIndex<'_>,
 ) -> Result<CommitIndex> {
-    let mut writer = CommitIndexWriter {
-        hash: repo.hash(),
-        reader: repo.reader(),
-        listed,
-        files: LowerFiles::new(time),
-        index: IndexWriter::new(repo.hash()),
-        converts: None,
-    };
+    let commit = CommitFiles { repo, listed, stats: LowerFiles::new(time) };
+    let mut writer = CommitIndexWriter::new(commit);
     writer.index.reserve(listed.map_or(0, CommitTrees::file_count));
+    writer.written = write_shared(commit, &writer.shared_folders(top)?)?;
     let FolderParts { trees, untracked } = writer.tree(top, b"", &mut Vec::new(), 0)?;
     let untracked = untracked.extension(repo.hash(), wanted.folder, wanted.ignores);
-    let data = writer.index.finish(&trees, Some(&untracked), wanted.token)?;
+    let content = writer.index.finish_content(&trees, Some(&untracked), wanted.token)?;
     let converts = writer.converts.map(|path| String::from_utf8_lossy(&path).into_owned());
-    Ok(CommitIndex { data, converts })
+    Ok(CommitIndex { content, converts })
 }
 
-impl CommitIndexWriter<'_> {
+/// Writes the folders in several threads. Returns them by their paths.
+fn write_shared(
+    commit: CommitFiles<'_>,
+    folders: &[CommitFolder],
+) -> Result<HashMap<Vec<u8>, WrittenFolder>> {
+    let threads = thread::available_parallelism().map_or(1, NonZero::get).min(THREADS_MAX).min(folders.len());
+    if threads < 2 {
+        return Ok(HashMap::new());
+    }
+    let next = AtomicUsize::new(0);
+    let write_some = || -> Result<Vec<(Vec<u8>, WrittenFolder)>> {
+        let mut written = Vec::new();
+        while let Some(folder) = folders.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let mut writer = CommitIndexWriter::new(commit);
+            let parts = writer.tree(&folder.oid, &folder.name, &mut folder.path.clone(), folder.depth)?;
+            let CommitIndexWriter { index: entries, converts, .. } = writer;
+            written.push((folder.path.clone(), WrittenFolder { entries, parts, converts }));
+        }
+        Ok(written)
+    };
+    let written: Result<Vec<_>> = on_threads("index", threads, write_some).into_iter().collect();
+    Ok(written?.into_iter().flatten().collect())
+}
+
+impl<'r> CommitIndexWriter<'r> {
+    fn new(commit: CommitFiles<'r>) -> CommitIndexWriter<'r> {
+        CommitIndexWriter {
+            commit,
+            reader: commit.repo.reader(),
+            index: IndexWriter::new(commit.repo.hash()),
+            converts: None,
+            written: HashMap::new(),
+        }
+    }
+
+    /// Returns folders of one depth below the tree `top`, of which there are enough for several threads, if
+    /// the tree has as many.
+    fn shared_folders(&mut self, top: &Oid) -> Result<Vec<CommitFolder>> {
+        let mut folders = vec![CommitFolder { oid: *top, name: Vec::new(), path: Vec::new(), depth: 0 }];
+        while folders.len() < SHARED_FOLDERS && folders[0].depth < SHARED_DEPTH_MAX {
+            let mut below = Vec::new();
+            for folder in &folders {
+                self.add_folders_in(folder, &mut below)?;
+            }
+            if below.len() < folders.len() {
+                break;
+            }
+            folders = below;
+        }
+        Ok(folders)
+    }
+
+    fn add_folders_in(&mut self, folder: &CommitFolder, below: &mut Vec<CommitFolder>) -> Result<()> {
+        let (tree, _) = self.read_tree(&folder.oid)?;
+        let hash = self.commit.repo.hash();
+        // A damaged entry is an error when all are read.
+        for entry in TreeIter::new(hash, &tree).map_while(std::result::Result::ok).filter(TreeEntry::is_tree)
+        {
+            let oid = Oid::from_bytes(hash, entry.id).expect("entries have ids of the hash");
+            let path = [&folder.path, entry.name, b"/"].concat();
+            below.push(CommitFolder { oid, name: entry.name.to_vec(), path, depth: folder.depth + 1 });
+        }
+        Ok(())
+    }
+
+    /// Returns the tree `oid`, and the sizes of its files, if they are listed.
+    fn read_tree(
+        &mut self,
+        oid: &Oid,
+    ) -> Result<(TreeData<'r>, Option<impl Iterator<Item = Option<u64>> + use<'r>>)> {
+        if let Some(listed) = self.commit.listed {
+            let (tree, sizes) = listed.tree(oid).ok_or(weir_repo::Error::Missing(*oid))?;
+            return Ok((TreeData::Listed(tree), Some(sizes)));
+        }
+        let object = self.reader.require(oid)?;
+        match object.kind {
+            Kind::Tree => Ok((TreeData::Read(object.data), None)),
+            _ => Err(Error::NotAFolder),
+        }
+    }
+
     /// Adds all files below the tree `oid`, which is called `name` and is at `path` (with a slash at its
     /// end). Returns its parts of the extensions.
     fn tree(&mut self, oid: &Oid, name: &[u8], path: &mut Vec<u8>, depth: usize) -> Result<FolderParts> {
         if depth > DEPTH_MAX {
             return Err(Error::unusable(path, "is so deep"));
         }
-        let object;
-        let (tree, mut sizes) = match self.listed {
-            Some(listed) => {
-                let (tree, sizes) = listed.tree(oid).ok_or(weir_repo::Error::Missing(*oid))?;
-                (tree, Some(sizes))
-            }
-            None => {
-                object = self.reader.require(oid)?;
-                if object.kind != Kind::Tree {
-                    return Err(Error::NotAFolder);
-                }
-                (&**object.data, None)
-            }
-        };
+        let (tree, mut sizes) = self.read_tree(oid)?;
+        let hash = self.commit.repo.hash();
         let (before, len) = (self.index.count, path.len());
         let place = path_hash(PATH_HASH_START, path);
         let mut children: Vec<(Vec<u8>, FolderParts)> = Vec::new();
         let mut ignores = None;
-        for entry in TreeIter::new(self.hash, tree) {
+        for entry in TreeIter::new(hash, &tree) {
             let entry = entry.map_err(|source| weir_repo::Error::Object { oid: *oid, source })?;
             path.extend_from_slice(entry.name);
             if !is_name(entry.name) {
                 return Err(Error::unusable(path, "is a name"));
             }
-            let id = Oid::from_bytes(self.hash, entry.id).expect("entries have ids of the hash");
+            let id = Oid::from_bytes(hash, entry.id).expect("entries have ids of the hash");
             if entry.is_tree() {
                 path.push(b'/');
-                let child = self.tree(&id, entry.name, path, depth + 1)?;
+                let child = match self.written.remove(path) {
+                    Some(folder) => self.take_in(folder)?,
+                    None => self.tree(&id, entry.name, path, depth + 1)?,
+                };
                 children.push((entry.name.to_vec(), child));
             } else {
                 if *path <= self.index.last {
@@ -133,7 +254,7 @@ impl CommitIndexWriter<'_> {
                     Some(sizes) => sizes.next().flatten().ok_or(weir_repo::Error::Missing(id))?,
                     None => self.size(&id)?,
                 };
-                let stat = self.files.stat_of(path_hash(place, entry.name), mode, size);
+                let stat = self.commit.stats.stat_of(path_hash(place, entry.name), mode, size);
                 self.index.push(path, &CacheEntry::new(stat, id), false)?;
             }
             path.truncate(len);
@@ -146,8 +267,15 @@ impl CommitIndexWriter<'_> {
         // The other extension sorts names by their bytes.
         children.sort_by(|(a, _), (b, _)| a.cmp(b));
         let below = children.into_iter().map(|(_, child)| child.untracked).collect();
-        let stat = self.files.folder_stat(path.strip_suffix(b"/").unwrap_or(path));
+        let stat = self.commit.stats.folder_stat(path.strip_suffix(b"/").unwrap_or(path));
         Ok(FolderParts { trees, untracked: UntrackedFolders::of(name, &stat, ignores, below) })
+    }
+
+    /// Adds the files of a folder that another thread has written.
+    fn take_in(&mut self, folder: WrittenFolder) -> Result<FolderParts> {
+        self.index.append(&folder.entries)?;
+        self.converts = self.converts.take().or(folder.converts);
+        Ok(folder.parts)
     }
 
     fn size(&mut self, oid: &Oid) -> Result<u64> {

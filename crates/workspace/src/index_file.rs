@@ -1,8 +1,13 @@
 //! The index (gitformat-index): reads one that git or weir wrote, and writes version 4.
 
+use std::fs::File;
+use std::io::{self, Write};
+use std::panic::resume_unwind;
 use std::path::Path;
+use std::thread;
 
 use weir_git::{HashKind, Oid, plain_sha};
+use weir_ground::thread::spawn_scoped;
 
 use crate::error::{Error, Result};
 use crate::ewah::ewah;
@@ -19,6 +24,10 @@ pub(crate) const MODE: usize = 6;
 const ENTRY_BYTES: usize = 80;
 /// Where the number of entries is in the file.
 const COUNT_AT: usize = 8;
+/// Where the entries begin.
+const ENTRIES_AT: usize = 12;
+/// The bytes of the numbers of an entry.
+const FIELDS_BYTES: usize = size_of::<EntryStat>();
 /// The longest length that the flags of an entry tell.
 const NAME_LEN_MAX: usize = 0xfff;
 const IS_EXTENDED: u16 = 0x4000;
@@ -168,9 +177,8 @@ pub(crate) fn index_moved_to(hash: HashKind, data: &[u8], folder: &Path) -> Opti
     let mut index = Vec::with_capacity(data.len() + moved.len());
     let len = u32::try_from(moved.len()).ok()?.to_be_bytes();
     [before, &len, &moved, behind].iter().for_each(|part| index.extend_from_slice(part));
-    let mut sum = plain_sha(hash);
-    sum.update(&index);
-    index.extend_from_slice(sum.finish().as_bytes());
+    let sum = checksum(hash, &index);
+    index.extend_from_slice(sum.as_bytes());
     Some(index)
 }
 
@@ -178,9 +186,7 @@ pub(crate) fn index_moved_to(hash: HashKind, data: &[u8], folder: &Path) -> Opti
 pub(crate) fn is_whole_index(hash: HashKind, data: &[u8]) -> bool {
     let Some(end) = data.len().checked_sub(hash.len()) else { return false };
     let (content, told) = data.split_at(end);
-    let mut sum = plain_sha(hash);
-    sum.update(content);
-    content.starts_with(b"DIRC") && sum.finish().as_bytes() == told
+    content.starts_with(b"DIRC") && checksum(hash, content).as_bytes() == told
 }
 
 fn number(rest: &mut &[u8]) -> Option<u32> {
@@ -244,9 +250,48 @@ impl IndexWriter {
         Ok(())
     }
 
+    /// Adds the entries of `other`, which are behind all others and have no extended flags.
+    ///
+    /// # Errors
+    /// If the first of them is not behind the last.
+    pub(crate) fn append(&mut self, other: &IndexWriter) -> Result<()> {
+        let entries = &other.index[ENTRIES_AT..];
+        // The path of the first is whole there.
+        let path_at = FIELDS_BYTES + self.hash.len() + size_of::<u16>() + 1;
+        let Some((fields, path)) = entries.split_at_checked(path_at) else { return Ok(()) };
+        let len = path.iter().position(|byte| *byte == 0).unwrap_or(path.len());
+        let (path, rest) = path.split_at(len);
+        if path <= &*self.last {
+            return Err(Error::unusable(path, "is out of order"));
+        }
+        let shared = shared_len(path, &self.last);
+        self.index.extend_from_slice(&fields[..path_at - 1]);
+        push_varint(&mut self.index, self.last.len() - shared);
+        self.index.extend_from_slice(&path[shared..]);
+        self.index.extend_from_slice(rest);
+        self.changed.extend(other.changed.iter().map(|number| self.count + number));
+        self.count = self.count.checked_add(other.count).ok_or(Error::Full)?;
+        self.last.clone_from(&other.last);
+        Ok(())
+    }
+
     /// Returns the file, with the extensions of cached trees and of what is not tracked. What may have
     /// changed may have done so since `token` (fsmonitor).
-    pub(crate) fn finish(mut self, trees: &[u8], untracked: Option<&[u8]>, token: &str) -> Result<Vec<u8>> {
+    pub(crate) fn finish(self, trees: &[u8], untracked: Option<&[u8]>, token: &str) -> Result<Vec<u8>> {
+        let hash = self.hash;
+        let mut index = self.finish_content(trees, untracked, token)?;
+        let sum = checksum(hash, &index);
+        index.extend_from_slice(sum.as_bytes());
+        Ok(index)
+    }
+
+    /// Returns the file as [`IndexWriter::finish`] does, but without its checksum.
+    pub(crate) fn finish_content(
+        mut self,
+        trees: &[u8],
+        untracked: Option<&[u8]>,
+        token: &str,
+    ) -> Result<Vec<u8>> {
         self.index[COUNT_AT..COUNT_AT + 4].copy_from_slice(&self.count.to_be_bytes());
         let mut index = self.index;
         let mut extension = |name: &[u8; 4], data: &[u8]| -> Result<()> {
@@ -262,11 +307,31 @@ impl IndexWriter {
         let bitmap = ewah(&self.changed);
         let size = (bitmap.len() as u32).to_be_bytes();
         extension(b"FSMN", &[&2u32.to_be_bytes()[..], token.as_bytes(), b"\0", &size, &bitmap].concat())?;
-        let mut sum = plain_sha(self.hash);
-        sum.update(&index);
-        index.extend_from_slice(sum.finish().as_bytes());
         Ok(index)
     }
+}
+
+/// Writes the index `content`, and its checksum behind it, to the file at `path`.
+pub(crate) fn write_index(hash: HashKind, path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    let sum = || checksum(hash, content);
+    // A large index takes as long to hash as to write.
+    thread::scope(|scope| {
+        let hashing = spawn_scoped("sum", scope, sum);
+        file.write_all(content)?;
+        let sum = match hashing {
+            Ok(hashing) => hashing.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            Err(_) => sum(),
+        };
+        file.write_all(sum.as_bytes())
+    })
+}
+
+/// Returns the checksum of the index `content`.
+fn checksum(hash: HashKind, content: &[u8]) -> Oid {
+    let mut sum = plain_sha(hash);
+    sum.update(content);
+    sum.finish()
 }
 
 /// Returns how many bytes both begin with alike.
@@ -334,6 +399,32 @@ fn copy_tree(
 mod tests {
     use super::*;
     use crate::untracked::UntrackedFolders;
+
+    #[test]
+    fn appended_entries_are_as_if_they_were_added_one_by_one() {
+        let oid = Oid::from_bytes(HashKind::Sha256, &[7; 32]).unwrap();
+        let written = |paths: &[&str]| {
+            let mut writer = IndexWriter::new(HashKind::Sha256);
+            for path in paths {
+                writer.push(path.as_bytes(), &CacheEntry::new([5; 10], oid), path.ends_with('!')).unwrap();
+            }
+            writer
+        };
+        let mut parts = written(&["a", "b/c!"]);
+        for part in [&["b/d/e", "b/d/f!", "b/d/g/h"][..], &[], &["b/dd/e!"]] {
+            parts.append(&written(part)).unwrap();
+        }
+        assert!(parts.append(&written(&["b/dd/e!"])).is_err());
+        let whole = written(&["a", "b/c!", "b/d/e", "b/d/f!", "b/d/g/h", "b/dd/e!"]);
+        assert_eq!(
+            parts.finish(b"", None, "weir:1:2").unwrap(),
+            whole.finish(b"", None, "weir:1:2").unwrap()
+        );
+        let mut none = written(&[]);
+        none.append(&written(&["a!", "b"])).unwrap();
+        let whole = written(&["a!", "b"]).finish(b"", None, "weir:1:2").unwrap();
+        assert_eq!(none.finish(b"", None, "weir:1:2").unwrap(), whole);
+    }
 
     #[test]
     fn a_cut_index_is_an_error() {

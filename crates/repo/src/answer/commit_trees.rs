@@ -203,7 +203,7 @@ impl CommitTrees {
 
     /// Returns a tree, as it is stored, and the sizes of its files and links, in order, in bytes; `None` for
     /// a file that the server does not have.
-    pub fn tree(&self, oid: &Oid) -> Option<(&[u8], impl Iterator<Item = Option<u64>> + '_)> {
+    pub fn tree<'t>(&'t self, oid: &Oid) -> Option<(&'t [u8], impl Iterator<Item = Option<u64>> + use<'t>)> {
         let ListedTree { at, sizes } = self.trees.get(oid)?;
         let sizes = self.sizes[sizes.clone()].iter().map(|size| (*size != NO_SIZE).then_some(*size));
         Some((&self.list[at.clone()], sizes))
