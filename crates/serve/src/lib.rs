@@ -6,7 +6,6 @@
 
 mod access;
 mod blocking;
-mod handler;
 mod http;
 mod limits;
 mod request_log;
@@ -18,10 +17,12 @@ pub use access::{
     Presentation, Refusal, RepoCache, Token, candidates, map,
 };
 pub use blocking::serve_blocking;
-pub use handler::{HandlerAnswer, HttpAdmission, HttpHandler};
 pub use http::{MetricsText, serve_cgi, serve_lfs_ssh, serve_text};
 pub use ipnet::IpNet;
 pub use limits::raise_descriptor_limit;
 pub use request_log::REQUEST_LOG;
-pub use server::{Daemon, DaemonLimits, Door};
+pub use server::{
+    BodyWriter, Daemon, DaemonLimits, Door, HandlerAnswer, HandlerBody, HandlerClient, HttpAdmission,
+    HttpHandler,
+};
 pub use sockets::{Address, ListenAddress, Listener, Tls, TrustedProxies, network};

@@ -1,6 +1,5 @@
 //! The webhooks in the server's HTTP front: `POST /webhooks/NAME`.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use hyper::body::Bytes;
@@ -10,7 +9,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use tokio::sync::watch;
 use weir_events::{EventIntake, WebhookDoors};
 use weir_pool::{Counters, Pool, recent_deliveries};
-use weir_serve::{HandlerAnswer, HttpAdmission, HttpHandler};
+use weir_serve::{HandlerAnswer, HandlerBody, HandlerClient, HttpAdmission, HttpHandler};
 
 use crate::error::{Error, Result};
 
@@ -64,10 +63,10 @@ impl HttpHandler for WebhookFront {
         }
     }
 
-    fn answer(&self, request: Request<Bytes>, peer: Option<SocketAddr>) -> HandlerAnswer<'_> {
+    fn answer(&self, request: Request<Bytes>, client: HandlerClient) -> HandlerAnswer<'_> {
         Box::pin(async move {
             let name = request.uri().path().strip_prefix(PATH).unwrap_or_default();
-            let address = peer.map(|peer| peer.ip().to_canonical());
+            let address = client.client.address.map(|peer| peer.ip().to_canonical());
             let taken = self.0.deliver(name, request.headers(), request.body(), address).await;
             let status = StatusCode::from_u16(taken.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
             answer(status, &taken.words)
@@ -75,8 +74,8 @@ impl HttpHandler for WebhookFront {
     }
 }
 
-fn answer(status: StatusCode, words: &str) -> Response<Bytes> {
-    let mut answer = Response::new(Bytes::from(format!("{words}\n")));
+fn answer(status: StatusCode, words: &str) -> Response<HandlerBody> {
+    let mut answer = Response::new(format!("{words}\n").into_bytes().into());
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));

@@ -8,6 +8,7 @@ pub(crate) mod locate;
 mod mapping;
 pub(crate) mod opened;
 pub(crate) mod presentation;
+pub(crate) mod repositories;
 mod rules;
 
 pub use cache::{OpenError, RepoCache};

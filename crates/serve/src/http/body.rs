@@ -16,6 +16,7 @@ use crate::http::under_way::UnderWay;
 use crate::limits::room::RoomShare;
 use crate::request_log::RequestEntry;
 use crate::server::daemon::DaemonLimits;
+use crate::server::handler::{HandlerBody, HandlerContent};
 use crate::server::jobs::Out;
 use crate::sockets::send::{Gone, RELEASE_BYTES, Sending};
 
@@ -77,10 +78,30 @@ pub(crate) struct ResponseBody {
     entry: Option<RequestEntry>,
 }
 
+/// A piece of a body, if it is there.
+type Polled = Poll<Option<io::Result<Pieces>>>;
+
 enum Content {
     Whole(Option<Pieces>),
     /// With the number of bytes that are left, if known.
     Stream(mpsc::Receiver<io::Result<Pieces>>, Option<u64>),
+    /// The same of a handler.
+    Handed(mpsc::Receiver<io::Result<Bytes>>, Option<u64>),
+}
+
+impl From<HandlerBody> for ResponseBody {
+    fn from(body: HandlerBody) -> ResponseBody {
+        match body.0 {
+            HandlerContent::Whole(bytes) => bytes.into(),
+            HandlerContent::Stream(pieces, len) => Content::Handed(pieces, len).into(),
+        }
+    }
+}
+
+impl From<Content> for ResponseBody {
+    fn from(content: Content) -> ResponseBody {
+        ResponseBody { content, _guard: None, _share: None, entry: None }
+    }
 }
 
 impl From<Vec<u8>> for ResponseBody {
@@ -91,12 +112,7 @@ impl From<Vec<u8>> for ResponseBody {
 
 impl From<Bytes> for ResponseBody {
     fn from(bytes: Bytes) -> ResponseBody {
-        ResponseBody {
-            content: Content::Whole((!bytes.is_empty()).then(|| bytes.into())),
-            _guard: None,
-            _share: None,
-            entry: None,
-        }
+        Content::Whole((!bytes.is_empty()).then(|| bytes.into())).into()
     }
 }
 
@@ -136,13 +152,10 @@ impl Body for ResponseBody {
         let ResponseBody { content, entry, .. } = self.get_mut();
         let (polled, is_last) = match content {
             Content::Whole(pieces) => (Poll::Ready(pieces.take().map(Ok)), true),
-            Content::Stream(receiver, left) => {
+            Content::Stream(receiver, left) => count(receiver.poll_recv(context), left),
+            Content::Handed(receiver, left) => {
                 let polled = receiver.poll_recv(context);
-                if let (Poll::Ready(Some(Ok(pieces))), Some(left)) = (&polled, left.as_mut()) {
-                    *left = left.saturating_sub(pieces.left as u64);
-                }
-                let is_last = *left == Some(0) || matches!(polled, Poll::Ready(None));
-                (polled, is_last)
+                count(polled.map(|piece| piece.map(|piece| piece.map(Pieces::from))), left)
             }
         };
         if let (Some(entry), Poll::Ready(piece)) = (entry, &polled) {
@@ -159,9 +172,21 @@ impl Body for ResponseBody {
     fn size_hint(&self) -> SizeHint {
         match &self.content {
             Content::Whole(pieces) => SizeHint::with_exact(pieces.as_ref().map_or(0, |p| p.left as u64)),
-            Content::Stream(_, left) => left.map_or_else(SizeHint::default, SizeHint::with_exact),
+            Content::Stream(_, left) | Content::Handed(_, left) => {
+                left.map_or_else(SizeHint::default, SizeHint::with_exact)
+            }
         }
     }
+}
+
+/// Takes the bytes of a piece off those that are left, if their number is known. Returns it, and whether it is
+/// the last.
+fn count(polled: Polled, left: &mut Option<u64>) -> (Polled, bool) {
+    if let (Poll::Ready(Some(Ok(pieces))), Some(left)) = (&polled, left.as_mut()) {
+        *left = left.saturating_sub(pieces.left as u64);
+    }
+    let is_last = *left == Some(0) || matches!(polled, Poll::Ready(None));
+    (polled, is_last)
 }
 
 /// The end of a body to which an answer is written while it is sent.
@@ -177,15 +202,7 @@ impl Stream {
     pub(crate) fn new(limits: &DaemonLimits) -> (Stream, ResponseBody) {
         let (sender, receiver) = mpsc::channel(PIECES_MAX);
         let DaemonLimits { idle_timeout, bytes_per_second_min, .. } = *limits;
-        (
-            Stream { sender, idle_timeout, bytes_per_second_min },
-            ResponseBody {
-                content: Content::Stream(receiver, None),
-                _guard: None,
-                _share: None,
-                entry: None,
-            },
-        )
+        (Stream { sender, idle_timeout, bytes_per_second_min }, Content::Stream(receiver, None).into())
     }
 
     async fn pieces(&mut self, pieces: Pieces) -> io::Result<()> {

@@ -170,7 +170,7 @@ impl Daemon {
             }
             _ => return Err(gone()),
         };
-        Ok(file.answer(&headers, self.locator.is_open(), &self.limits))
+        Ok(file.answer(&headers, self.repositories.locator.is_open(), &self.limits))
     }
 
     /// Runs work that reads from disk on a thread that may block.

@@ -17,21 +17,20 @@ use base64::Engine;
 use http_body::Body;
 use hyper::body::Bytes;
 use hyper::header::{
-    ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, EXPIRES, HOST, HeaderName, HeaderValue, PRAGMA,
-    RETRY_AFTER, WWW_AUTHENTICATE,
+    ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, EXPIRES, HOST, HeaderMap, HeaderName, HeaderValue,
+    PRAGMA, RETRY_AFTER, WWW_AUTHENTICATE,
 };
-use hyper::http::uri::Scheme;
+use hyper::http::uri::{Authority, Scheme};
 use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode, Version as HttpVersion};
+use hyper::{Method, Request, Response, StatusCode, Uri, Version as HttpVersion};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use weir_ground::printable;
-use weir_upload::{DaemonRequest, Service, UNREADABLE};
+use weir_upload::{DaemonRequest, Service};
 
-use crate::access::cache::OpenError;
-use crate::access::locate::{BUSY, Client, Refusal};
+use crate::access::locate::{Client, Refusal};
 use crate::access::opened::Opened;
 use crate::http::body::ResponseBody;
 use crate::http::route::{Route, route};
@@ -77,10 +76,6 @@ impl HttpRefusal {
         HttpRefusal { status, words: format!("only {allow}"), allow: Some(allow) }
     }
 
-    fn not_found(name: &str) -> HttpRefusal {
-        HttpRefusal::new(StatusCode::NOT_FOUND, format!("no such repository: {name}"))
-    }
-
     fn into_response(self) -> Response<ResponseBody> {
         let shown = printable(&self.words);
         let mut response = Response::new(ResponseBody::from(format!("{shown}\n").into_bytes()));
@@ -100,6 +95,19 @@ impl HttpRefusal {
             _ => {}
         }
         uncached(response)
+    }
+}
+
+impl From<Refusal> for HttpRefusal {
+    fn from(refusal: Refusal) -> HttpRefusal {
+        let status = match &refusal {
+            Refusal::NotFound(_) => StatusCode::NOT_FOUND,
+            Refusal::Off(_) => StatusCode::FORBIDDEN,
+            Refusal::Unauthorized(_) => StatusCode::UNAUTHORIZED,
+            Refusal::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Refusal::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        HttpRefusal::new(status, refusal.words())
     }
 }
 
@@ -253,6 +261,9 @@ impl Daemon {
         if hosts > 1 || (hosts == 0 && is_own && request.version() == HttpVersion::HTTP_11) {
             return Err(HttpRefusal::new(StatusCode::BAD_REQUEST, "a request needs one Host"));
         }
+        if self.reserves(request.uri().path()) {
+            return self.hand_on_reserved(request, peer).await;
+        }
         let path = percent_decode(request.uri().path())
             .ok_or_else(|| HttpRefusal::new(StatusCode::BAD_REQUEST, "a malformed path"))?;
         let query = request.uri().query().unwrap_or("").to_owned();
@@ -294,15 +305,10 @@ impl Daemon {
         service: Service,
         peer: Option<SocketAddr>,
     ) -> Result<Opened, HttpRefusal> {
-        let host = request
-            .headers()
-            .get(HOST)
-            .and_then(|h| h.to_str().ok())
-            .or_else(|| request.uri().authority().map(|a| a.as_str()));
         let asked = DaemonRequest {
             service,
             path: name.to_owned(),
-            host: host.map(str::to_ascii_lowercase),
+            host: host_of(request.headers(), request.uri()),
             version: 0,
             protocol: request
                 .headers()
@@ -311,33 +317,22 @@ impl Daemon {
                 .unwrap_or_default()
                 .to_owned(),
         };
-        let client = Client { address: peer, token: token_of(request), known_as: None };
-        let found = match self.find(&asked, client).await {
-            Ok(found) => found,
-            Err(refusal) => {
-                let status = match &refusal {
-                    Refusal::NotFound(_) => StatusCode::NOT_FOUND,
-                    Refusal::Off(_) => StatusCode::FORBIDDEN,
-                    Refusal::Unauthorized(_) => StatusCode::UNAUTHORIZED,
-                    Refusal::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
-                    Refusal::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
-                };
-                return Err(HttpRefusal::new(status, refusal.words()));
-            }
-        };
-        match self.opened(found, peer).await {
+        let client = Client { address: peer, token: token_of(request.headers()), known_as: None };
+        let found = self.repositories.find(&asked, client).await?;
+        match self.repositories.open(found, name, peer).await {
             Ok(opened) if !opened.http.upload_pack => {
                 Err(HttpRefusal::new(StatusCode::FORBIDDEN, "service not enabled: upload-pack"))
             }
             Ok(opened) => Ok(opened),
-            Err(OpenError::NotFound) => Err(HttpRefusal::not_found(name)),
-            Err(OpenError::Busy) => Err(HttpRefusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY)),
-            Err(OpenError::Broken(e)) => {
-                tracing::error!(path = name, "cannot open: {e}");
-                Err(HttpRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, UNREADABLE))
-            }
+            Err(refusal) => Err(refusal.into()),
         }
     }
+}
+
+/// Returns the host that a client names.
+pub(crate) fn host_of(headers: &HeaderMap, uri: &Uri) -> Option<String> {
+    let named = headers.get(HOST).and_then(|host| host.to_str().ok());
+    named.or_else(|| uri.authority().map(Authority::as_str)).map(str::to_ascii_lowercase)
 }
 
 /// Starts the entry of a request in the log. The path is as sent: percent-encoded.
@@ -369,8 +364,8 @@ fn plain(e: Box<dyn std::error::Error + Send + Sync>) -> io::Error {
 
 /// Returns the token that a request presents: a bearer token, or the password of basic authentication. If the
 /// password is empty, the user name is the token.
-fn token_of<B>(request: &Request<B>) -> Option<String> {
-    let value = request.headers().get(AUTHORIZATION)?.to_str().ok()?;
+pub(crate) fn token_of(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
     let (scheme, rest) = value.split_once(' ')?;
     if scheme.eq_ignore_ascii_case("bearer") {
         return Some(rest.trim().to_owned());

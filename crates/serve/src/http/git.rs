@@ -18,9 +18,9 @@ use crate::access::locate::BUSY;
 use crate::access::opened::Opened;
 use crate::http::body::{ResponseBody, Stream};
 use crate::http::front::{GIT_PROTOCOL, HttpRefusal, ok};
-use crate::limits::admission::Party;
+use crate::limits::admission::{Party, network_of};
 use crate::limits::room::RoomShare;
-use crate::server::daemon::{Daemon, network_of};
+use crate::server::daemon::Daemon;
 use crate::server::jobs::Out;
 
 const ADVERTISEMENT: HeaderValue = HeaderValue::from_static("application/x-git-upload-pack-advertisement");
@@ -48,7 +48,7 @@ impl Daemon {
         peer: Option<SocketAddr>,
     ) -> Result<Response<ResponseBody>, HttpRefusal> {
         let version = version_asked(request);
-        let party = Party { address: peer.map(network_of), repository: opened.repo.path().to_owned() };
+        let party = Party::new(peer, opened.repo.path());
         let machine = UploadPack::new(opened.repo, version, self.stateless(opened.features));
         let before = if version == Version::V2 { Vec::new() } else { PREAMBLE.to_vec() };
         self.run_http(machine, before, ADVERTISEMENT, party, None).await
@@ -183,7 +183,7 @@ impl Daemon {
             .share
             .resize(received.len * PARSED_TIMES)
             .map_err(|_| HttpRefusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY))?;
-        let party = Party { address: peer.map(network_of), repository: opened.repo.path().to_owned() };
+        let party = Party::new(peer, opened.repo.path());
         let mut machine = UploadPack::answering(opened.repo, version, self.stateless(opened.features));
         let is_large = received.len > PARSED_AT_ONCE_BYTES;
         let feed = move || {

@@ -7,8 +7,8 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::net::IpAddr;
-use std::path::PathBuf;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -41,6 +41,22 @@ pub(crate) struct Turns {
 pub(crate) struct Party {
     pub(crate) address: Option<IpAddr>,
     pub(crate) repository: PathBuf,
+}
+
+impl Party {
+    /// Returns the party of a client at `peer` and the repository at `path`.
+    pub(crate) fn new(peer: Option<SocketAddr>, path: &Path) -> Party {
+        Party { address: peer.map(network_of), repository: path.to_owned() }
+    }
+}
+
+/// Returns the address by which `peer` is counted. For IPv6 it is the /64 network: one customer has all of
+/// its addresses (RFC 6177).
+pub(crate) fn network_of(peer: SocketAddr) -> IpAddr {
+    match peer.ip().to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
+        address => address,
+    }
 }
 
 #[derive(Default)]
@@ -250,6 +266,14 @@ impl Drop for Turn {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_are_counted_by_network() {
+        let network = |text: &str| network_of(SocketAddr::new(text.parse().unwrap(), 1)).to_string();
+        assert_eq!(network("10.1.2.3"), "10.1.2.3");
+        assert_eq!(network("::ffff:10.1.2.3"), "10.1.2.3");
+        assert_eq!(network("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::");
+    }
 
     fn party(address: u8, repository: &str) -> Party {
         Party { address: Some([10, 0, 0, address].into()), repository: repository.into() }

@@ -2,27 +2,27 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use weir_git::pktline;
-use weir_upload::{DaemonRequest, Features, UploadOptions};
+use weir_upload::{Features, UploadOptions};
 
-use crate::access::cache::{OpenError, RepoCache};
+use crate::access::cache::RepoCache;
 use crate::access::clones::KeptClones;
-use crate::access::locate::{BUSY, Client, Found, INTERNAL_ERROR, Locator, Refusal};
-use crate::access::opened::Opened;
+use crate::access::locate::Locator;
 use crate::access::presentation::Presentation;
-use crate::handler::HttpHandler;
-use crate::limits::admission::{Party, TurnLimits, Turns, less};
+use crate::access::repositories::Repositories;
+use crate::limits::admission::{TurnLimits, Turns, less, network_of};
 use crate::limits::answer_spool::Answers;
 use crate::limits::descriptors::descriptors_max;
 use crate::limits::log_limit::Notices;
 use crate::limits::room::RequestRoom;
+use crate::server::handler::HttpHandler;
 use crate::sockets::proxies::{TrustedProxies, read_proxy_header};
 use crate::sockets::send::Sender;
 use crate::sockets::shards::Shards;
@@ -100,18 +100,13 @@ const LISTS_A_TURN: usize = 4;
 
 /// Archives that are kept open.
 const OPEN_MAX: usize = 1024;
-/// Lookups that may take long, access hooks above all, that run at once.
-const LOOKUPS_MAX: usize = 64;
 
 const TOO_MANY_HTTP: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 60\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 
 /// A server of repositories.
 pub struct Daemon {
-    /// Finds repositories.
-    pub locator: Arc<dyn Locator>,
-    /// Keeps repositories open.
-    pub cache: RepoCache,
+    pub(crate) repositories: Arc<Repositories>,
     /// How to serve.
     pub options: Arc<UploadOptions>,
     /// Limits.
@@ -120,20 +115,16 @@ pub struct Daemon {
     pub(crate) turns: Arc<Turns>,
     /// Turns for writing long lists of refs.
     pub(crate) lists: Arc<Turns>,
-    /// Turns for opening archives: one request at a time opens an archive, and a request that waited finds it
-    /// open.
-    archive_opens: Arc<Turns>,
-    directory_opens: Arc<Turns>,
+    /// Turns for what handlers read.
+    pub(crate) reads: Arc<Turns>,
     pub(crate) clones: KeptClones,
     /// Memory for what clients ask.
     pub(crate) request_room: Arc<RequestRoom>,
-    /// Turns for lookups that run programs.
-    lookups: Arc<Semaphore>,
     /// Set when the server accepts no more connections.
     pub(crate) stopping: watch::Sender<bool>,
     pub(crate) notices: Notices,
     pub(crate) proxies: TrustedProxies,
-    /// Answers requests over HTTP whose path is no git URL.
+    /// Answers requests over HTTP that are not git's.
     pub(crate) handler: Option<Arc<dyn HttpHandler>>,
     addresses: Mutex<HashMap<IpAddr, usize>>,
     connections: AtomicUsize,
@@ -172,10 +163,9 @@ impl Daemon {
             away_per_address: limits.computed_per_address_max.max(1) * AWAY_A_TURN / 2,
         };
         // Opening costs processor time, too. The limit per address leaves some of it for others.
-        let opens = |per_repository| TurnLimits {
+        let opens = TurnLimits {
             all: limits.computed_max.max(2),
             per_address: limits.computed_max.div_ceil(2).max(1),
-            per_repository,
             // Whatever waits is a connection, or a request on a connection: those are limited already.
             queue: usize::MAX,
             queue_per_address: usize::MAX,
@@ -184,8 +174,11 @@ impl Daemon {
             ..turns.clone()
         };
         Ok(Daemon {
-            locator,
-            cache: RepoCache::new(OPEN_MAX.min(descriptors / 4).max(1), presentation),
+            repositories: Arc::new(Repositories::new(
+                locator,
+                RepoCache::new(OPEN_MAX.min(descriptors / 4).max(1), presentation),
+                opens,
+            )),
             options: Arc::new(options),
             answers: Answers::new(limits.scratch.clone(), limits.kept_bytes_max),
             lists: Turns::new(TurnLimits {
@@ -195,12 +188,10 @@ impl Daemon {
                 away_per_address: turns.away_per_address / 2,
                 ..turns.clone()
             }),
-            archive_opens: Turns::new(opens(1)),
-            directory_opens: Turns::new(opens(usize::MAX)),
+            reads: Turns::new(TurnLimits { per_repository: usize::MAX, ..turns.clone() }),
             turns: Turns::new(turns),
             clones: KeptClones::new(limits.scratch.clone()),
             request_room: Arc::default(),
-            lookups: Arc::new(Semaphore::new(LOOKUPS_MAX)),
             stopping: watch::Sender::new(false),
             notices: Notices::default(),
             proxies: TrustedProxies::default(),
@@ -218,7 +209,7 @@ impl Daemon {
         Daemon { proxies, ..self }
     }
 
-    /// Returns the server with `handler` for requests over HTTP whose path is no git URL.
+    /// Returns the server with `handler` for requests over HTTP that are not git's.
     #[must_use]
     pub fn with_handler(self, handler: Arc<dyn HttpHandler>) -> Daemon {
         Daemon { handler: Some(handler), ..self }
@@ -344,71 +335,11 @@ impl Daemon {
         }
     }
 
-    /// Finds what `request` asks for; on a thread of its own if that may take long.
-    pub(crate) async fn find(
-        self: &Arc<Self>,
-        request: &DaemonRequest,
-        client: Client,
-    ) -> Result<Found, Refusal> {
-        if !self.locator.may_block() {
-            return self.locator.find(request, &client);
-        }
-        let turn =
-            tokio::time::timeout(self.limits.queue_timeout, self.lookups.clone().acquire_owned()).await;
-        let Ok(Ok(turn)) = turn else { return Err(Refusal::Busy(BUSY.to_owned())) };
-        let (daemon, request) = (self.clone(), request.clone());
-        let finding = tokio::task::spawn_blocking(move || {
-            let found = daemon.locator.find(&request, &client);
-            // Given back when the program has ended, even if the client left long before.
-            drop(turn);
-            found
-        })
-        .await;
-        finding.unwrap_or_else(|_| Err(Refusal::Failed(format!("weir: {INTERNAL_ERROR}"))))
-    }
-
-    /// Returns the repository at `found`. If it is not open, opens it on a thread that may block.
-    pub(crate) async fn opened(
-        self: &Arc<Self>,
-        found: Found,
-        peer: Option<SocketAddr>,
-    ) -> Result<Opened, OpenError> {
-        if let Some(opened) = self.cache.get(&found) {
-            return Ok(opened);
-        }
-        let (turns, path) = match &found {
-            Found::Archive(path) => (&self.archive_opens, path),
-            Found::Directory(path) => (&self.directory_opens, path),
-        };
-        let Ok(turn) = turns.take(Party { address: peer.map(network_of), repository: path.clone() }).await
-        else {
-            return Err(OpenError::Busy);
-        };
-        let daemon = self.clone();
-        let opening = tokio::task::spawn_blocking(move || {
-            // Already open if another request opened it in the meantime.
-            let opened = daemon.cache.open(&found);
-            drop(turn);
-            opened
-        })
-        .await;
-        opening.unwrap_or_else(|_| Err(OpenError::Broken(io::Error::other(INTERNAL_ERROR).into())))
-    }
-
     pub(crate) fn options_with(&self, features: Option<Features>) -> Arc<UploadOptions> {
         match features {
             None => self.options.clone(),
             Some(features) => Arc::new(UploadOptions { features, ..UploadOptions::clone(&self.options) }),
         }
-    }
-}
-
-/// Returns the address by which `peer` is counted. For IPv6 it is the /64 network: one customer has all of
-/// its addresses (RFC 6177).
-pub(crate) fn network_of(peer: SocketAddr) -> IpAddr {
-    match peer.ip().to_canonical() {
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
-        address => address,
     }
 }
 
@@ -435,18 +366,5 @@ impl Drop for Counted {
         if let Some(address) = self.address {
             less(&mut self.daemon.addresses.lock().unwrap_or_else(PoisonError::into_inner), &address);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_are_counted_by_network() {
-        let network = |text: &str| network_of(SocketAddr::new(text.parse().unwrap(), 1)).to_string();
-        assert_eq!(network("10.1.2.3"), "10.1.2.3");
-        assert_eq!(network("::ffff:10.1.2.3"), "10.1.2.3");
-        assert_eq!(network("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::");
     }
 }

@@ -14,7 +14,7 @@ use crate::access::locate::{BUSY, Client};
 use crate::access::opened::Opened;
 use crate::limits::admission::Party;
 use crate::request_log::RequestEntry;
-use crate::server::daemon::{Daemon, network_of};
+use crate::server::daemon::Daemon;
 use crate::server::jobs::Out;
 use crate::sockets::send::{Gone, Sender};
 use crate::sockets::socket::Socket;
@@ -53,7 +53,7 @@ impl Daemon {
             RequestEntry::start(peer, "git", format!("git-{}", request.service.name()), request.path.clone());
         "refused".clone_into(&mut entry.status);
         let client = Client::at(peer);
-        let found = match self.find(&request, client).await {
+        let found = match self.repositories.find(&request, client).await {
             Ok(found) => found,
             Err(refusal) => {
                 self.notices.say(
@@ -65,7 +65,7 @@ impl Daemon {
             }
         };
         let opened = {
-            let opening = self.opened(found, peer);
+            let opening = self.repositories.opened(found, peer);
             tokio::pin!(opening);
             loop {
                 tokio::select! {
@@ -87,7 +87,7 @@ impl Daemon {
                 return self.refuse(&mut sender, &format!("weir: {UNREADABLE}")).await;
             }
         };
-        let party = Party { address: peer.map(network_of), repository: repo.path().to_owned() };
+        let party = Party::new(peer, repo.path());
         let mut machine =
             UploadPack::new(repo, Version::from_number(request.version), self.options_with(features));
         if used < input.len() {

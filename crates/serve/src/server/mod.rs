@@ -1,7 +1,10 @@
-//! The server: accepts connections, speaks git://, and runs the work that takes time.
+//! The server: accepts connections, speaks git://, runs the work that takes time, and lends repositories and
+//! threads to handlers of other requests.
 
 pub(crate) mod daemon;
 mod git_daemon;
+pub(crate) mod handler;
 pub(crate) mod jobs;
 
 pub use daemon::{Daemon, DaemonLimits, Door};
+pub use handler::{BodyWriter, HandlerAnswer, HandlerBody, HandlerClient, HttpAdmission, HttpHandler};

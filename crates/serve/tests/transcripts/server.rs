@@ -1,6 +1,6 @@
 //! The server that plays a conversation.
 
-use std::net::SocketAddr;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -11,8 +11,8 @@ use hyper::http::request::Parts;
 use hyper::{Request, Response, StatusCode};
 use tokio::sync::oneshot;
 use weir_serve::{
-    Address, Client, Daemon, DaemonLimits, Door, Found, HandlerAnswer, HttpAdmission, HttpHandler, Listener,
-    Locator, Presentation, Refusal,
+    Address, Client, Daemon, DaemonLimits, Door, Found, HandlerAnswer, HandlerClient, HttpAdmission,
+    HttpHandler, Listener, Locator, Presentation, Refusal,
 };
 use weir_upload::{DaemonRequest, UploadOptions};
 
@@ -34,15 +34,20 @@ impl Locator for TestLocator {
     }
 }
 
-/// Answers `/echo` with the body, `/no` at once, and takes nothing else.
+/// Answers `/echo` with the body, `/no` at once, `/written` while it writes; reserves what is below `/mine/`, and
+/// takes nothing else.
 struct TestHandler;
 
 impl HttpHandler for TestHandler {
+    fn reserves(&self, path: &str) -> bool {
+        path.starts_with("/mine/")
+    }
+
     fn admit(&self, head: &Parts) -> HttpAdmission {
         match head.uri.path() {
-            "/echo" => HttpAdmission::Body(10),
+            "/echo" | "/written" | "/mine/HEAD" => HttpAdmission::Body(10),
             "/no" => {
-                let mut answer = Response::new(Bytes::from_static(b"no"));
+                let mut answer = Response::new(Bytes::from_static(b"no").into());
                 *answer.status_mut() = StatusCode::FORBIDDEN;
                 HttpAdmission::Answer(answer)
             }
@@ -50,8 +55,15 @@ impl HttpHandler for TestHandler {
         }
     }
 
-    fn answer(&self, request: Request<Bytes>, _: Option<SocketAddr>) -> HandlerAnswer<'_> {
-        Box::pin(async move { Response::new(request.into_body()) })
+    fn answer(&self, request: Request<Bytes>, client: HandlerClient) -> HandlerAnswer<'_> {
+        Box::pin(async move {
+            if request.uri().path() != "/written" {
+                return Response::new(request.into_body().into());
+            }
+            // Fewer bytes than a piece, so that the body comes in one chunk.
+            let body = client.stream(|out| (0..10).try_for_each(|n| writeln!(out, "line {n}"))).await;
+            Response::new(body.expect("it is its turn"))
+        })
     }
 }
 
