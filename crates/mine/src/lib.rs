@@ -16,6 +16,7 @@ mod commit;
 mod commit_table;
 mod entries;
 mod error;
+mod iconv;
 mod ids;
 mod line_stats;
 mod lines;
@@ -27,6 +28,7 @@ mod progress;
 mod renames;
 mod rows;
 mod similarity;
+mod text;
 mod tree_compare;
 mod tree_delta;
 mod tree_steps;
@@ -45,4 +47,5 @@ pub use rows::{
     RowSink, Side, VisitRow,
 };
 pub use similarity::is_binary;
+pub use text::{CommitDecoder, lossy};
 pub use visits::{MinedRefs, MinedState, ToMine, mine_visits};

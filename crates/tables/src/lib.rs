@@ -8,7 +8,6 @@ mod column;
 mod database;
 mod dataset;
 mod error;
-mod iconv;
 mod json_lines;
 mod lock;
 mod mining;
@@ -18,7 +17,6 @@ mod schema;
 mod sink;
 mod state;
 mod stream;
-mod text;
 
 pub use database::DatabaseStore;
 pub use dataset::{Dataset, PartWriter};

@@ -6,8 +6,8 @@ use arrow_array::RecordBatch;
 use weir_git::Oid;
 use weir_ground::Timestamp;
 use weir_mine::{
-    CommitParts, FaultRow, FileChangeRow, Ident, Lines, RefChangeRow, ReleaseRow, ReplacedRows, RevisionRow,
-    RowSink, Side, VisitRow,
+    CommitDecoder, CommitParts, FaultRow, FileChangeRow, Ident, Lines, RefChangeRow, ReleaseRow,
+    ReplacedRows, RevisionRow, RowSink, Side, VisitRow, lossy,
 };
 
 use crate::column::{BytesColumn, LongTextColumn, MinutesColumn, TextColumn, TimeColumn};
@@ -15,7 +15,6 @@ use crate::schema::{
     Buffered, DefaultBranchRows, FileChangeRows, MiningErrorRows, MiningRows, OriginVisitRows, RefChangeRows,
     ReleaseRows, RevisionExtraHeaderRows, RevisionHistoryRows, RevisionRows, TableKind, TableRows,
 };
-use crate::text::{CommitDecoder, lossy};
 
 /// Takes batches of rows.
 pub trait BatchWriter: Send {

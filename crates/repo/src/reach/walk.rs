@@ -15,12 +15,15 @@ use crate::objects::reader::{ObjectReader, peel_through};
 use crate::reach::history::History;
 use crate::reach::steps::{Budget, Steps};
 
-/// What is known of a commit.
+/// A commit's place in the history.
 #[derive(Clone, Debug)]
-pub(crate) struct Node {
-    pub(crate) tree: Oid,
-    pub(crate) parents: Vec<Oid>,
-    pub(crate) time: u64,
+pub struct LinkedCommit {
+    /// Its tree.
+    pub tree: Oid,
+    /// Its parents; none, where the history of a shallow repository ends.
+    pub parents: Vec<Oid>,
+    /// The time of its committer, in seconds since 1970.
+    pub time: u64,
 }
 
 /// Reads commits from the commit-graph if it has them, otherwise from packs.
@@ -43,7 +46,7 @@ impl<'r, 'o> Commits<'r, 'o> {
         commits
     }
 
-    pub(crate) fn load(&mut self, oid: &Oid) -> Result<Node> {
+    pub(crate) fn load(&mut self, oid: &Oid) -> Result<LinkedCommit> {
         if let Some(graph) = self.history.commit_graph()
             && let Some(position) = graph.find(oid)
             && let Some(commit) = graph.commit(position)
@@ -51,17 +54,26 @@ impl<'r, 'o> Commits<'r, 'o> {
             let is_cut = !self.shallow.is_empty() && self.shallow.contains(oid);
             let parents =
                 if is_cut { Vec::new() } else { commit.parents.iter().map(|&p| graph.oid(p)).collect() };
-            return Ok(Node { tree: commit.tree, parents, time: commit.time });
+            return Ok(LinkedCommit { tree: commit.tree, parents, time: commit.time });
         }
         let object = self.reader.require(oid)?;
         let links = commit_links(self.history.objects.hash, &object.data)
             .map_err(|source| Error::Object { oid: *oid, source })?;
         let parents = if self.shallow.contains(oid) { Vec::new() } else { links.parents };
-        Ok(Node { tree: links.tree, parents, time: commit_time(&object.data) })
+        Ok(LinkedCommit { tree: links.tree, parents, time: commit_time(&object.data) })
     }
 }
 
 impl History {
+    /// Returns the tree, the parents and the time of a commit: from the commit-graph, if it has the commit,
+    /// else through `reader`.
+    ///
+    /// # Errors
+    /// If the commit is missing, corrupt or no commit.
+    pub fn commit<'r>(&'r self, reader: &mut ObjectReader<'r>, oid: &Oid) -> Result<LinkedCommit> {
+        Commits::new(self, reader).load(oid)
+    }
+
     /// Returns the parents that the commit names, whether they are here or not.
     ///
     /// # Errors

@@ -84,7 +84,7 @@ fn tree_of(reader: &mut ObjectReader<'_>, oid: &Oid) -> Result<Oid> {
 }
 
 /// Returns the id that the ref called `name`, in full or short, points at.
-pub(crate) fn resolve_ref(repo: &Repo, name: &str) -> Option<Oid> {
+pub fn resolve_ref(repo: &Repo, name: &str) -> Option<Oid> {
     if matches!(name, "" | "@" | "HEAD") {
         return repo.refs().head_oid();
     }

@@ -10,7 +10,7 @@ use crate::objects::tree_diff::{Changed, TREE_DEPTH_MAX, changed, each_changed};
 use crate::reach::delta_reuse::Changes;
 use crate::reach::history::History;
 use crate::reach::steps::Steps;
-use crate::reach::walk::{Commits, Node};
+use crate::reach::walk::{Commits, LinkedCommit};
 use crate::select::brought::brought;
 use crate::select::by_bitmaps::select_by_bitmaps;
 use crate::select::filter::Filter;
@@ -157,7 +157,7 @@ impl Ends {
 struct CommitWalk<'a> {
     steps: Steps<'a>,
     flags: OidMap<u8>,
-    nodes: OidMap<Node>,
+    nodes: OidMap<LinkedCommit>,
     queue: BinaryHeap<(u64, Oid)>,
     /// The number of commits in the queue that are wanted and that the client lacks.
     interesting_queued: usize,
@@ -256,7 +256,7 @@ const PATH_BYTES_MAX: usize = 4096;
 const EDGES_MAX: usize = 16;
 
 /// Orders `commits` with parents before their children.
-fn parents_first(commits: &[Oid], nodes: &OidMap<Node>) -> Vec<Oid> {
+fn parents_first(commits: &[Oid], nodes: &OidMap<LinkedCommit>) -> Vec<Oid> {
     let mut waiting: OidSet = commits.iter().copied().collect();
     let mut order = Vec::with_capacity(commits.len());
     let mut stack = Vec::new();
@@ -285,7 +285,7 @@ fn parents_first(commits: &[Oid], nodes: &OidMap<Node>) -> Vec<Oid> {
 fn spread_uninteresting(
     start: &Oid,
     flags: &mut OidMap<u8>,
-    nodes: &OidMap<Node>,
+    nodes: &OidMap<LinkedCommit>,
     steps: &mut Steps<'_>,
 ) -> Result<usize> {
     let mut changed = usize::from(flags[start] & POPPED == 0);
@@ -324,7 +324,7 @@ impl Trees<'_, '_> {
     fn add_commits(
         &mut self,
         new_commits: &[Oid],
-        nodes: &OidMap<Node>,
+        nodes: &OidMap<LinkedCommit>,
         flags: &OidMap<u8>,
         kept: Option<&Changes>,
     ) -> Result<()> {

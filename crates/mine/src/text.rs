@@ -10,7 +10,7 @@ const OPEN_MAX: usize = 64;
 
 /// Decodes commits.
 #[derive(Default)]
-pub(crate) struct CommitDecoder {
+pub struct CommitDecoder {
     /// `None` stands for an encoding that nobody knows.
     open: HashMap<Vec<u8>, Option<Iconv>>,
 }
@@ -19,7 +19,7 @@ impl CommitDecoder {
     /// Returns the commit `data`, which names `encoding`, in UTF-8. Like git, decodes all of it, header and
     /// message (pretty.c, `repo_logmsg_reencode`). Returns `None` if it is UTF-8 already, or cannot be
     /// decoded: then it is taken as it is.
-    pub(crate) fn decode(&mut self, encoding: &[u8], data: &[u8]) -> Option<Vec<u8>> {
+    pub fn decode(&mut self, encoding: &[u8], data: &[u8]) -> Option<Vec<u8>> {
         if encoding.is_empty() || is_utf8(encoding) {
             return None;
         }
@@ -38,7 +38,7 @@ fn is_utf8(name: &[u8]) -> bool {
 }
 
 /// Returns `bytes` as UTF-8 without NUL. U+FFFD replaces what is neither.
-pub(crate) fn lossy(bytes: &[u8]) -> Cow<'_, str> {
+pub fn lossy(bytes: &[u8]) -> Cow<'_, str> {
     without_nul(String::from_utf8_lossy(bytes))
 }
 

@@ -1,0 +1,145 @@
+//! Folders of a tree, page by page, with the sizes of files.
+
+use weir_git::{Kind, Oid, TreeEntry, TreeIter};
+use weir_repo::{ObjectReader, Repo};
+
+use crate::error::{Error, Result};
+
+/// Trees nested deeper than this are not listed; git's own limit is 2048 (core.maxTreeDepth).
+const DEPTH_MAX: usize = 2048;
+const FOLDER: u32 = 0o040_000;
+
+/// An entry of a folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FolderEntry {
+    /// The path from the top of the tree.
+    pub path: Vec<u8>,
+    /// The mode, as its octal number.
+    pub mode: u32,
+    /// `blob`, `tree` or `commit`.
+    pub kind: &'static str,
+    /// The id.
+    pub oid: Oid,
+    /// The bytes of a file.
+    pub size: Option<u64>,
+}
+
+impl FolderEntry {
+    /// Returns its place among others, with which the next page begins.
+    pub fn place(&self) -> Vec<u8> {
+        // A folder is where its files are.
+        if self.kind == "tree" { [&self.path[..], b"/"].concat() } else { self.path.clone() }
+    }
+}
+
+/// What a client wants of a folder.
+#[derive(Clone, Debug, Default)]
+pub struct FolderList {
+    /// The path of the folder.
+    pub path: Vec<u8>,
+    /// Whether to list the files in it and in all folders below, in place of its entries.
+    pub is_recursive: bool,
+    /// The place after which the list begins.
+    pub after: Option<Vec<u8>>,
+    /// The entries of one page.
+    pub count_max: usize,
+}
+
+/// Returns the mode and the id of the entry at `path` in the tree `top`, or of the tree itself.
+///
+/// # Errors
+/// If there is none.
+pub fn entry_at(repo: &Repo, top: &Oid, path: &[u8]) -> Result<(u32, Oid)> {
+    let mut reader = repo.reader();
+    let (mut mode, mut at) = (FOLDER, *top);
+    for name in path.split(|c| *c == b'/').filter(|name| !name.is_empty()) {
+        let none = || Error::NotFound(format!("there is no '{}'", String::from_utf8_lossy(path)));
+        if mode & 0o170_000 != FOLDER {
+            return Err(none());
+        }
+        let object = reader.require(&at)?;
+        let found = TreeIter::new(repo.hash(), &object.data).filter_map(std::result::Result::ok);
+        let entry = found.into_iter().find(|entry| entry.name == name).ok_or_else(none)?;
+        (mode, at) = (entry.mode, Oid::from_bytes(repo.hash(), entry.id).expect("ids of entries are ids"));
+    }
+    Ok((mode, at))
+}
+
+/// Returns the entries of a folder of the tree `top`, and whether there are more.
+///
+/// # Errors
+/// If there is no such folder, or an object is missing or corrupt.
+pub fn list_folder(repo: &Repo, top: &Oid, query: &FolderList) -> Result<(Vec<FolderEntry>, bool)> {
+    let (mode, folder) = entry_at(repo, top, &query.path)?;
+    if mode & 0o170_000 != FOLDER {
+        return Err(Error::WrongKind(format!("'{}' is no folder", String::from_utf8_lossy(&query.path))));
+    }
+    let mut path = query.path.split(|c| *c == b'/').filter(|name| !name.is_empty()).fold(
+        Vec::new(),
+        |mut path: Vec<u8>, name| {
+            path.extend_from_slice(name);
+            path.push(b'/');
+            path
+        },
+    );
+    let mut lister = FolderLister { repo, reader: repo.reader(), query, entries: Vec::new() };
+    let has_more = !lister.list(&folder, &mut path, 0)?;
+    Ok((lister.entries, has_more))
+}
+
+struct FolderLister<'r> {
+    repo: &'r Repo,
+    reader: ObjectReader<'r>,
+    query: &'r FolderList,
+    entries: Vec<FolderEntry>,
+}
+
+impl FolderLister<'_> {
+    /// Lists the tree `oid` at `path`. Returns whether that is all of it.
+    fn list(&mut self, oid: &Oid, path: &mut Vec<u8>, depth: usize) -> Result<bool> {
+        let object = self.reader.require(oid)?;
+        let len = path.len();
+        for entry in TreeIter::new(self.repo.hash(), &object.data) {
+            let entry = entry.map_err(Error::of_object(oid))?;
+            let id = Oid::from_bytes(self.repo.hash(), entry.id).expect("ids of entries are ids");
+            path.extend_from_slice(entry.name);
+            let is_whole = self.entry(&entry, id, path, depth)?;
+            path.truncate(len);
+            if !is_whole {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Lists an entry. Returns false if there is no room for it.
+    fn entry(&mut self, entry: &TreeEntry<'_>, oid: Oid, path: &mut Vec<u8>, depth: usize) -> Result<bool> {
+        let descends = entry.is_tree() && self.query.is_recursive && depth < DEPTH_MAX;
+        if entry.is_tree() {
+            path.push(b'/');
+        }
+        // Entries have this order: a folder is where its files are.
+        let is_before = |after: &Vec<u8>| match descends {
+            true => *path <= *after && !after.starts_with(path),
+            false => *path <= *after,
+        };
+        if self.query.after.as_ref().is_some_and(is_before) {
+            return Ok(true);
+        }
+        if descends {
+            return self.list(&oid, path, depth + 1);
+        }
+        if self.entries.len() >= self.query.count_max {
+            return Ok(false);
+        }
+        let (kind, size) = match entry {
+            entry if entry.is_tree() => ("tree", None),
+            entry if entry.is_gitlink() => ("commit", None),
+            _ => ("blob", self.reader.kind_and_size(&oid)?.filter(|(kind, _)| *kind == Kind::Blob)),
+        };
+        let shown = path.strip_suffix(b"/").unwrap_or(path).to_vec();
+        let size = size.map(|(_, size)| size);
+        self.entries.push(FolderEntry { path: shown, mode: entry.mode, kind, oid, size });
+        Ok(true)
+    }
+}

@@ -1,0 +1,256 @@
+//! What this crate shows is what git shows.
+
+use std::path::Path;
+
+use weir_browse::{
+    Error, FolderList, LogQuery, ToldCommits, TreeArchive, commit_of, entry_at, list_folder, log,
+    tree_of_revision, write_tar, write_zip,
+};
+use weir_repo::{Repo, open_directory};
+use weir_testing::{folder, output_of, run_git};
+
+/// A generator of numbers (SplitMix64).
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % end
+    }
+}
+
+/// Makes a bare repository at `path` with `count` commits, a third of them merges, with times that are not in order.
+fn create(path: &Path, count: u64, seed: u64) -> Repo {
+    let mut numbers = Numbers(seed);
+    let mut stream = String::new();
+    for n in 1..=count {
+        let time = 1_700_000_000 + n * 10 + numbers.below(60);
+        stream += &format!("commit refs/heads/main\nmark :{n}\nauthor A <a@e> {time} +0100\n");
+        stream += &format!("committer C <c@e> {time} +0000\ndata 3\nc {}\n", n % 10);
+        let recent = |numbers: &mut Numbers| n - 1 - numbers.below(8.min(n - 1));
+        if n > 1 {
+            let first = recent(&mut numbers);
+            stream += &format!("from :{first}\n");
+            let second = recent(&mut numbers);
+            if numbers.below(3) == 0 && second != first {
+                stream += &format!("merge :{second}\n");
+            }
+        }
+        for _ in 0..numbers.below(3) {
+            let (folder, file) = (numbers.below(3), numbers.below(4));
+            match numbers.below(6) {
+                0 => stream += &format!("D f{folder}/s/n{file}\n"),
+                1 => stream += &format!("D f{folder}/s\nM 100644 inline f{folder}/s\ndata 1\n{file}\n"),
+                content => {
+                    // What was a file may have to be a folder again.
+                    stream += &format!("D f{folder}/s\n");
+                    stream += &format!("M 100644 inline f{folder}/s/n{file}\ndata 1\n{content}\n");
+                }
+            }
+        }
+        stream += "\n";
+    }
+    run_git(path.parent().unwrap(), &["init", "-q", "--bare", "-b", "main", path.to_str().unwrap()], b"");
+    run_git(path, &["fast-import", "--quiet"], stream.as_bytes());
+    open_directory(path).unwrap()
+}
+
+/// Returns the log, page by page.
+fn whole_log(repo: &Repo, query: &LogQuery) -> Vec<String> {
+    let from = commit_of(repo, "HEAD").unwrap();
+    let (mut query, mut ids) = (query.clone(), Vec::new());
+    loop {
+        let page = log(repo, &from, &query).unwrap();
+        assert!(page.commits.len() <= query.count_max);
+        ids.extend(page.commits.iter().map(ToString::to_string));
+        match page.next {
+            Some(next) => query.passed = next,
+            None => return ids,
+        }
+    }
+}
+
+#[test]
+fn a_log_has_the_commits_that_git_lists() {
+    let dir = folder();
+    for seed in 0..12 {
+        let path = dir.path().join(format!("{seed}.git"));
+        let repo = create(&path, 150, seed);
+        for at in ["", "f0", "f1/s", "f2/s/n1", "f0/s/n3", "none/x"] {
+            for (since, until) in [(None, None), (Some(1_700_000_700), Some(1_700_001_200))] {
+                let mut args = vec!["log".to_owned(), "--format=%H".to_owned(), "HEAD".to_owned()];
+                args.extend(since.map(|time: u64| format!("--max-age={time}")));
+                args.extend(until.map(|time: u64| format!("--min-age={time}")));
+                args.extend(["--".to_owned(), at.to_owned()].into_iter().filter(|_| !at.is_empty()));
+                let args: Vec<&str> = args.iter().map(String::as_str).collect();
+                let expected = String::from_utf8(run_git(&path, &args, b"")).unwrap();
+                let expected: Vec<&str> = expected.lines().collect();
+                for (count_max, walked_max) in [(1000, 1000), (7, 1000), (1000, 13)] {
+                    let query = LogQuery { path: at.into(), since, until, passed: 0, count_max, walked_max };
+                    assert_eq!(whole_log(&repo, &query), expected, "seed {seed}, {query:?}");
+                }
+            }
+        }
+    }
+}
+
+/// Makes a repository with all sorts of files.
+fn create_odd_files(path: &Path) -> Repo {
+    let long = "l".repeat(90);
+    let deep = format!("{long}/{long}/{long}");
+    let mut stream = "commit refs/heads/main\ncommitter C <c@e> 1700000001 +0000\ndata 0\n".to_owned();
+    let mut add = |mode: &str, path: &str, data: &str| {
+        stream += &format!("M {mode} inline {path}\ndata {}\n{data}\n", data.len());
+    };
+    add("100644", "plain", "text");
+    add("100755", "run.sh", "#!/bin/sh\n");
+    add("100644", "empty", "");
+    add("120000", "link", "plain");
+    add("120000", "far", &"t".repeat(150));
+    add("100644", &format!("{long}/{}", "n".repeat(99)), "x");
+    add("100644", &format!("{deep}/short"), &"x".repeat(1024));
+    add("100644", &format!("{deep}/{long}{long}"), "y");
+    add("100644", ".gitattributes", "*.tmp export-ignore\nhidden export-ignore\nsub/x export-ignore\n");
+    add("100644", "a.tmp", "left out");
+    add("100644", "hidden/x", "left out");
+    add("100644", "sub/x", "left out");
+    add("100644", "sub/y.tmp", "not left out");
+    add("100644", "sub/z", "z");
+    add("100644", "sub/.gitattributes", "y.tmp -export-ignore\nq export-ignore\n");
+    add("100644", "sub/q", "left out");
+    add("100644", "q", "here");
+    add("100644", "\"caf\\303\\251\"", "utf8");
+    add("100644", "a-b/1", "order");
+    add("100644", "a/1", "order");
+    add("100644", "a.c", "order");
+    stream += &format!("M 160000 {} module\n", "1".repeat(40));
+    run_git(path.parent().unwrap(), &["init", "-q", "--bare", "-b", "main", path.to_str().unwrap()], b"");
+    run_git(path, &["fast-import", "--quiet"], stream.as_bytes());
+    open_directory(path).unwrap()
+}
+
+#[test]
+fn a_tar_is_that_of_git_archive() {
+    let dir = folder();
+    let path = dir.path().join("a.git");
+    let repo = create_odd_files(&path);
+    let (tree, commit) = tree_of_revision(&repo, "main").unwrap();
+    for prefix in ["", "top/", "x-", &format!("{}/", "p".repeat(120))] {
+        let archive = TreeArchive { tree, commit, prefix: prefix.into(), time: 1_700_000_001 };
+        let mut tar = Vec::new();
+        write_tar(&repo, &archive, &mut tar).unwrap();
+        let expected =
+            run_git(&path, &["archive", "--format=tar", &format!("--prefix={prefix}"), "main"], b"");
+        assert!(tar == expected, "with the prefix '{prefix}'");
+    }
+}
+
+#[test]
+fn a_zip_unpacks_to_what_gits_does() {
+    let dir = folder();
+    let path = dir.path().join("a.git");
+    let repo = create_odd_files(&path);
+    let (tree, commit) = tree_of_revision(&repo, "main").unwrap();
+    let archive = TreeArchive { tree, commit, prefix: b"top/".to_vec(), time: 1_700_000_001 };
+    let mut ours = Vec::new();
+    write_zip(&repo, &archive, &mut ours).unwrap();
+    let theirs = run_git(&path, &["archive", "--format=zip", "--prefix=top/", "main"], b"");
+    let files = [("ours.zip", ours), ("theirs.zip", theirs)].map(|(name, data)| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, data).unwrap();
+        path
+    });
+    let list = "import sys, zipfile\nz = zipfile.ZipFile(sys.argv[1])\nassert z.testzip() is None\n\
+        for i in z.infolist(): print(i.filename, oct(i.external_attr >> 16 & 0o170111), i.date_time[3:], z.read(i))\n\
+        print(z.comment)";
+    let [ours, theirs] = files.map(|path| {
+        let listed =
+            output_of(weir_testing::command("python3").args(["-c", list]).arg(path).env("TZ", "UTC"));
+        String::from_utf8(listed).unwrap()
+    });
+    assert_eq!(ours.lines().count(), theirs.lines().count());
+    for (ours, theirs) in ours.lines().zip(theirs.lines()) {
+        // git gives only executable files and symbolic links a mode.
+        let (ours, theirs) = (ours.replace("0o100000", "0o0"), theirs.replace("0o100000", "0o0"));
+        assert_eq!(ours.replace("0o40111", "0o0"), theirs.replace("0o40111", "0o0"));
+    }
+}
+
+#[test]
+fn folders_have_the_entries_that_git_lists() {
+    let dir = folder();
+    let path = dir.path().join("a.git");
+    let repo = create_odd_files(&path);
+    let (tree, _) = tree_of_revision(&repo, "main").unwrap();
+    let deep = "l".repeat(90);
+    for (at, is_recursive) in [("", false), ("", true), ("sub", false), ("sub", true), (&deep, false)] {
+        let mut args = vec![
+            "-c",
+            "core.quotePath=false",
+            "ls-tree",
+            "-z",
+            "--format=%(objectmode) %(objectname) %(objectsize) %(path)",
+        ];
+        args.extend(is_recursive.then_some("-r"));
+        let within = format!("{at}/");
+        args.extend(["main", &within].into_iter().filter(|arg| *arg != "/"));
+        let expected = String::from_utf8(run_git(&path, &args, b"")).unwrap();
+        let mut query = FolderList { path: at.into(), is_recursive, after: None, count_max: 3 };
+        let mut listed = String::new();
+        loop {
+            let (entries, has_more) = list_folder(&repo, &tree, &query).unwrap();
+            for entry in &entries {
+                let size = entry.size.map_or("-".to_owned(), |size| size.to_string());
+                let path = String::from_utf8_lossy(&entry.path);
+                listed += &format!("{:06o} {} {size} {path}\0", entry.mode, entry.oid);
+            }
+            if !has_more {
+                break;
+            }
+            query.after = entries.last().map(weir_browse::FolderEntry::place);
+        }
+        assert_eq!(listed, expected, "{at}");
+    }
+    assert_eq!(entry_at(&repo, &tree, b"/sub//z/").unwrap().0, 0o100_644);
+    assert!(matches!(entry_at(&repo, &tree, b"plain/x"), Err(Error::NotFound(_))));
+    let file = FolderList { path: b"plain".to_vec(), count_max: 1, ..FolderList::default() };
+    assert!(matches!(list_folder(&repo, &tree, &file), Err(Error::WrongKind(_))));
+}
+
+#[test]
+fn nobody_sees_what_no_ref_reaches() {
+    let dir = folder();
+    let path = dir.path().join("a.git");
+    let hidden = create(&path, 20, 1);
+    let tip = commit_of(&hidden, "main").unwrap();
+    run_git(&path, &["update-ref", "refs/heads/main", "main~5"], b"");
+    let repo = open_directory(&path).unwrap();
+    let hex = tip.to_string();
+    for revision in [&hex, &hex[..12], &format!("{hex}~1"), &format!("{hex}^{{tree}}")] {
+        let why = commit_of(&repo, revision).unwrap_err().to_string();
+        assert_eq!(why, format!("no such revision: '{revision}'"));
+    }
+    let seen = commit_of(&repo, "main").unwrap();
+    assert_eq!(commit_of(&repo, &format!("{seen}~1")).unwrap(), commit_of(&repo, "main~1").unwrap());
+    assert!(tree_of_revision(&repo, "main^{tree}").unwrap().1.is_none());
+    assert!(matches!(commit_of(&repo, "main^{tree}"), Err(Error::WrongKind(_))));
+    assert!(matches!(commit_of(&repo, "nothing"), Err(Error::NotFound(_))));
+}
+
+#[test]
+fn commits_are_told_in_utf8() {
+    let dir = folder();
+    let path = dir.path().join("a.git");
+    run_git(dir.path(), &["init", "-q", "--bare", "-b", "main", path.to_str().unwrap()], b"");
+    let stream = b"commit refs/heads/main\nauthor J\xfcrgen <j@e> 1700000000 -0230\n\
+        committer C <c@e> 1700000001 +0000\nencoding ISO-8859-1\ndata 5\nGr\xfc\xdf\n\n";
+    run_git(&path, &["fast-import", "--quiet"], stream);
+    let repo = open_directory(&path).unwrap();
+    let oid = commit_of(&repo, "main").unwrap();
+    let told = ToldCommits::new(&repo).read(&oid).unwrap();
+    assert_eq!((told.author.name.as_str(), told.message.as_str()), ("J\u{fc}rgen", "Gr\u{fc}\u{df}\n"));
+    assert_eq!((told.author.seconds, told.author.offset_minutes), (Some(1_700_000_000), Some(-150)));
+    assert_eq!((told.signature, told.parents.len()), (None, 0));
+}
