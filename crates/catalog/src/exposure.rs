@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use weir_ground::Timestamp;
 
-use crate::database::{TransactionKind, values};
+use crate::database::{TransactionKind, Value, values};
 use crate::repository::NewRepository;
 use crate::upsert::remember_name;
 use crate::{Catalog, Error, Result};
@@ -29,6 +29,25 @@ impl Catalog {
         let sql = "SELECT private FROM metadata WHERE repository_id = ?1";
         let private: Option<Option<i64>> = self.database.query_one(sql, &values![id], |row| row.get(0))?;
         Ok(Exposure { former_names, is_private: private.flatten() == Some(1) })
+    }
+
+    /// Returns what decides who may read the repositories `ids`, by number.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn exposures(&self, ids: &[i64]) -> Result<HashMap<i64, Exposure>> {
+        let mut all: HashMap<i64, Exposure> = HashMap::new();
+        let parameters = [Value::Integers(ids.to_vec())];
+        let sql = "SELECT repository_id, name FROM former_names WHERE repository_id = ANY(?1)";
+        let names = self.database.query(sql, &parameters, |row| Ok((row.get(0)?, row.get(1)?)))?;
+        for (id, name) in names {
+            all.entry(id).or_default().former_names.push(name);
+        }
+        let sql = "SELECT repository_id FROM metadata WHERE repository_id = ANY(?1) AND private = 1";
+        for id in self.database.query(sql, &parameters, |row| row.get(0))? {
+            all.entry(id).or_default().is_private = true;
+        }
+        Ok(all)
     }
 
     /// Returns the names that repositories had before and that none has now, by number.

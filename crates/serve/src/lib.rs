@@ -17,7 +17,7 @@ pub use access::{
     Presentation, Refusal, RepoCache, Token, candidates, map,
 };
 pub use blocking::serve_blocking;
-pub use http::{MetricsText, serve_cgi, serve_lfs_ssh, serve_text};
+pub use http::{MetricsText, WantedPart, serve_cgi, serve_lfs_ssh, serve_text};
 pub use ipnet::IpNet;
 pub use limits::raise_descriptor_limit;
 pub use request_log::REQUEST_LOG;

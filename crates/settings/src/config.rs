@@ -318,6 +318,10 @@ pub struct ServeConfig {
     pub steps_max: u64,
     pub drain_timeout: Span,
     pub push_hint: bool,
+    /// Whether the API is served over HTTP.
+    pub api: bool,
+    /// The origins of pages that may read the API's answers; `*` stands for all.
+    pub cors: Vec<String>,
     pub trusted_proxies: Vec<String>,
     pub proxy_protocol: bool,
     /// Rules that map URLs to names of repositories. Without rules, the path of a URL is the name.
@@ -386,6 +390,23 @@ pub struct RuleConfig {
 pub struct TokenConfig {
     pub name: String,
     pub sha256: String,
+    /// What its client may do.
+    #[serde(default = "read_only")]
+    pub scopes: Vec<TokenScope>,
+}
+
+/// What the client of a token may do.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TokenScope {
+    /// Read what `access.rules` say.
+    Read,
+    /// Also manage the pool over the API: see all of its state, add, pause and remove repositories.
+    Manage,
+}
+
+fn read_only() -> Vec<TokenScope> {
+    vec![TokenScope::Read]
 }
 
 impl AccessConfig {
@@ -441,7 +462,7 @@ impl AccessConfig {
                     t.name
                 )
             })?;
-            Ok(Token { name: t.name.clone(), sha256 })
+            Ok(Token { name: t.name.clone(), sha256, manages: t.scopes.contains(&TokenScope::Manage) })
         };
         self.tokens.iter().map(token).collect()
     }
@@ -472,6 +493,8 @@ impl Default for ServeConfig {
             steps_max: weir_upload::UploadLimits::default().steps_max,
             drain_timeout: Span(d.drain_timeout),
             push_hint: false,
+            api: true,
+            cors: Vec::new(),
             trusted_proxies: Vec::new(),
             proxy_protocol: false,
             map: Vec::new(),

@@ -138,6 +138,13 @@ impl NameLookups {
     }
 }
 
+impl KnownRepository {
+    /// Returns `repository`, which `exposure` says who may read.
+    pub fn new(repository: Repository, exposure: Exposure) -> KnownRepository {
+        KnownRepository { repository, exposure }
+    }
+}
+
 /// Returns what access rules need to know about a repository.
 pub fn asked<'a>(repository: &'a Repository, exposure: &'a Exposure) -> AccessedName<'a> {
     AccessedName {
@@ -199,6 +206,65 @@ impl CatalogLocator {
         }
     }
 
+    /// Returns the repository called `name`, with or without `.git`, for a client that names the host
+    /// `host`. It asks the access hook, too.
+    ///
+    /// # Errors
+    /// If the client may not read it. A hidden repository is refused as if it did not exist.
+    pub fn readable(
+        &self,
+        name: &str,
+        host: Option<&str>,
+        client: &Client,
+    ) -> std::result::Result<KnownRepository, Refusal> {
+        let asked = DaemonRequest {
+            service: Service::UploadPack,
+            path: name.to_owned(),
+            host: host.map(str::to_owned),
+            version: 0,
+            protocol: String::new(),
+        };
+        self.admit(name, &asked, client)
+    }
+
+    /// Returns whether a client that names the host `host` may read `known`.
+    pub fn may_read(&self, known: &KnownRepository, host: Option<&str>, client: &Client) -> bool {
+        let name = &known.repository.name;
+        self.check(name, Some(known), client).is_ok()
+            && (self.hook.is_none() || self.readable(name, host, client).is_ok())
+    }
+
+    /// Returns whether `client` may manage the pool.
+    pub fn may_manage(&self, client: &Client) -> bool {
+        self.access.may_manage(client)
+    }
+
+    /// Returns whether any client may manage the pool.
+    pub fn has_managers(&self) -> bool {
+        self.access.has_managers()
+    }
+
+    /// Returns the repository called `name` for the `request` of a client.
+    fn admit(
+        &self,
+        name: &str,
+        request: &DaemonRequest,
+        client: &Client,
+    ) -> std::result::Result<KnownRepository, Refusal> {
+        let not_there = || self.access.not_there(&request.path, client);
+        let (name, known) = self.look_up(name);
+        // A hidden repository is refused as if it did not exist, with the path that was requested.
+        self.check(&name, known.as_ref(), client).map_err(|refusal| match refusal {
+            Refusal::NotFound(_) => not_there(),
+            refusal => refusal,
+        })?;
+        if let Some(hook) = &self.hook {
+            hook.ask(request, &name, client)
+                .map_err(|why| if why.is_empty() { not_there() } else { Refusal::NotFound(why) })?;
+        }
+        known.ok_or_else(not_there)
+    }
+
     /// Checks whether `client` may have the repository `name`. `known` is what the catalog knows about it.
     ///
     /// # Errors
@@ -220,17 +286,7 @@ impl Locator for CatalogLocator {
     fn find(&self, request: &DaemonRequest, client: &Client) -> std::result::Result<Found, Refusal> {
         let not_there = || self.access.not_there(&request.path, client);
         let name = self.name_of(request.host.as_deref(), &request.path).map_err(|_| not_there())?;
-        let (name, known) = self.look_up(&name);
-        // A hidden repository is refused as if it did not exist, with the path that was requested.
-        self.check(&name, known.as_ref(), client).map_err(|refusal| match refusal {
-            Refusal::NotFound(_) => not_there(),
-            refusal => refusal,
-        })?;
-        if let Some(hook) = &self.hook {
-            hook.ask(request, &name, client)
-                .map_err(|why| if why.is_empty() { not_there() } else { Refusal::NotFound(why) })?;
-        }
-        let repository = known.ok_or_else(not_there)?.repository;
+        let repository = self.admit(&name, request, client)?.repository;
         let what = match request.service {
             Service::UploadPack => {
                 let path = Some(self.store.join(repository.path)).filter(|p| p.exists());

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use serde::{Serialize, Serializer};
+use utoipa::ToSchema;
 use weir_catalog::Repository;
 use weir_git::Oid;
 use weir_ground::{Timestamp, printable};
@@ -13,11 +14,12 @@ use crate::error::{Error, InRepo, Result};
 use crate::running::Pool;
 
 /// A state that the refs had, and how it differs from the one before.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub struct RefLogEntry {
     /// Its number.
     pub seq: u64,
     /// When it was written; unknown of those before the last compaction.
+    #[schema(value_type = Option<i64>)]
     pub time: Option<Timestamp>,
     /// The number of refs.
     pub refs: usize,
@@ -33,6 +35,7 @@ pub struct RefLogEntry {
     #[serde(rename = "partial")]
     pub is_partial: bool,
     /// The refs that differ, or the first of them.
+    #[schema(value_type = Vec<String>)]
     pub changes: Vec<RefChange>,
 }
 

@@ -1,10 +1,11 @@
 //! The state of a repository, in one word.
 
 use serde::Serialize;
+use utoipa::ToSchema;
 use weir_catalog::Repository;
 
 /// The most important state of a repository.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RepositoryState {
     /// The last visit succeeded.

@@ -1,6 +1,7 @@
 //! The results of past visits to a repository.
 
 use serde::Serialize;
+use utoipa::ToSchema;
 use weir_catalog::{PastVisit, Repository};
 use weir_git::{HashKind, Oid};
 use weir_ground::{FailureClass, Timestamp};
@@ -10,9 +11,10 @@ use crate::error::Result;
 use crate::running::Pool;
 
 /// A visit with another result than the one before.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct VisitEntry {
     /// When it was.
+    #[schema(value_type = i64)]
     pub at: Timestamp,
     /// Its result.
     pub result: VisitResult,
@@ -21,13 +23,14 @@ pub struct VisitEntry {
     /// The SWHID of the refs that it found.
     pub snapshot: Option<String>,
     /// The class of its failure.
+    #[schema(value_type = Option<String>)]
     pub error_class: Option<FailureClass>,
     /// Its failure.
     pub error: Option<String>,
 }
 
 /// The result of a past visit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub enum VisitResult {
     /// It failed.
     #[serde(rename = "failed")]

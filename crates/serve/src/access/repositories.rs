@@ -17,7 +17,7 @@ use crate::limits::admission::{Party, TurnLimits, Turns};
 const LOOKUPS_MAX: usize = 64;
 
 /// The repositories that a server serves.
-pub(crate) struct Repositories {
+pub(crate) struct ServedRepositories {
     pub(crate) locator: Arc<dyn Locator>,
     cache: RepoCache,
     /// Turns for opening archives: one request at a time opens an archive, and a request that waited finds it
@@ -30,11 +30,11 @@ pub(crate) struct Repositories {
     queue_timeout: Duration,
 }
 
-impl Repositories {
+impl ServedRepositories {
     /// Returns the repositories that `locator` finds and `cache` keeps open. `opens` limits how many are
     /// opened at once.
-    pub(crate) fn new(locator: Arc<dyn Locator>, cache: RepoCache, opens: TurnLimits) -> Repositories {
-        Repositories {
+    pub(crate) fn new(locator: Arc<dyn Locator>, cache: RepoCache, opens: TurnLimits) -> ServedRepositories {
+        ServedRepositories {
             locator,
             cache,
             queue_timeout: opens.wait,

@@ -18,6 +18,8 @@ pub struct Token {
     pub name: String,
     /// SHA-256 of the token: the configuration holds no secrets.
     pub sha256: [u8; 32],
+    /// Whether its client may manage the pool.
+    pub manages: bool,
 }
 
 /// Which clients may read some repositories.
@@ -106,16 +108,31 @@ impl Access {
         }
     }
 
-    /// Returns the name of the token that `client` presents. Compares all tokens, each in constant time.
+    /// Returns whether `client` may manage the pool.
+    pub fn may_manage(&self, client: &Client) -> bool {
+        self.shown(client).is_some_and(|token| token.manages)
+    }
+
+    /// Returns whether any client may manage the pool.
+    pub fn has_managers(&self) -> bool {
+        self.tokens.iter().any(|token| token.manages)
+    }
+
+    /// Returns the name of the token that `client` presents.
     fn token_of(&self, client: &Client) -> Option<&str> {
+        self.shown(client).map(|token| token.name.as_str())
+    }
+
+    /// Returns the token that `client` presents. Compares all tokens, each in constant time.
+    fn shown(&self, client: &Client) -> Option<&Token> {
         if let Some(name) = &client.known_as {
-            return self.tokens.iter().map(|token| token.name.as_str()).find(|known| known == name);
+            return self.tokens.iter().find(|token| token.name == *name);
         }
         let shown: [u8; 32] = Sha256::digest(client.token.as_ref()?).into();
         let mut found = None;
         for token in &self.tokens {
             if bool::from(token.sha256.ct_eq(&shown)) {
-                found = Some(token.name.as_str());
+                found = Some(token);
             }
         }
         found
@@ -195,8 +212,8 @@ mod tests {
                 ..AccessRule::default()
             }],
             tokens: vec![
-                Token { name: "ci".to_owned(), sha256: Sha256::digest("open").into() },
-                Token { name: "other".to_owned(), sha256: Sha256::digest("else").into() },
+                Token { name: "ci".to_owned(), sha256: Sha256::digest("open").into(), manages: false },
+                Token { name: "other".to_owned(), sha256: Sha256::digest("else").into(), manages: true },
             ],
         };
         let with = |token: Option<&str>| Client {
@@ -206,6 +223,11 @@ mod tests {
         };
         assert_eq!(access.check(&called("public/x"), &with(None)), Ok(()));
         assert_eq!(access.check(&called("secret/x"), &with(Some("open"))), Ok(()));
+        let manages = |token| access.may_manage(&with(token));
+        assert_eq!(
+            [Some("else"), Some("open"), Some("wrong"), None].map(manages),
+            [true, false, false, false]
+        );
         let near = Client::at(Some(("::ffff:10.1.2.3".parse::<IpAddr>().unwrap(), 1).into()));
         assert_eq!(access.check(&called("secret/x"), &near), Ok(()));
         for token in [None, Some("wrong"), Some("else"), Some("")] {

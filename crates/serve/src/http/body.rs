@@ -179,8 +179,8 @@ impl Body for ResponseBody {
     }
 }
 
-/// Takes the bytes of a piece off those that are left, if their number is known. Returns it, and whether it is
-/// the last.
+/// Takes the bytes of a piece off those that are left, if their number is known. Returns it, and whether it
+/// is the last.
 fn count(polled: Polled, left: &mut Option<u64>) -> (Polled, bool) {
     if let (Poll::Ready(Some(Ok(pieces))), Some(left)) = (&polled, left.as_mut()) {
         *left = left.saturating_sub(pieces.left as u64);

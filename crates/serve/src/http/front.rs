@@ -261,8 +261,8 @@ impl Daemon {
         if hosts > 1 || (hosts == 0 && is_own && request.version() == HttpVersion::HTTP_11) {
             return Err(HttpRefusal::new(StatusCode::BAD_REQUEST, "a request needs one Host"));
         }
-        if self.reserves(request.uri().path()) {
-            return self.hand_on_reserved(request, peer).await;
+        if let Some(handler) = self.reserved(request.uri().path()) {
+            return Ok(self.hand_to(&*handler, request, peer).await);
         }
         let path = percent_decode(request.uri().path())
             .ok_or_else(|| HttpRefusal::new(StatusCode::BAD_REQUEST, "a malformed path"))?;

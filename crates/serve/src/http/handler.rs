@@ -6,41 +6,45 @@ use std::sync::Arc;
 
 use http_body::Body;
 use hyper::body::Bytes;
-use hyper::{Request, Response};
+use hyper::http::request::Parts;
+use hyper::{Request, Response, StatusCode};
 
 use crate::access::locate::Client;
 use crate::http::body::ResponseBody;
 use crate::http::front::{HttpRefusal, host_of, token_of};
 use crate::server::daemon::Daemon;
-use crate::server::handler::{HandlerClient, HttpAdmission};
+use crate::server::handler::{HandlerClient, HttpAdmission, HttpHandler};
 
 impl Daemon {
-    /// Returns whether the handler answers all requests for `path`.
-    pub(crate) fn reserves(&self, path: &str) -> bool {
-        self.handler.as_ref().is_some_and(|handler| handler.reserves(path))
+    /// Returns the handler that answers all requests for `path`.
+    pub(crate) fn reserved(&self, path: &str) -> Option<Arc<dyn HttpHandler>> {
+        self.handlers.iter().find(|handler| handler.reserves(path)).cloned()
     }
 
-    /// Lets the handler answer a request for a path that it reserves. It words refusals, too.
-    pub(crate) async fn hand_on_reserved<B>(
-        self: &Arc<Self>,
+    /// Lets the handler that reserves its path answer a request. It words refusals, too.
+    pub(crate) async fn hand_to<B>(
+        &self,
+        handler: &dyn HttpHandler,
         request: Request<B>,
         peer: Option<SocketAddr>,
-    ) -> Result<Response<ResponseBody>, HttpRefusal>
+    ) -> Response<ResponseBody>
     where
         B: Body<Data = Bytes> + Unpin,
         B::Error: Display,
     {
-        let not_found = || HttpRefusal::new(hyper::StatusCode::NOT_FOUND, "there is nothing here");
-        let answered = self.hand_on(request, peer).await.and_then(|answer| answer.ok_or_else(not_found));
-        answered.or_else(|refusal| match &self.handler {
-            Some(handler) => Ok(handler.refuse(refusal.status, &refusal.words).map(ResponseBody::from)),
-            None => Err(refusal),
+        let (head, body) = request.into_parts();
+        let answered = match handler.admit(&head) {
+            HttpAdmission::Foreign => Err(HttpRefusal::new(StatusCode::NOT_FOUND, "there is nothing here")),
+            admission => self.admitted(handler, admission, head, body, peer).await,
+        };
+        answered.unwrap_or_else(|HttpRefusal { status, words, .. }| {
+            handler.refuse(status, &words).map(ResponseBody::from)
         })
     }
 
-    /// Lets the handler answer a request. Returns `None` if there is none for its path.
+    /// Lets a handler answer a request that is not git's. Returns `None` if there is none for its path.
     pub(crate) async fn hand_on<B>(
-        self: &Arc<Self>,
+        &self,
         request: Request<B>,
         peer: Option<SocketAddr>,
     ) -> Result<Option<Response<ResponseBody>>, HttpRefusal>
@@ -48,12 +52,33 @@ impl Daemon {
         B: Body<Data = Bytes> + Unpin,
         B::Error: Display,
     {
-        let Some(handler) = &self.handler else { return Ok(None) };
         let (head, body) = request.into_parts();
-        let bytes_max = match handler.admit(&head) {
-            HttpAdmission::Foreign => return Ok(None),
-            HttpAdmission::Answer(answer) => return Ok(Some(answer.map(ResponseBody::from))),
+        for handler in &self.handlers {
+            match handler.admit(&head) {
+                HttpAdmission::Foreign => {}
+                admission => return self.admitted(&**handler, admission, head, body, peer).await.map(Some),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Receives what the handler admits, and lets it answer.
+    async fn admitted<B>(
+        &self,
+        handler: &dyn HttpHandler,
+        admission: HttpAdmission,
+        head: Parts,
+        body: B,
+        peer: Option<SocketAddr>,
+    ) -> Result<Response<ResponseBody>, HttpRefusal>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: Display,
+    {
+        let bytes_max = match admission {
+            HttpAdmission::Answer(answer) => return Ok(answer.map(ResponseBody::from)),
             HttpAdmission::Body(bytes_max) => bytes_max,
+            HttpAdmission::Foreign => 0,
         };
         // The sender is unknown until the handler has checked it, and gets less time.
         let idle_timeout = self.limits.init_timeout.min(self.limits.idle_timeout);
@@ -68,6 +93,6 @@ impl Daemon {
             bytes_per_second_min: self.limits.bytes_per_second_min,
         };
         let answer = handler.answer(Request::from_parts(head, Bytes::from(body)), client).await;
-        Ok(Some(answer.map(|body| ResponseBody::from(body).holding(share))))
+        Ok(answer.map(|body| ResponseBody::from(body).holding(share)))
     }
 }

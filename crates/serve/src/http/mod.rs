@@ -3,6 +3,7 @@
 
 pub(crate) mod body;
 mod cgi;
+mod conditional;
 mod files;
 pub(crate) mod front;
 mod git;
@@ -14,5 +15,6 @@ mod route;
 mod under_way;
 
 pub use cgi::serve_cgi;
+pub use conditional::WantedPart;
 pub use lfs_ssh::serve_lfs_ssh;
 pub use metrics::{MetricsText, serve_text};

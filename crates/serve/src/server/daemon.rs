@@ -16,7 +16,7 @@ use crate::access::cache::RepoCache;
 use crate::access::clones::KeptClones;
 use crate::access::locate::Locator;
 use crate::access::presentation::Presentation;
-use crate::access::repositories::Repositories;
+use crate::access::repositories::ServedRepositories;
 use crate::limits::admission::{TurnLimits, Turns, less, network_of};
 use crate::limits::answer_spool::Answers;
 use crate::limits::descriptors::descriptors_max;
@@ -106,7 +106,7 @@ const TOO_MANY_HTTP: &[u8] =
 
 /// A server of repositories.
 pub struct Daemon {
-    pub(crate) repositories: Arc<Repositories>,
+    pub(crate) repositories: Arc<ServedRepositories>,
     /// How to serve.
     pub options: Arc<UploadOptions>,
     /// Limits.
@@ -124,8 +124,8 @@ pub struct Daemon {
     pub(crate) stopping: watch::Sender<bool>,
     pub(crate) notices: Notices,
     pub(crate) proxies: TrustedProxies,
-    /// Answers requests over HTTP that are not git's.
-    pub(crate) handler: Option<Arc<dyn HttpHandler>>,
+    /// Answer requests over HTTP that are not git's.
+    pub(crate) handlers: Vec<Arc<dyn HttpHandler>>,
     addresses: Mutex<HashMap<IpAddr, usize>>,
     connections: AtomicUsize,
     shards: Shards,
@@ -174,7 +174,7 @@ impl Daemon {
             ..turns.clone()
         };
         Ok(Daemon {
-            repositories: Arc::new(Repositories::new(
+            repositories: Arc::new(ServedRepositories::new(
                 locator,
                 RepoCache::new(OPEN_MAX.min(descriptors / 4).max(1), presentation),
                 opens,
@@ -195,7 +195,7 @@ impl Daemon {
             stopping: watch::Sender::new(false),
             notices: Notices::default(),
             proxies: TrustedProxies::default(),
-            handler: None,
+            handlers: Vec::new(),
             limits,
             addresses: Mutex::default(),
             connections: AtomicUsize::new(0),
@@ -209,10 +209,12 @@ impl Daemon {
         Daemon { proxies, ..self }
     }
 
-    /// Returns the server with `handler` for requests over HTTP that are not git's.
+    /// Returns the server with `handler` for requests over HTTP that are not git's, after the handlers that
+    /// it has.
     #[must_use]
-    pub fn with_handler(self, handler: Arc<dyn HttpHandler>) -> Daemon {
-        Daemon { handler: Some(handler), ..self }
+    pub fn with_handler(mut self, handler: Arc<dyn HttpHandler>) -> Daemon {
+        self.handlers.push(handler);
+        self
     }
 
     /// Resolves when each thread that serves connections has answered: at once, unless one is stuck.

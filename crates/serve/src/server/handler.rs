@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use weir_repo::Repo;
 
 use crate::access::locate::{BUSY, Client, Found, INTERNAL_ERROR, Refusal};
-use crate::access::repositories::Repositories;
+use crate::access::repositories::ServedRepositories;
 use crate::limits::admission::{HeldTurn, Party, Turn, Turns};
 
 /// Bytes in one piece of a body that is written while it is sent.
@@ -45,8 +45,8 @@ pub enum HttpAdmission {
 
 /// Answers requests that are not git's.
 pub trait HttpHandler: Send + Sync {
-    /// Returns whether all requests for `path`, percent-encoded, are for the handler, even those for what would
-    /// be a git URL.
+    /// Returns whether all requests for `path`, percent-encoded, are for the handler, even those for what
+    /// would be a git URL.
     fn reserves(&self, path: &str) -> bool {
         let _ = path;
         false
@@ -107,7 +107,7 @@ pub struct HandlerClient {
     pub client: Client,
     /// The host that it names.
     pub host: Option<String>,
-    pub(crate) repositories: Arc<Repositories>,
+    pub(crate) repositories: Arc<ServedRepositories>,
     pub(crate) reads: Arc<Turns>,
     pub(crate) idle_timeout: Duration,
     pub(crate) bytes_per_second_min: u64,

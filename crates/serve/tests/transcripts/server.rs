@@ -34,8 +34,8 @@ impl Locator for TestLocator {
     }
 }
 
-/// Answers `/echo` with the body, `/no` at once, `/written` while it writes; reserves what is below `/mine/`, and
-/// takes nothing else.
+/// Answers `/echo` with the body, `/no` at once, `/written` while it writes; reserves what is below
+/// `/mine/`, and takes nothing else.
 struct TestHandler;
 
 impl HttpHandler for TestHandler {
