@@ -26,8 +26,8 @@ impl ExportAttributes {
         ExportAttributes { search: Search::default(), collection, outcome, is_used: false }
     }
 
-    /// Adds the file of attributes of the folder at `path`, which has a slash at its end if it is not the top.
-    /// Returns whether that can be done.
+    /// Adds the file of attributes of the folder at `path`, which has a slash at its end if it is not the
+    /// top. Returns whether that can be done.
     pub(crate) fn enter(&mut self, path: &[u8], attributes: &[u8]) -> bool {
         let folder = String::from_utf8_lossy(path);
         self.is_used |= attributes.windows(EXPORT_IGNORE.len()).any(|part| part == EXPORT_IGNORE.as_bytes());

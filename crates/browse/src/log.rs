@@ -1,4 +1,5 @@
-//! The log of a revision: commits in the order in which `git log` lists them, all or those that change a path.
+//! The log of a revision: commits in the order in which `git log` lists them, all or those that change a
+//! path.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -38,7 +39,7 @@ pub struct LogPage {
 }
 
 /// An entry of a tree: its mode and its object.
-type Entry = Option<(u32, Oid)>;
+type PathEntry = Option<(u32, Oid)>;
 
 struct LogWalk<'r> {
     repo: &'r Repo,
@@ -46,14 +47,14 @@ struct LogWalk<'r> {
     /// The names on the way to the path.
     names: Vec<Vec<u8>>,
     /// The entries of trees, by the number of names before.
-    known: Vec<OidMap<Entry>>,
+    known: Vec<OidMap<PathEntry>>,
     /// By time, and by the order in which they were met.
     queue: BinaryHeap<(u64, Reverse<usize>, Oid)>,
     seen: OidSet,
 }
 
-/// Returns a page of the log of the commit `from`. A log of a path follows what `git log -- PATH` follows: at a
-/// merge whose path is that of a parent, this parent alone.
+/// Returns a page of the log of the commit `from`. A log of a path follows what `git log -- PATH` follows:
+/// at a merge whose path is that of a parent, this parent alone.
 ///
 /// # Errors
 /// If an object is missing or corrupt.
@@ -151,7 +152,7 @@ impl LogWalk<'_> {
     }
 
     /// Returns the entry at the path in the tree `top`.
-    fn entry(&mut self, top: &Oid) -> Result<Entry> {
+    fn entry(&mut self, top: &Oid) -> Result<PathEntry> {
         let mut at = (0o040_000, *top);
         for depth in 0..self.names.len() {
             if !is_folder(at.0) {
@@ -164,7 +165,7 @@ impl LogWalk<'_> {
     }
 
     /// Returns the entry of the tree `tree` with the name number `depth`.
-    fn entry_of(&mut self, tree: &Oid, depth: usize) -> Result<Entry> {
+    fn entry_of(&mut self, tree: &Oid, depth: usize) -> Result<PathEntry> {
         if let Some(entry) = self.known[depth].get(tree) {
             return Ok(*entry);
         }

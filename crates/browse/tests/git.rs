@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use weir_browse::{
-    Error, FolderList, LogQuery, ToldCommits, TreeArchive, commit_of, entry_at, list_folder, log,
-    tree_of_revision, write_tar, write_zip,
+    Error, FolderList, GrepLine, GrepQuery, LogQuery, ToldCommits, TreeArchive, commit_of, entry_at, grep,
+    grep_pattern, list_folder, log, tree_of_revision, write_tar, write_zip,
 };
 use weir_repo::{Repo, open_directory};
 use weir_testing::{folder, output_of, run_git};
@@ -21,7 +21,8 @@ impl Numbers {
     }
 }
 
-/// Makes a bare repository at `path` with `count` commits, a third of them merges, with times that are not in order.
+/// Makes a bare repository at `path` with `count` commits, a third of them merges, with times that are not
+/// in order.
 fn create(path: &Path, count: u64, seed: u64) -> Repo {
     let mut numbers = Numbers(seed);
     let mut stream = String::new();
@@ -163,7 +164,8 @@ fn a_zip_unpacks_to_what_gits_does() {
         path
     });
     let list = "import sys, zipfile\nz = zipfile.ZipFile(sys.argv[1])\nassert z.testzip() is None\n\
-        for i in z.infolist(): print(i.filename, oct(i.external_attr >> 16 & 0o170111), i.date_time[3:], z.read(i))\n\
+        for i in z.infolist():\n\
+        \x20 print(i.filename, oct(i.external_attr >> 16 & 0o170111), i.date_time[3:], z.read(i))\n\
         print(z.comment)";
     let [ours, theirs] = files.map(|path| {
         let listed =
@@ -217,6 +219,68 @@ fn folders_have_the_entries_that_git_lists() {
     assert!(matches!(entry_at(&repo, &tree, b"plain/x"), Err(Error::NotFound(_))));
     let file = FolderList { path: b"plain".to_vec(), count_max: 1, ..FolderList::default() };
     assert!(matches!(list_folder(&repo, &tree, &file), Err(Error::WrongKind(_))));
+}
+
+#[test]
+fn a_search_finds_the_lines_that_git_finds() {
+    let dir = folder();
+    let path = dir.path().join("a.git");
+    let mut stream = "commit refs/heads/main\ncommitter C <c@e> 1700000001 +0000\ndata 0\n".to_owned();
+    let mut add = |mode: &str, path: &str, data: &str| {
+        stream += &format!("M {mode} inline {path}\ndata {}\n{data}\n", data.len());
+    };
+    add("100644", "a.txt", "one\ntwo\n\nthree one\r\nlast one");
+    add("100644", "b/c/d.txt", "One\n  one\n\ttwo one\n");
+    add("100644", "b/none", "");
+    add("100644", "b/c.txt", &"one two\n".repeat(20));
+    add("100644", "binary", "one\0one\n");
+    add("120000", "link", "one");
+    add("100644", "z", "two\none\n");
+    run_git(dir.path(), &["init", "-q", "--bare", "-b", "main", path.to_str().unwrap()], b"");
+    run_git(&path, &["fast-import", "--quiet"], stream.as_bytes());
+    let repo = open_directory(&path).unwrap();
+    let (tree, _) = tree_of_revision(&repo, "main").unwrap();
+    for (options, pattern, at) in [
+        ("-E", "one", ""),
+        ("-E", "^one$", ""),
+        ("-Ei", "ONE", "b/c"),
+        ("-F", "one", "b/c.txt"),
+        ("-F", "o.e", ""),
+        ("-E", "(two|three) o", ""),
+        ("-E", "one[^x]two", ""),
+        ("-E", "e\\s", ""),
+    ] {
+        let args = ["grep", "-n", "-I", options, "-e", pattern, "main", "--", at];
+        let args = if at.is_empty() { &args[..7] } else { &args[..] };
+        let output = weir_testing::git(&path, args).output().unwrap();
+        let expected = String::from_utf8(output.stdout).unwrap().replace("main:", "").replace('\r', "");
+        let pattern = grep_pattern(pattern, options == "-F", options.contains('i')).unwrap();
+        for (count_max, bytes_max) in [(1000, 1 << 20), (3, 1 << 20), (1000, 1), (1, 1)] {
+            let mut query =
+                GrepQuery { pattern: pattern.clone(), path: at.into(), after: None, count_max, bytes_max };
+            let mut found = String::new();
+            loop {
+                let page = grep(&repo, &tree, &query).unwrap();
+                assert!(page.lines.len() <= count_max);
+                for GrepLine { path, number, text } in &page.lines {
+                    let [path, text] = [path, text].map(|bytes| String::from_utf8_lossy(bytes));
+                    found += &format!("{path}:{number}:{text}\n");
+                }
+                if page.next.is_none() {
+                    break;
+                }
+                query.after = page.next;
+            }
+            assert_eq!(found, expected, "{query:?}");
+        }
+    }
+    // git takes the end of a file behind its last line break for an empty line, as grep(1) does not.
+    let pattern = grep_pattern("^$", false, false).unwrap();
+    let query = GrepQuery { pattern, path: Vec::new(), after: None, count_max: 10, bytes_max: 1000 };
+    let empty = GrepLine { path: b"a.txt".to_vec(), number: 3, text: Vec::new() };
+    assert_eq!(grep(&repo, &tree, &query).unwrap().lines, [empty]);
+    assert!(grep_pattern("(", false, false).unwrap_err().contains("unclosed group"));
+    assert!(grep_pattern("(a{1000}){1000}", false, false).is_err(), "it takes too much");
 }
 
 #[test]
