@@ -1,1 +1,26 @@
-//! The REST API of a pool.
+//! The REST API of a pool, below `/api/v1`: repositories, the states of their refs, commits, files and
+//! archives of trees; for managers also the state of the pool, and what adds, pauses and removes
+//! repositories.
+//!
+//! [`ApiHandler`] answers the requests that a server hands on. Whatever a client asks for, it learns of no
+//! repository that `[access]` hides from it. [`openapi`] describes all requests and answers.
+
+mod answer;
+mod commits;
+mod files;
+mod handler;
+mod manage;
+mod openapi;
+mod page;
+mod parameters;
+mod problem;
+mod refs;
+mod repositories;
+mod request;
+mod routes;
+mod search;
+mod state;
+mod tree_archive;
+
+pub use handler::ApiHandler;
+pub use openapi::openapi;

@@ -4,6 +4,7 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use weir_api::ApiHandler;
 use weir_events::WebhookDoors;
 use weir_ground::Stop;
 use weir_pool::{CatalogLocator, Collectors, Counters, EventStreams, Metrics, Pool};
@@ -129,14 +130,15 @@ fn daemon(pool: &Pool, counters: &Counters) -> Result<(Arc<Daemon>, Option<Webho
     let presentation = Presentation { files: c.files, ..Presentation::default() };
     let proxies = TrustedProxies::new(&c.trusted_proxies, c.proxy_protocol).map_err(Error::Message)?;
     let locator = Arc::new(CatalogLocator::new(pool)?);
-    let daemon = Daemon::new(locator, options, limits(c, scratch), presentation)?.behind(proxies);
-    Ok(match WebhookFront::of(pool, counters)? {
-        None => (Arc::new(daemon), None),
-        Some((front, intake)) => {
-            let doors = front.doors();
-            (Arc::new(daemon.with_handler(Arc::new(front))), Some((doors, intake)))
-        }
-    })
+    let mut daemon = Daemon::new(locator, options, limits(c, scratch), presentation)?.behind(proxies);
+    if c.api {
+        daemon = daemon.with_handler(Arc::new(ApiHandler::new(pool)?));
+    }
+    let Some((front, intake)) = WebhookFront::of(pool, counters)? else {
+        return Ok((Arc::new(daemon), None));
+    };
+    let doors = front.doors();
+    Ok((Arc::new(daemon.with_handler(Arc::new(front))), Some((doors, intake))))
 }
 
 pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> {

@@ -115,6 +115,14 @@ const CHAPTERS: &[Chapter] = &[
         left_out: &[("sudo ", AS_ROOT)],
     },
     Chapter {
+        file: "api.md",
+        before: "pool https://github.com/git/git.git
+            config access.tokens 'name = \"boss\"' 'scopes = [\"read\", \"manage\"]' \
+                \"sha256 = '$(printf %s TOKEN | sha256sum | cut -c1-64)'\"",
+        between: &[],
+        left_out: &[],
+    },
+    Chapter {
         file: "lfs-and-metadata.md",
         before: "pool https://github.com/git/git.git https://github.com/you/assets.git
             serve weir serve --http 127.0.0.1:8080",
@@ -463,6 +471,7 @@ chapters! {
     commands_of_events: "events.md",
     commands_of_forges: "forges.md",
     commands_of_serving: "serving.md",
+    commands_of_asking: "api.md",
     commands_of_lfs_and_metadata: "lfs-and-metadata.md",
     commands_of_history: "history.md",
     commands_of_mining: "mining.md",

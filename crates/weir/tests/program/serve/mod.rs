@@ -1,6 +1,7 @@
 //! Clones, fetches and files from a pool, over every door.
 
 mod access;
+mod api;
 mod attacks;
 mod behind_proxy;
 mod bundles;

@@ -1,0 +1,77 @@
+//! Answers in JSON, and files.
+
+use hyper::Response;
+use hyper::StatusCode;
+use hyper::header::{
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderName,
+    HeaderValue,
+};
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+use weir_serve::{HandlerBody, WantedPart};
+
+use crate::problem::Problem;
+
+/// The answer of an endpoint.
+pub(crate) type ApiResult = Result<Response<HandlerBody>, Problem>;
+
+/// Bytes of a hash that are enough for a tag.
+const TAG_BYTES: usize = 16;
+/// What an answer depends on is asked for again each time, and only its owner's cache keeps it.
+const PRIVATE: HeaderValue = HeaderValue::from_static("private, no-cache");
+
+/// Returns `value` as JSON, or nothing, if the client has the same.
+pub(crate) fn json<T: Serialize>(headers: &HeaderMap, value: &T) -> ApiResult {
+    let body = serde_json::to_vec(value).map_err(|e| Problem::failed(&e))?;
+    let sum = Sha256::digest(&body);
+    let etag: String = sum.iter().take(TAG_BYTES).map(|byte| format!("{byte:02x}")).collect();
+    let etag = format!("\"{etag}\"");
+    let mut response = Response::new(HandlerBody::from(Vec::new()));
+    let head = response.headers_mut();
+    head.insert(CACHE_CONTROL, PRIVATE);
+    set(head, ETAG, &etag);
+    if WantedPart::of(headers, &etag, 0) == WantedPart::Nothing {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        return Ok(response);
+    }
+    head.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    *response.body_mut() = body.into();
+    Ok(response)
+}
+
+/// Returns what the client wants of a file with the tag `etag`, which has no quotes.
+pub(crate) fn file(headers: &HeaderMap, etag: &str, kind: HeaderValue, data: &[u8]) -> ApiResult {
+    let etag = format!("\"{etag}\"");
+    let len = data.len() as u64;
+    let mut response = Response::new(HandlerBody::from(Vec::new()));
+    let head = response.headers_mut();
+    head.insert(CACHE_CONTROL, PRIVATE);
+    head.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    set(head, ETAG, &etag);
+    let (status, range) = match WantedPart::of(headers, &etag, len) {
+        WantedPart::Nothing => (StatusCode::NOT_MODIFIED, 0..0),
+        WantedPart::Outside => {
+            set(head, CONTENT_RANGE, &format!("bytes */{len}"));
+            (StatusCode::RANGE_NOT_SATISFIABLE, 0..0)
+        }
+        WantedPart::Bytes(range) => {
+            set(head, CONTENT_RANGE, &format!("bytes {}-{}/{len}", range.start, range.end - 1));
+            (StatusCode::PARTIAL_CONTENT, range)
+        }
+        WantedPart::All => (StatusCode::OK, 0..len),
+    };
+    if status != StatusCode::NOT_MODIFIED {
+        head.insert(CONTENT_TYPE, kind);
+        set(head, CONTENT_LENGTH, &(range.end - range.start).to_string());
+    }
+    *response.status_mut() = status;
+    *response.body_mut() = data[range.start as usize..range.end as usize].to_vec().into();
+    Ok(response)
+}
+
+/// Sets a header whose value is no secret and has no control characters; leaves out one that has some.
+pub(crate) fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(name, value);
+    }
+}

@@ -1,0 +1,164 @@
+//! Folders and files of a revision.
+
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hyper::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use serde::Serialize;
+use utoipa::{IntoParams, ToSchema};
+use weir_browse::{FolderEntry, FolderList, entry_at, list_folder, tree_of_revision};
+use weir_git::Kind;
+
+use crate::answer::{ApiResult, file, json};
+use crate::page::{EntryPage, WantedPage, cursor_at, not_a_cursor};
+use crate::problem::{Problem, Problems};
+use crate::request::{ApiRequest, NamedRepository};
+use crate::state::ApiState;
+
+/// The largest file that is sent. It is whole in memory meanwhile.
+const FILE_BYTES_MAX: u64 = 256 << 20;
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
+/// A page that somebody has committed does nothing in the name of this server.
+const SANDBOX: HeaderValue = HeaderValue::from_static("default-src 'none'; sandbox");
+
+/// An entry of a folder.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct FileEntry {
+    /// Its path from the top. U+FFFD replaces what is not UTF-8.
+    path: String,
+    /// The path in base64, if it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_base64: Option<String>,
+    /// `blob` for a file or a symbolic link, `tree` for a folder, `commit` for a submodule.
+    kind: &'static str,
+    /// The mode, in octal digits.
+    mode: String,
+    /// Its id.
+    oid: String,
+    /// The bytes of a file.
+    size: Option<u64>,
+}
+
+impl From<FolderEntry> for FileEntry {
+    fn from(entry: FolderEntry) -> FileEntry {
+        let is_text = std::str::from_utf8(&entry.path).is_ok();
+        FileEntry {
+            path: String::from_utf8_lossy(&entry.path).into_owned(),
+            path_base64: (!is_text).then(|| STANDARD.encode(&entry.path)),
+            kind: entry.kind,
+            mode: format!("{:06o}", entry.mode),
+            oid: entry.oid.to_string(),
+            size: entry.size,
+        }
+    }
+}
+
+/// The revision and the path that a client names.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "it describes parameters")]
+struct NamedPath {
+    /// A branch, a tag or an id; HEAD, if it is not there.
+    revision: Option<String>,
+    /// The path from the top.
+    path: Option<String>,
+}
+
+/// Whether a client wants what is below.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "it describes parameters")]
+struct Depth {
+    /// Whether to list the files in the folder and in all folders below, in place of its entries.
+    recursive: Option<bool>,
+}
+
+/// Lists the entries of a folder in the order of git, with the sizes of files.
+#[utoipa::path(
+    get, path = "/api/v1/repositories/{repository}/tree", tag = "files",
+    params(
+        NamedRepository,
+        NamedPath, Depth, WantedPage
+    ),
+    responses((status = 200, description = "A page of entries.", body = EntryPage<FileEntry>), Problems)
+)]
+pub(crate) async fn tree(state: Arc<ApiState>, mut request: ApiRequest) -> ApiResult {
+    let parameters = &mut request.parameters;
+    let page = WantedPage::take(parameters)?;
+    let mut revision = parameters.text("revision")?.unwrap_or_else(|| "HEAD".to_owned());
+    let mut list = FolderList {
+        path: parameters.bytes("path").unwrap_or_default(),
+        is_recursive: parameters.flag("recursive")?,
+        after: None,
+        count_max: page.limit,
+    };
+    parameters.end()?;
+    // The next page is of the same revision, even if the branch has moved.
+    if let Some(cursor) = &page.cursor {
+        let colon = cursor.iter().position(|byte| *byte == b':').ok_or_else(not_a_cursor)?;
+        revision = String::from_utf8(cursor[..colon].to_vec()).map_err(|_| not_a_cursor())?;
+        list.after = Some(cursor[colon + 1..].to_vec());
+    }
+    let (_, repo) = state.open(&request).await?;
+    let listed = move || -> Result<EntryPage<FileEntry>, Problem> {
+        let (top, commit) = tree_of_revision(&repo, &revision)?;
+        let (entries, has_more) = list_folder(&repo, &top, &list)?;
+        let place = entries.last().filter(|_| has_more).map(FolderEntry::place);
+        let next = place.map(|place| {
+            let revision = commit.unwrap_or(top).to_string();
+            cursor_at([revision.as_bytes(), b":", &place].concat())
+        });
+        Ok(EntryPage { items: entries.into_iter().map(FileEntry::from).collect(), next })
+    };
+    json(&request.headers, &request.client.run(listed).await??)
+}
+
+/// Sends a file as it is stored. The target of a symbolic link is its content. Ranges and conditional
+/// requests are understood.
+#[utoipa::path(
+    get, path = "/api/v1/repositories/{repository}/file", tag = "files",
+    params(NamedRepository, NamedPath),
+    responses(
+        (status = 200, description = "The file.", content(
+            (String = "text/plain; charset=utf-8"), (Vec<u8> = "application/octet-stream")
+        )),
+        (status = 206, description = "The part of it that the header `Range` asks for."),
+        (status = 304, description = "The client has it, by the header `If-None-Match`."),
+        (status = 416, description = "The file is shorter."),
+        Problems
+    )
+)]
+pub(crate) async fn raw(state: Arc<ApiState>, mut request: ApiRequest) -> ApiResult {
+    let revision = request.parameters.text("revision")?.unwrap_or_else(|| "HEAD".to_owned());
+    let path = request.parameters.bytes("path").unwrap_or_default();
+    request.parameters.end()?;
+    let (_, repo) = state.open(&request).await?;
+    let headers = request.headers.clone();
+    let answer = move || -> ApiResult {
+        let (top, _) = tree_of_revision(&repo, &revision)?;
+        let (_, oid) = entry_at(&repo, &top, &path)?;
+        let shown = String::from_utf8_lossy(&path);
+        let mut reader = repo.reader();
+        match reader.kind_and_size(&oid).map_err(weir_browse::Error::from)? {
+            Some((Kind::Blob, bytes)) if bytes <= FILE_BYTES_MAX => {}
+            Some((Kind::Blob, bytes)) => {
+                let words =
+                    format!("'{shown}' has {bytes} bytes, more than the API sends; clone the repository");
+                return Err(Problem::new(hyper::StatusCode::FORBIDDEN, words));
+            }
+            _ => return Err(Problem::bad_request(format!("'{shown}' is no file"))),
+        }
+        let data = reader.require(&oid).map_err(weir_browse::Error::from)?.data;
+        let is_text = std::str::from_utf8(&data).is_ok_and(|text| !text.contains('\0'));
+        let mut response = file(&headers, &oid.to_string(), if is_text { TEXT } else { BYTES }, &data)?;
+        let head = response.headers_mut();
+        if head.contains_key(CONTENT_TYPE) {
+            head.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+            head.insert(CONTENT_SECURITY_POLICY, SANDBOX);
+        }
+        Ok(response)
+    };
+    request.client.run(answer).await?
+}

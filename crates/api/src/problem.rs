@@ -1,0 +1,153 @@
+//! Why a request is not answered, as clients are told (RFC 9457).
+
+use hyper::Response;
+use hyper::StatusCode;
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use serde::Serialize;
+use utoipa::{IntoResponses, ToSchema};
+use weir_serve::{HandlerBody, Refusal};
+
+/// The seconds after which a client may ask again.
+const RETRY_AFTER_S: HeaderValue = HeaderValue::from_static("10");
+
+/// Why a request is not answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct Problem {
+    /// The status of HTTP.
+    #[serde(serialize_with = "as_number")]
+    #[schema(value_type = u16)]
+    pub(crate) status: StatusCode,
+    /// Its name.
+    pub(crate) title: &'static str,
+    /// What is wrong, and what to do.
+    pub(crate) detail: String,
+    /// The methods that are allowed, if the method is wrong.
+    #[serde(skip)]
+    pub(crate) allow: Option<String>,
+}
+
+fn as_number<S: serde::Serializer>(status: &StatusCode, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u16(status.as_u16())
+}
+
+/// The answers to requests that are refused.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "it only describes answers")]
+pub(crate) enum Problems {
+    /// A parameter or the body is wrong.
+    #[response(status = 400, content_type = "application/problem+json")]
+    BadRequest(Problem),
+    /// A token is needed, or the one that was sent is not known.
+    #[response(status = 401, content_type = "application/problem+json")]
+    Unauthorized(Problem),
+    /// The client may not do that.
+    #[response(status = 403, content_type = "application/problem+json")]
+    Forbidden(Problem),
+    /// There is no such thing, or none that the client may see.
+    #[response(status = 404, content_type = "application/problem+json")]
+    NotFound(Problem),
+    /// The body is too large.
+    #[response(status = 413, content_type = "application/problem+json")]
+    TooLarge(Problem),
+    /// The content of the body is not JSON, or is encoded.
+    #[response(status = 415, content_type = "application/problem+json")]
+    UnsupportedType(Problem),
+    /// The server failed; its log says why.
+    #[response(status = 500, content_type = "application/problem+json")]
+    Failed(Problem),
+    /// The server has too much to do, or its database is away. `Retry-After` says when to ask again.
+    #[response(status = 503, content_type = "application/problem+json")]
+    Busy(Problem),
+}
+
+impl Problem {
+    pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Problem {
+        let title = status.canonical_reason().unwrap_or("Error");
+        Problem { status, title, detail: detail.into(), allow: None }
+    }
+
+    pub(crate) fn bad_request(detail: impl Into<String>) -> Problem {
+        Problem::new(StatusCode::BAD_REQUEST, detail)
+    }
+
+    pub(crate) fn not_found(detail: impl Into<String>) -> Problem {
+        Problem::new(StatusCode::NOT_FOUND, detail)
+    }
+
+    /// Returns the problem that the server failed; the log has the words.
+    pub(crate) fn failed(what: &dyn std::fmt::Display) -> Problem {
+        tracing::error!("the API cannot answer: {what}");
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the server failed; its log says why")
+    }
+
+    /// Returns the answer.
+    pub(crate) fn into_response(self) -> Response<HandlerBody> {
+        let body = serde_json::to_vec(&self).unwrap_or_default();
+        let mut response = Response::new(HandlerBody::from(body));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        match self.status {
+            StatusCode::UNAUTHORIZED => {
+                headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"weir\""));
+            }
+            StatusCode::SERVICE_UNAVAILABLE => {
+                headers.insert(RETRY_AFTER, RETRY_AFTER_S);
+            }
+            _ => {}
+        }
+        if let Some(allow) = self.allow.and_then(|allow| HeaderValue::try_from(allow).ok()) {
+            headers.insert(ALLOW, allow);
+        }
+        response
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Problem {
+        let status = match &refusal {
+            Refusal::NotFound(_) => StatusCode::NOT_FOUND,
+            Refusal::Off(_) => StatusCode::FORBIDDEN,
+            Refusal::Unauthorized(_) => StatusCode::UNAUTHORIZED,
+            Refusal::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Refusal::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Problem::new(status, refusal.words())
+    }
+}
+
+impl From<weir_browse::Error> for Problem {
+    fn from(e: weir_browse::Error) -> Problem {
+        match e {
+            weir_browse::Error::NotFound(words) => Problem::not_found(words),
+            weir_browse::Error::WrongKind(words) => Problem::bad_request(words),
+            weir_browse::Error::Repo(weir_repo::Error::Unsupported(words)) => {
+                Problem::new(StatusCode::SERVICE_UNAVAILABLE, words)
+            }
+            e => Problem::failed(&e),
+        }
+    }
+}
+
+impl From<weir_catalog::Error> for Problem {
+    fn from(e: weir_catalog::Error) -> Problem {
+        match e {
+            weir_catalog::Error::NameTaken { .. } => Problem::new(StatusCode::CONFLICT, e.to_string()),
+            e => {
+                tracing::error!("the API cannot answer: {e}");
+                Problem::new(StatusCode::SERVICE_UNAVAILABLE, "the catalog cannot be read now")
+            }
+        }
+    }
+}
+
+impl From<weir_pool::Error> for Problem {
+    fn from(e: weir_pool::Error) -> Problem {
+        match e {
+            weir_pool::Error::Catalog(e) => e.into(),
+            weir_pool::Error::Refused(words) => Problem::new(StatusCode::CONFLICT, words),
+            weir_pool::Error::NotMirrored(_) => Problem::not_found("it has not been mirrored yet"),
+            e => Problem::failed(&e),
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The refs of a repository.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use utoipa::{IntoParams, ToSchema};
+use weir_repo::Head;
+
+use crate::answer::{ApiResult, json};
+use crate::page::{EntryPage, WantedPage, cursor_at};
+use crate::problem::Problems;
+use crate::request::{ApiRequest, NamedRepository};
+use crate::state::ApiState;
+
+/// A ref.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct RefEntry {
+    /// Its full name.
+    name: String,
+    /// The id of its object.
+    oid: String,
+    /// The id of the object that the tag leads to, if it is one.
+    peeled: Option<String>,
+    /// Whether HEAD is this branch.
+    head: bool,
+}
+
+/// Refs that a client wants.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "it describes parameters")]
+struct RefFilter {
+    /// What their names begin with, such as `refs/heads/`.
+    prefix: Option<String>,
+}
+
+/// Lists the refs of a repository by name.
+#[utoipa::path(
+    get, path = "/api/v1/repositories/{repository}/refs", tag = "history",
+    params(
+        NamedRepository, RefFilter, WantedPage
+    ),
+    responses((status = 200, description = "A page of refs.", body = EntryPage<RefEntry>), Problems)
+)]
+pub(crate) async fn list(state: Arc<ApiState>, mut request: ApiRequest) -> ApiResult {
+    let page = WantedPage::take(&mut request.parameters)?;
+    let prefix = request.parameters.bytes("prefix").unwrap_or_default();
+    request.parameters.end()?;
+    let (_, repo) = state.open(&request).await?;
+    let head = match &repo.refs().head {
+        Head::Symbolic(name) => Some(name),
+        Head::Detached(_) => None,
+    };
+    let after = page.cursor.as_deref().unwrap_or_default();
+    let wanted = repo.refs().list().iter().filter(|r| r.name.starts_with(&prefix) && *r.name > *after);
+    let mut items: Vec<RefEntry> = Vec::new();
+    let mut next = None;
+    for r in wanted {
+        if items.len() == page.limit {
+            next = items.last().map(|entry| cursor_at(&entry.name));
+            break;
+        }
+        items.push(RefEntry {
+            name: String::from_utf8_lossy(&r.name).into_owned(),
+            oid: r.oid.to_string(),
+            peeled: r.peeled.map(|oid| oid.to_string()),
+            head: head.is_some_and(|head| **head == *r.name),
+        });
+    }
+    json(&request.headers, &EntryPage { items, next })
+}

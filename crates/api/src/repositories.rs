@@ -1,0 +1,259 @@
+//! Repositories: the list, one of them, its visits, and the states of its refs.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use utoipa::{IntoParams, ToSchema};
+use weir_catalog::{ForgeMetadata, Repository};
+use weir_ground::{FailureClass, Timestamp};
+use weir_pool::{
+    KnownRepository, Pool, RefLogEntry, RepositoryState, RepositoryView, VisitEntry, ref_log, shown_url,
+    visit_log,
+};
+use weir_transport::{Scheme, Url};
+
+use crate::answer::{ApiResult, json};
+use crate::page::{EntryPage, WantedPage, cursor_at};
+use crate::problem::{Problem, Problems};
+use crate::request::{ApiRequest, NamedRepository};
+use crate::state::ApiState;
+
+/// Repositories that are looked at for one page.
+const LOOKED_AT_MAX: usize = 20_000;
+/// Repositories that are read at once.
+const BATCH: usize = 500;
+/// Refs that are told of one state.
+const CHANGES_MAX: usize = 100;
+
+/// A repository.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct RepositoryEntry {
+    /// Its number, which stays when it is renamed.
+    pub(crate) id: i64,
+    /// Its name.
+    name: String,
+    /// The URL of the upstream, without a password; null, if it is a path of the server's machine, which only
+    /// managers see.
+    url: Option<String>,
+    /// Its state, in one word.
+    state: RepositoryState,
+    /// Whether it is not visited until somebody resumes it.
+    paused: bool,
+    /// Whether it was set back to an older state, and is not visited.
+    pinned: bool,
+    /// The size of the archive.
+    archive_bytes: Option<u64>,
+    /// The number of refs.
+    refs: Option<i64>,
+    /// The number of the last state of the refs.
+    seq: Option<i64>,
+    /// When it was added, in seconds since 1970, as all times.
+    #[schema(value_type = i64)]
+    added_at: Timestamp,
+    /// When it was visited last.
+    #[schema(value_type = Option<i64>)]
+    last_attempt: Option<Timestamp>,
+    /// When a visit succeeded last.
+    #[schema(value_type = Option<i64>)]
+    last_success: Option<Timestamp>,
+    /// When a visit found a change last.
+    #[schema(value_type = Option<i64>)]
+    last_change: Option<Timestamp>,
+    /// When it is due next; null, if it is paused or pinned.
+    #[schema(value_type = Option<i64>)]
+    next_due: Option<Timestamp>,
+    /// How many visits have failed in a row.
+    failures: i64,
+    /// The class of the last failure.
+    #[schema(value_type = Option<String>)]
+    error_class: Option<FailureClass>,
+    /// The last failure, for managers.
+    error: Option<String>,
+}
+
+/// A repository with what its forge says of it.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct RepositoryWithForge {
+    #[serde(flatten)]
+    entry: RepositoryEntry,
+    /// What its forge says of it.
+    #[schema(value_type = Option<Object>)]
+    forge_metadata: Option<ForgeMetadata>,
+}
+
+impl RepositoryEntry {
+    /// Returns what the API says of a repository of `pool`.
+    pub(crate) fn of(pool: &Pool, r: &Repository, is_manager: bool) -> RepositoryEntry {
+        let view = RepositoryView::of(pool, r);
+        RepositoryEntry {
+            id: r.id,
+            name: view.name,
+            url: Some(view.url).filter(|_| is_manager || !is_local(r)),
+            state: view.state,
+            paused: view.is_paused,
+            pinned: view.is_pinned,
+            archive_bytes: view.archive_bytes,
+            refs: view.refs,
+            seq: view.seq,
+            added_at: view.added_at,
+            last_attempt: view.last_attempt,
+            last_success: view.last_success,
+            last_change: view.last_change,
+            next_due: view.next_due,
+            failures: view.failures,
+            error_class: view.error_class,
+            // It may name files and hosts of this machine's network.
+            error: view.error.filter(|_| is_manager),
+        }
+    }
+}
+
+/// Returns whether the upstream of `r` is on this machine.
+fn is_local(r: &Repository) -> bool {
+    Url::parse(&r.url).is_ok_and(|url| url.scheme == Scheme::Local)
+}
+
+/// Repositories that a client wants.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "it describes parameters")]
+struct RepositoryFilter {
+    /// Text in the name or the URL, in any case.
+    search: Option<String>,
+    /// A state: `ok`, `stale`, `failed`, `new`, `paused`, `pinned`, `missing` or `incomplete`.
+    #[param(inline)]
+    state: Option<RepositoryState>,
+}
+
+/// Lists the repositories that the client may read, by name.
+#[utoipa::path(
+    get, path = "/api/v1/repositories", tag = "repositories", params(RepositoryFilter, WantedPage),
+    responses((status = 200, description = "A page.", body = EntryPage<RepositoryEntry>), Problems)
+)]
+pub(crate) async fn list(state: Arc<ApiState>, mut request: ApiRequest) -> ApiResult {
+    let parameters = &mut request.parameters;
+    let page = WantedPage::take(parameters)?;
+    let search = parameters.text("search")?.map(|text| text.to_lowercase());
+    let wanted = match parameters.text("state")? {
+        None => None,
+        Some(word) => {
+            let known = RepositoryState::ALL.into_iter().find(|state| state.name() == word);
+            Some(known.ok_or_else(|| Problem::bad_request(format!("there is no state '{word}'")))?)
+        }
+    };
+    parameters.end()?;
+    let after = page.cursor_text()?.unwrap_or_default().to_owned();
+    let (is_manager, host, client) =
+        (state.may_manage(&request), request.client.host.clone(), request.client.client.clone());
+    let shared = state.clone();
+    let found = state.with_pool(&request, move |pool| {
+        let is_wanted = |r: &Repository| {
+            let has_url =
+                |text: &String| (is_manager || !is_local(r)) && shown_url(r).to_lowercase().contains(text);
+            let has = |text: &String| r.name.to_lowercase().contains(text) || has_url(text);
+            search.as_ref().is_none_or(has)
+        };
+        let (mut items, mut after, mut looked_at) = (Vec::new(), after, 0);
+        loop {
+            let batch = pool.catalog.list_after(&after, BATCH)?;
+            let is_last = batch.len() < BATCH;
+            looked_at += batch.len();
+            let batch: Vec<Repository> =
+                batch.into_iter().inspect(|r| after.clone_from(&r.name)).filter(is_wanted).collect();
+            let mut exposures = pool.catalog.exposures(&batch.iter().map(|r| r.id).collect::<Vec<_>>())?;
+            for r in batch {
+                let exposure = exposures.remove(&r.id).unwrap_or_default();
+                let known = KnownRepository::new(r, exposure);
+                if !shared.locator.may_read(&known, host.as_deref(), &client) {
+                    continue;
+                }
+                let entry = RepositoryEntry::of(pool, &known.repository, is_manager);
+                if wanted.is_some_and(|state| state != entry.state) {
+                    continue;
+                }
+                if items.len() == page.limit {
+                    let next = items.last().map(|entry: &RepositoryEntry| cursor_at(&entry.name));
+                    return Ok(EntryPage { items, next });
+                }
+                items.push(entry);
+            }
+            if is_last || looked_at >= LOOKED_AT_MAX {
+                let next = (!is_last).then(|| cursor_at(&after));
+                return Ok(EntryPage { items, next });
+            }
+        }
+    });
+    json(&request.headers, &found.await?)
+}
+
+/// Shows a repository, with what its forge says of it.
+#[utoipa::path(
+    get, path = "/api/v1/repositories/{repository}", tag = "repositories",
+    params(NamedRepository),
+    responses((status = 200, description = "The repository.", body = RepositoryWithForge), Problems)
+)]
+pub(crate) async fn show(state: Arc<ApiState>, request: ApiRequest) -> ApiResult {
+    request.parameters.end()?;
+    let known = state.repository(&request).await?;
+    let is_manager = state.may_manage(&request);
+    let shown = state.with_pool(&request, move |pool| {
+        let id = known.repository.id;
+        let forge_metadata = pool.catalog.forge_metadata(&[id])?.remove(&id);
+        Ok(RepositoryWithForge {
+            entry: RepositoryEntry::of(pool, &known.repository, is_manager),
+            forge_metadata,
+        })
+    });
+    json(&request.headers, &shown.await?)
+}
+
+/// How many entries a client wants.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "it describes parameters")]
+struct WantedCount {
+    /// The most entries.
+    #[param(minimum = 1, maximum = 1000, default = 50)]
+    limit: Option<u64>,
+}
+
+/// Lists the visits to a repository that had another result than the ones before, the last one first.
+#[utoipa::path(
+    get, path = "/api/v1/repositories/{repository}/visits", tag = "repositories",
+    params(NamedRepository, WantedCount),
+    responses((status = 200, description = "The visits.", body = EntryPage<VisitEntry>), Problems)
+)]
+pub(crate) async fn visits(state: Arc<ApiState>, mut request: ApiRequest) -> ApiResult {
+    let count = WantedPage::take_count(&mut request.parameters)?;
+    request.parameters.end()?;
+    let known = state.repository(&request).await?;
+    let is_manager = state.may_manage(&request);
+    let visits = state.with_pool(&request, move |pool| {
+        let mut visits = visit_log(pool, &known.repository, count)?;
+        for visit in visits.iter_mut().filter(|_| !is_manager) {
+            visit.error = None;
+        }
+        Ok(EntryPage { items: visits, next: None })
+    });
+    json(&request.headers, &visits.await?)
+}
+
+/// Lists the states that the refs of a repository had, the last one first, each with at most 100 of the
+/// refs that differ from the state before.
+#[utoipa::path(
+    get, path = "/api/v1/repositories/{repository}/states", tag = "repositories",
+    params(NamedRepository, WantedCount),
+    responses((status = 200, description = "The states.", body = EntryPage<RefLogEntry>), Problems)
+)]
+pub(crate) async fn states(state: Arc<ApiState>, mut request: ApiRequest) -> ApiResult {
+    let count = WantedPage::take_count(&mut request.parameters)?;
+    request.parameters.end()?;
+    let known = state.repository(&request).await?;
+    let states = state.with_pool(&request, move |pool| {
+        Ok(EntryPage {
+            items: ref_log(pool, &known.repository, Some(count), CHANGES_MAX)?.into(),
+            next: None,
+        })
+    });
+    json(&request.headers, &states.await?)
+}

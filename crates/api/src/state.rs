@@ -1,0 +1,115 @@
+//! What endpoints answer from: the catalog, and the repositories that a client may read.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use weir_catalog::Repository;
+use weir_pool::{CatalogLocator, KnownRepository, Pool};
+use weir_repo::Repo;
+use weir_serve::{Found, Locator, Refusal};
+
+use crate::problem::Problem;
+use crate::request::ApiRequest;
+
+/// Handles of the pool that are kept for the next requests.
+const KEPT_MAX: usize = 8;
+
+/// What endpoints answer from.
+pub(crate) struct ApiState {
+    pub(crate) locator: CatalogLocator,
+    first: Mutex<Pool>,
+    /// Handles that no request uses.
+    free: Mutex<Vec<Pool>>,
+    /// The origins of pages that may read answers.
+    pub(crate) cors: Vec<String>,
+}
+
+impl ApiState {
+    /// Returns the state of an API of `pool`.
+    ///
+    /// # Errors
+    /// If its settings are wrong, or the catalog cannot be opened again.
+    pub(crate) fn new(pool: &Pool) -> weir_pool::Result<ApiState> {
+        Ok(ApiState {
+            locator: CatalogLocator::new(pool)?,
+            first: Mutex::new(pool.again()?),
+            free: Mutex::default(),
+            cors: pool.config.serve.cors.clone(),
+        })
+    }
+
+    /// Runs `work` with the pool, on a thread that may block, when it is the client's turn.
+    pub(crate) async fn with_pool<T: Send + 'static>(
+        self: &Arc<Self>,
+        request: &ApiRequest,
+        work: impl FnOnce(&mut Pool) -> Result<T, Problem> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let state = self.clone();
+        request.client.run(move || state.with_handle(work)).await?
+    }
+
+    fn with_handle<T>(&self, work: impl FnOnce(&mut Pool) -> Result<T, Problem>) -> Result<T, Problem> {
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut pool = match free {
+            Some(pool) => pool,
+            None => self.first.lock().unwrap_or_else(PoisonError::into_inner).again()?,
+        };
+        let done = work(&mut pool);
+        // A handle whose connection broke is not used again.
+        let is_sound = done.as_ref().err().is_none_or(|problem| !problem.status.is_server_error());
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_sound && free.len() < KEPT_MAX {
+            free.push(pool);
+        }
+        done
+    }
+
+    /// Returns the repository that the first part of the path names, by its name or its number.
+    pub(crate) async fn repository(
+        self: &Arc<Self>,
+        request: &ApiRequest,
+    ) -> Result<KnownRepository, Problem> {
+        let name = request.part(0)?.to_owned();
+        let (state, host, client) =
+            (self.clone(), request.client.host.clone(), request.client.client.clone());
+        let find = move || {
+            let readable = |name: &str| state.locator.readable(name, host.as_deref(), &client);
+            let number = Some(&name).filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
+            let Some(id) = number.and_then(|digits| digits.parse().ok()) else {
+                return readable(&name).map_err(Problem::from);
+            };
+            // A name may look like a number.
+            match readable(&name) {
+                Err(Refusal::NotFound(_) | Refusal::Unauthorized(_)) => {}
+                other => return other.map_err(Problem::from),
+            }
+            let named = state.with_handle(|pool| Ok(pool.catalog.get_by_id(id)?))?;
+            readable(named.as_ref().map_or(&name, |repository| &repository.name)).map_err(|refusal| {
+                match refusal {
+                    // The name of a hidden repository is not told.
+                    Refusal::NotFound(_) => Problem::not_found(format!("no such repository: {name}")),
+                    refusal => refusal.into(),
+                }
+            })
+        };
+        if self.locator.may_block() { request.client.run(find).await? } else { find() }
+    }
+
+    /// Opens the repository that the first part of the path names.
+    pub(crate) async fn open(
+        self: &Arc<Self>,
+        request: &ApiRequest,
+    ) -> Result<(Repository, Arc<Repo>), Problem> {
+        let repository = self.repository(request).await?.repository;
+        let path = self.first.lock().unwrap_or_else(PoisonError::into_inner).archive_path(&repository);
+        if !path.exists() {
+            return Err(Problem::not_found(format!("'{}' has not been mirrored yet", repository.name)));
+        }
+        let repo = request.client.open(Found::Archive(path), &repository.name).await?;
+        Ok((repository, repo))
+    }
+
+    /// Returns whether the client of `request` may manage the pool.
+    pub(crate) fn may_manage(&self, request: &ApiRequest) -> bool {
+        self.locator.may_manage(&request.client.client)
+    }
+}

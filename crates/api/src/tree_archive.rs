@@ -1,0 +1,167 @@
+//! Archives of a tree, written while they are sent.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use flate2::{Compression, GzBuilder};
+use hyper::Response;
+use hyper::StatusCode;
+use hyper::header::{CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue};
+use sha2::{Digest, Sha256};
+use utoipa::IntoParams;
+use weir_browse::{Error, ToldCommits, TreeArchive, tree_of_revision, write_tar, write_zip};
+use weir_repo::Repo;
+use weir_serve::{HandlerBody, WantedPart};
+
+use crate::answer::{ApiResult, set};
+use crate::problem::{Problem, Problems};
+use crate::request::{ApiRequest, NamedRepository};
+use crate::state::ApiState;
+
+/// How hard archives are compressed, as `gzip` does by default.
+const GZIP_LEVEL: u32 = 6;
+/// Bytes of a prefix.
+const PREFIX_BYTES_MAX: usize = 1024;
+
+/// The format of an archive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ArchiveFormat {
+    TarGz,
+    Tar,
+    Zip,
+}
+
+impl ArchiveFormat {
+    const ALL: [ArchiveFormat; 3] = [ArchiveFormat::TarGz, ArchiveFormat::Tar, ArchiveFormat::Zip];
+
+    /// Returns the ending of its files.
+    fn name(self) -> &'static str {
+        match self {
+            ArchiveFormat::TarGz => "tar.gz",
+            ArchiveFormat::Tar => "tar",
+            ArchiveFormat::Zip => "zip",
+        }
+    }
+
+    fn content_type(self) -> HeaderValue {
+        HeaderValue::from_static(match self {
+            ArchiveFormat::TarGz => "application/gzip",
+            ArchiveFormat::Tar => "application/x-tar",
+            ArchiveFormat::Zip => "application/zip",
+        })
+    }
+
+    fn write(self, repo: &Repo, archive: &TreeArchive, out: &mut dyn Write) -> Result<(), Error> {
+        match self {
+            ArchiveFormat::Tar => write_tar(repo, archive, out),
+            ArchiveFormat::Zip => write_zip(repo, archive, out),
+            ArchiveFormat::TarGz => {
+                let mut gzip = GzBuilder::new().write(out, Compression::new(GZIP_LEVEL));
+                write_tar(repo, archive, &mut gzip)?;
+                gzip.finish()?;
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The archive that a client wants.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "it describes parameters")]
+struct WantedArchive {
+    /// A branch, a tag or an id; HEAD, if it is not there.
+    revision: Option<String>,
+    /// `tar.gz`, `tar` or `zip`.
+    #[param(default = "tar.gz")]
+    format: Option<String>,
+    /// What the paths in it begin with (`git archive --prefix`); the name of the repository, the revision
+    /// and a slash, if it is not there.
+    prefix: Option<String>,
+}
+
+/// Sends an archive of a revision, as `git archive` makes it: files that the attribute `export-ignore`
+/// names are left out; the others are as they are stored.
+#[utoipa::path(
+    get, path = "/api/v1/repositories/{repository}/archive", tag = "files",
+    params(NamedRepository, WantedArchive),
+    responses(
+        (status = 200, description = "The archive.", content(
+            (Vec<u8> = "application/gzip"), (Vec<u8> = "application/x-tar"), (Vec<u8> = "application/zip")
+        )),
+        (status = 304, description = "The client has it, by the header `If-None-Match`."),
+        Problems
+    )
+)]
+pub(crate) async fn archive(state: Arc<ApiState>, mut request: ApiRequest) -> ApiResult {
+    let parameters = &mut request.parameters;
+    let revision = parameters.text("revision")?.unwrap_or_else(|| "HEAD".to_owned());
+    let word = parameters.text("format")?.unwrap_or_else(|| ArchiveFormat::TarGz.name().to_owned());
+    let format = ArchiveFormat::ALL.into_iter().find(|format| format.name() == word);
+    let format =
+        format.ok_or_else(|| Problem::bad_request("the parameter 'format' must be tar.gz, tar or zip"))?;
+    let prefix = parameters.bytes("prefix");
+    if prefix.as_ref().is_some_and(|prefix| prefix.len() > PREFIX_BYTES_MAX || prefix.contains(&0)) {
+        return Err(Problem::bad_request(format!(
+            "the parameter 'prefix' must have at most {PREFIX_BYTES_MAX} bytes, and no NUL"
+        )));
+    }
+    parameters.end()?;
+    let (repository, repo) = state.open(&request).await?;
+    let base = repository.name.rsplit('/').next().unwrap_or_default();
+    let stem = format!("{base}-{}", revision.replace(['/', '^', '~', '{', '}'], "-"));
+    let planned = {
+        let (repo, prefix) = (repo.clone(), prefix.unwrap_or_else(|| format!("{stem}/").into_bytes()));
+        move || plan(&repo, &revision, prefix)
+    };
+    let planned = request.client.run(planned).await??;
+    let etag = etag_of(&planned, format);
+    let mut response = Response::new(HandlerBody::from(Vec::new()));
+    let head = response.headers_mut();
+    head.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
+    set(head, ETAG, &etag);
+    if WantedPart::of(&request.headers, &etag, 0) == WantedPart::Nothing {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        return Ok(response);
+    }
+    head.insert(CONTENT_TYPE, format.content_type());
+    name_file(head, &format!("{stem}.{}", format.name()));
+    let write = move |out: &mut weir_serve::BodyWriter| {
+        format.write(&repo, &planned, out).map_err(|e| match e {
+            Error::Io(e) => e,
+            e => {
+                tracing::error!(path = %repo.path().display(), "an archive broke off: {e}");
+                io::Error::other(e)
+            }
+        })
+    };
+    *response.body_mut() = request.client.stream(write).await?;
+    Ok(response)
+}
+
+/// Returns what an archive of `revision` is made of.
+fn plan(repo: &Repo, revision: &str, prefix: Vec<u8>) -> Result<TreeArchive, Problem> {
+    let (tree, commit) = tree_of_revision(repo, revision)?;
+    let time = match commit {
+        Some(commit) => ToldCommits::new(repo).read(&commit)?.committer.seconds.unwrap_or_default(),
+        None => 0,
+    };
+    Ok(TreeArchive { tree, commit, prefix, time: time.try_into().unwrap_or_default() })
+}
+
+/// Returns the tag of an archive. Compressed by another version of weir it may have other bytes.
+fn etag_of(archive: &TreeArchive, format: ArchiveFormat) -> String {
+    let mut sum = Sha256::new();
+    sum.update(archive.commit.unwrap_or(archive.tree).as_bytes());
+    sum.update(format.name());
+    sum.update(&archive.prefix);
+    let sum: String = sum.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    format!("W/\"{sum}\"")
+}
+
+/// Names the file that a browser saves (RFC 6266).
+fn name_file(head: &mut HeaderMap, name: &str) {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._+".contains(c);
+    let name: String = name.chars().map(|c| if plain(c) { c } else { '_' }).collect();
+    set(head, CONTENT_DISPOSITION, &format!("attachment; filename=\"{name}\""));
+}

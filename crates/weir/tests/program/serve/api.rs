@@ -1,0 +1,382 @@
+//! The REST API: what it says is what git says, and nobody learns of what is hidden.
+
+use std::io::Read;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::common::{Env, Http};
+
+/// SHA-256 of "open sesame".
+const OPEN_SESAME: &str = "41ef4bb0b23661e66301aac36066912dac037827b4ae63a7b1165a5aa93ed4eb";
+
+/// An answer: its status, its head, and its body.
+struct Answer {
+    status: u16,
+    head: String,
+    body: Vec<u8>,
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {}", self.head))
+    }
+
+    fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+    }
+}
+
+/// Sends a request with more header lines and a body.
+fn send(server: &Http, method: &str, path: &str, headers: &str, body: &str) -> Answer {
+    let answer = server.ask_bytes(
+        format!(
+            "{method} /api/v1{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\
+            {headers}\r\n{body}",
+            body.len()
+        )
+        .as_bytes(),
+    );
+    let end = answer.windows(4).position(|w| w == b"\r\n\r\n").expect("a whole head") + 4;
+    let head = String::from_utf8(answer[..end].to_vec()).unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    let body = answer[end..].to_vec();
+    let body = if head.contains("transfer-encoding: chunked") { unchunked(&body) } else { body };
+    Answer { status, head, body }
+}
+
+fn unchunked(mut body: &[u8]) -> Vec<u8> {
+    let mut whole = Vec::new();
+    loop {
+        let end = body.windows(2).position(|w| w == b"\r\n").expect("the length of a chunk");
+        let len = usize::from_str_radix(std::str::from_utf8(&body[..end]).unwrap(), 16).unwrap();
+        if len == 0 {
+            return whole;
+        }
+        whole.extend_from_slice(&body[end + 2..end + 2 + len]);
+        body = &body[end + 2 + len + 2..];
+    }
+}
+
+fn get(server: &Http, path: &str) -> Value {
+    let answer = send(server, "GET", path, "", "");
+    assert_eq!(answer.status, 200, "{path}: {}{}", answer.head, String::from_utf8_lossy(&answer.body));
+    assert_eq!(answer.header("content-type"), Some("application/json"));
+    answer.json()
+}
+
+/// Returns the status and the words of a problem.
+fn problem(server: &Http, path: &str) -> (u16, String) {
+    let answer = send(server, "GET", path, "", "");
+    assert_eq!(answer.header("content-type"), Some("application/problem+json"), "{path}: {}", answer.head);
+    let problem = answer.json();
+    assert_eq!(problem["status"], answer.status);
+    (answer.status, problem["detail"].as_str().unwrap().to_owned())
+}
+
+/// Returns all items of a list, page by page.
+fn all(server: &Http, path: &str, limit: usize) -> Vec<Value> {
+    let mut items: Vec<Value> = Vec::new();
+    let mut cursor = String::new();
+    loop {
+        let mark = if path.contains('?') { '&' } else { '?' };
+        let page = get(server, &format!("{path}{mark}limit={limit}{cursor}"));
+        let of_page = page["items"].as_array().unwrap();
+        assert!(of_page.len() <= limit);
+        items.extend(of_page.iter().cloned());
+        match page["next"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => return items,
+        }
+    }
+}
+
+fn pool_with(env: &Env, names: &[&str]) {
+    let upstream = env.odd_repository("odd.git");
+    for name in names {
+        env.weir(&["add", "--name", name, upstream.to_str().unwrap()]);
+    }
+    env.weir(&["mirror"]);
+}
+
+fn texts(items: &[Value], key: &str) -> Vec<String> {
+    items.iter().map(|item| item[key].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn api_says_of_a_repository_what_git_says() {
+    let env = Env::new();
+    pool_with(&env, &["some/odd"]);
+    let upstream = env.path("odd.git");
+    let server = Http::serve(&env, &[]);
+    let shown = get(&server, "/repositories/some%2Fodd");
+    assert_eq!((&shown["name"], &shown["state"]), (&json!("some/odd"), &json!("ok")));
+    assert_eq!(shown["url"], Value::Null, "a path of this machine");
+    let (at, seq) = (format!("/repositories/{}", shown["id"]), shown["seq"].clone());
+    assert_eq!(get(&server, &at), shown, "by its number");
+    // Refs.
+    let refs: Vec<String> = all(&server, &format!("{at}/refs"), 3)
+        .iter()
+        .map(|r| format!("{} {}", r["oid"].as_str().unwrap(), r["name"].as_str().unwrap()))
+        .collect();
+    let expected = env.git(&upstream, &["for-each-ref", "--format=%(objectname) %(refname)"]);
+    let mut expected: Vec<&str> = expected.lines().collect();
+    expected.sort_by_key(|line| line.split_once(' ').unwrap().1.to_owned());
+    assert_eq!(refs, expected);
+    let heads = all(&server, &format!("{at}/refs?prefix=refs/heads/"), 50);
+    assert!(heads.iter().any(|r| r["name"] == "refs/heads/main" && r["head"] == true));
+    assert!(heads.iter().all(|r| r["name"].as_str().unwrap().starts_with("refs/heads/")));
+    // Commits, and the path of one of the files.
+    for revision in ["main", "side~1", "v1"] {
+        let ids = texts(&all(&server, &format!("{at}/commits?revision={revision}"), 2), "oid");
+        assert_eq!(ids, env.git(&upstream, &["log", "--format=%H", revision]).lines().collect::<Vec<_>>());
+    }
+    let listed = env.git(&upstream, &["ls-tree", "-r", "--name-only", "main"]);
+    let file = listed.lines().find(|path| path.is_ascii() && !path.contains('"')).unwrap();
+    let ids = texts(&all(&server, &format!("{at}/commits?path={file}"), 5), "oid");
+    assert_eq!(
+        ids,
+        env.git(&upstream, &["log", "--format=%H", "main", "--", file]).lines().collect::<Vec<_>>()
+    );
+    let told = get(&server, &format!("{at}/commits/side%7E1"));
+    let format = "--format=%H%n%T%n%an%n%ae%n%at%n%cn%n%ct";
+    let expected = env.git(&upstream, &["show", "-s", format, "side~1"]);
+    let (author, committer) = (&told["author"], &told["committer"]);
+    let shown = [&told["oid"], &told["tree"], &author["name"], &author["email"]].map(|v| v.as_str().unwrap());
+    let shown = format!(
+        "{}\n{}\n{}\n{}",
+        shown.join("\n"),
+        author["time"],
+        committer["name"].as_str().unwrap(),
+        committer["time"]
+    );
+    assert_eq!(shown, expected);
+    let found = all(&server, &format!("{at}/grep?pattern=.&path={file}"), 1);
+    assert!(!found.is_empty() && found.iter().all(|line| line["path"] == file));
+    // States and visits.
+    assert_eq!(get(&server, &format!("{at}/states"))["items"][0]["seq"], seq);
+    assert_eq!(get(&server, &format!("{at}/visits"))["items"][0]["result"], "changed");
+}
+
+#[test]
+fn api_sends_folders_files_and_archives() {
+    let env = Env::new();
+    let upstream = env.init_bare("up.git");
+    let stream = "commit refs/heads/main\ncommitter C <c@x> 1700000000 +0000\ndata 1\nx\n\
+        M 644 inline a/b/text.txt\ndata 6\nhello\n\nM 755 inline run.sh\ndata 2\n#!\nM 644 inline a/bytes\n\
+        data 3\n\x00\x01\x02\nM 644 inline page.html\ndata 8\n<script>\n";
+    env.git_with(&upstream, &["fast-import", "--quiet"], stream.as_bytes());
+    env.weir(&["add", "--name", "up", upstream.to_str().unwrap()]);
+    env.weir(&["mirror"]);
+    let server = Http::serve(&env, &[]);
+    let list = |query: &str| texts(&all(&server, &format!("/repositories/up/tree?{query}"), 1), "path");
+    assert_eq!(list(""), ["a", "page.html", "run.sh"]);
+    assert_eq!(list("recursive=true"), ["a/b/text.txt", "a/bytes", "page.html", "run.sh"]);
+    assert_eq!(list("path=a&revision=main"), ["a/b", "a/bytes"]);
+    let entry = &get(&server, "/repositories/up/tree?path=a/b")["items"][0];
+    assert_eq!(
+        (&entry["kind"], &entry["mode"], &entry["size"]),
+        (&json!("blob"), &json!("100644"), &json!(6))
+    );
+    let file = |path: &str, headers: &str| {
+        send(&server, "GET", &format!("/repositories/up/file?path={path}"), headers, "")
+    };
+    let text = file("a/b/text.txt", "");
+    assert_eq!((text.status, &*text.body), (200, &b"hello\n"[..]));
+    assert_eq!(text.header("content-type"), Some("text/plain; charset=utf-8"));
+    let etag = text.header("etag").unwrap();
+    assert_eq!(file("a/b/text.txt", &format!("If-None-Match: {etag}\r\n")).status, 304);
+    let part = file("a/b/text.txt", "Range: bytes=1-3\r\n");
+    assert_eq!(
+        (part.status, &*part.body, part.header("content-range")),
+        (206, &b"ell"[..], Some("bytes 1-3/6"))
+    );
+    assert_eq!(file("a/b/text.txt", "Range: bytes=9-\r\n").status, 416);
+    assert_eq!(file("a/bytes", "").header("content-type"), Some("application/octet-stream"));
+    // A page of a repository runs nothing.
+    let page = file("page.html", "");
+    assert_eq!(page.header("content-type"), Some("text/plain; charset=utf-8"));
+    assert_eq!(page.header("x-content-type-options"), Some("nosniff"));
+    assert_eq!(problem(&server, "/repositories/up/file?path=a"), (400, "'a' is no file".to_owned()));
+    assert_eq!(problem(&server, "/repositories/up/file?path=no"), (404, "there is no 'no'".to_owned()));
+    // Archives.
+    let archive = |query: &str| send(&server, "GET", &format!("/repositories/up/archive?{query}"), "", "");
+    let tar = archive("format=tar&prefix=x/");
+    let expected =
+        env.git_command(&upstream, &["archive", "--format=tar", "--prefix=x/", "main"]).output().unwrap();
+    assert!(tar.body == expected.stdout, "the tar is that of git");
+    let gz = archive("");
+    assert_eq!(gz.header("content-disposition"), Some("attachment; filename=\"up-HEAD.tar.gz\""));
+    let mut unpacked = Vec::new();
+    flate2::read::GzDecoder::new(&*gz.body).read_to_end(&mut unpacked).unwrap();
+    assert!(unpacked.windows(8).any(|part| part == b"up-HEAD/"));
+    assert!(archive("format=zip").body.starts_with(b"PK"));
+    let etag = gz.header("etag").unwrap().to_owned();
+    let again = format!("If-None-Match: {etag}\r\n");
+    assert_eq!(send(&server, "GET", "/repositories/up/archive", &again, "").status, 304);
+    assert_eq!(archive("format=rar").status, 400);
+    // Heads have no bodies.
+    let head = send(&server, "HEAD", "/repositories/up/archive?format=tar", "", "");
+    assert_eq!((head.status, head.body.len()), (200, 0));
+    // What a force-push removed is kept, and not told.
+    let gone = env.git(&upstream, &["rev-parse", "main"]);
+    env.git(&upstream, &["update-ref", "-d", "refs/heads/main"]);
+    env.commit_file(&upstream, "refs/heads/main", "new", b"new");
+    env.weir(&["mirror", "up"]);
+    let why = (404, format!("no such revision: '{gone}'"));
+    assert_eq!(problem(&server, &format!("/repositories/up/commits/{gone}")), why);
+    assert_eq!(problem(&server, &format!("/repositories/up/file?path=run.sh&revision={gone}")), why);
+    assert_eq!(list(""), ["new"]);
+}
+
+#[test]
+fn api_hides_what_access_rules_hide() {
+    let env = Env::new();
+    pool_with(&env, &["open/a", "open/b", "secret/c"]);
+    env.configure(
+        "access",
+        &format!(
+            "rules = [{{ repositories = [\"secret/*\"], tokens = [\"ci\"] }}]\ntokens = \
+            [{{ name = \"ci\", sha256 = \"{OPEN_SESAME}\" }}]"
+        ),
+    );
+    let server = Http::serve(&env, &[]);
+    let token = "Authorization: Bearer open sesame\r\n";
+    assert_eq!(texts(&all(&server, "/repositories", 1), "name"), ["open/a", "open/b"]);
+    assert_eq!(texts(&all(&server, "/repositories?search=SECRET", 50), "name"), [""; 0]);
+    let seen = send(&server, "GET", "/repositories?search=C", token, "").json();
+    assert_eq!(texts(seen["items"].as_array().unwrap(), "name"), ["secret/c"]);
+    let id = seen["items"][0]["id"].to_string();
+    assert_eq!(seen["items"][0]["error"], Value::Null);
+    for path in ["", "/refs", "/tree", "/commits", "/archive", "/file?path=x", "/visits", "/states"] {
+        let hidden = send(&server, "GET", &format!("/repositories/secret%2Fc{path}"), "", "");
+        let absent = send(&server, "GET", &format!("/repositories/secret%2Fx{path}"), "", "");
+        assert_eq!((hidden.status, hidden.header("www-authenticate")), (401, Some("Bearer realm=\"weir\"")));
+        assert_eq!(hidden.body, absent.body, "{path}");
+        let hidden = send(&server, "GET", &format!("/repositories/{id}{path}"), "", "");
+        let absent = send(&server, "GET", &format!("/repositories/999999{path}"), "", "");
+        assert_eq!((hidden.status, hidden.body), (401, absent.body), "{path}, by number");
+    }
+    assert_eq!(send(&server, "GET", "/repositories/secret%2Fc/refs", token, "").status, 200);
+    assert_eq!(send(&server, "GET", &format!("/repositories/{id}/refs"), token, "").status, 200);
+    // A token that only reads does not manage.
+    assert_eq!(send(&server, "GET", "/status", token, "").status, 403);
+}
+
+#[test]
+fn api_lets_managers_manage() {
+    let env = Env::new();
+    pool_with(&env, &["a"]);
+    env.configure(
+        "access",
+        &format!(
+            "tokens = [{{ name = \"boss\", sha256 = \"{OPEN_SESAME}\", scopes = [\"read\", \"manage\"] }}]"
+        ),
+    );
+    let server = Http::serve(&env, &[]);
+    let boss = "Authorization: Bearer open sesame\r\nContent-Type: application/json\r\n";
+    let manage = |method: &str, path: &str, body: &str| send(&server, method, path, boss, body);
+    let upstream = env.path("odd.git").display().to_string();
+    let new = json!({ "url": upstream, "name": "x/new" }).to_string();
+    for (method, path, body) in [
+        ("GET", "/status", ""),
+        ("POST", "/repositories", &*new),
+        ("PATCH", "/repositories/a", "{\"paused\":true}"),
+        ("POST", "/repositories/a/visits", ""),
+        ("DELETE", "/repositories/a", ""),
+    ] {
+        assert_eq!(
+            send(&server, method, path, "Content-Type: application/json\r\n", body).status,
+            401,
+            "{path}"
+        );
+        let wrong = "Authorization: Bearer x\r\nContent-Type: application/json\r\n";
+        assert_eq!(send(&server, method, path, wrong, body).status, 403, "{path}");
+    }
+    assert_eq!(manage("GET", "/status", "").json()["counts"]["repositories"], 1);
+    let added = manage("POST", "/repositories", &new);
+    assert_eq!((added.status, &added.json()["state"]), (201, &json!("new")));
+    let place = added.header("location").unwrap().strip_prefix("/api/v1").unwrap().to_owned();
+    assert_eq!(get(&server, &place)["name"], "x/new");
+    assert_eq!(manage("POST", "/repositories", &new).status, 200, "it is there");
+    assert_eq!(
+        problem(&server, &format!("{place}/refs")),
+        (404, "'x/new' has not been mirrored yet".to_owned())
+    );
+    let taken = manage("POST", "/repositories", "{\"url\": \"https://h/other\", \"name\": \"a\"}");
+    assert_eq!(taken.status, 409, "{}", taken.head);
+    for (body, status) in [("{", 400), ("{}", 400), ("{\"url\": 1}", 400), ("{\"url\": \"x y\"}", 409)] {
+        assert_eq!(manage("POST", "/repositories", body).status, status, "{body}");
+    }
+    let text = "Authorization: Bearer open sesame\r\nContent-Type: text/plain\r\n";
+    assert_eq!(send(&server, "POST", "/repositories", text, &new).status, 415);
+    // Pause and resume, and visit.
+    assert_eq!(manage("PATCH", "/repositories/a", "{\"paused\": true}").json()["state"], "paused");
+    assert_eq!(manage("POST", "/repositories/a/visits", "").status, 409);
+    assert_eq!(manage("PATCH", "/repositories/a", "{\"paused\": false}").json()["paused"], false);
+    assert_eq!(manage("POST", "/repositories/a/visits", "").status, 202);
+    env.weir(&["mirror"]);
+    assert_eq!(get(&server, &place)["state"], "ok");
+    // Remove: the archive stays, or goes.
+    assert_eq!(manage("DELETE", &place, "").status, 204);
+    assert_eq!(manage("DELETE", "/repositories/a?delete_archive=true", "").status, 204);
+    assert_eq!(problem(&server, "/repositories/a").0, 404);
+    assert_eq!(env.stored().len(), 1, "{:?}", env.stored());
+    assert!(!Path::new(&env.pool()).join("store/a.tar").exists());
+}
+
+#[test]
+fn api_checks_requests() {
+    let env = Env::new();
+    pool_with(&env, &["a"]);
+    env.configure("serve", "cors = [\"https://pages.example\"]");
+    let server = Http::serve(&env, &[]);
+    for (path, status, words) in [
+        ("/nothing", 404, "there is nothing at this path; see /api/v1/openapi.json"),
+        ("/repositories?limit=0", 400, "the parameter 'limit' must be a number from 1 to 1000"),
+        ("/repositories?limits=1", 400, "there is no parameter 'limits' here"),
+        ("/repositories?state=odd", 400, "there is no state 'odd'"),
+        ("/repositories?cursor=!", 400, "the parameter 'cursor' must be 'next' of a page before"),
+        ("/repositories/a/tree?recursive=1", 400, "the parameter 'recursive' must be true or false"),
+        ("/repositories/a/tree?cursor=YWJj", 400, "the parameter 'cursor' must be 'next' of a page before"),
+        (
+            "/repositories/a/commits?cursor=bWFpbjp4",
+            400,
+            "the parameter 'cursor' must be 'next' of a page before",
+        ),
+        ("/repositories/a/commits?revision=main%00", 400, "the parameter 'revision' is no plain text"),
+        ("/repositories/a/commits?revision=main%5E%7Btree%7D", 400, "'main^{tree}' is no commit"),
+        ("/repositories/a/grep", 400, "the parameter 'pattern' is missing"),
+        (
+            "/repositories/a/grep?pattern=x&cursor=YTpi",
+            400,
+            "the parameter 'cursor' must be 'next' of a page before",
+        ),
+        ("/repositories/b", 404, "no such repository: b"),
+        ("/repositories/%ff", 404, "a part of the path is no plain text"),
+        ("/repositories/a/HEAD", 404, "there is nothing at this path; see /api/v1/openapi.json"),
+    ] {
+        assert_eq!(problem(&server, path), (status, words.to_owned()), "{path}");
+    }
+    let wrong = send(&server, "PUT", "/repositories", "", "");
+    assert_eq!((wrong.status, wrong.header("allow")), (405, Some("GET, POST, HEAD, OPTIONS")));
+    let long = "x".repeat(70_000);
+    let answer = send(&server, "POST", "/repositories", "", &long);
+    assert_eq!((answer.status, answer.header("content-type")), (413, Some("application/problem+json")));
+    // Pages of other origins.
+    let origin = |origin: &str| send(&server, "GET", "/repositories", &format!("Origin: {origin}\r\n"), "");
+    let allowed = origin("https://pages.example");
+    assert_eq!(allowed.header("access-control-allow-origin"), Some("https://pages.example"));
+    assert_eq!(origin("https://evil.example").header("access-control-allow-origin"), None);
+    let asked = send(&server, "OPTIONS", "/repositories", "Origin: https://pages.example\r\n", "");
+    assert_eq!((asked.status, asked.header("access-control-max-age")), (204, Some("3600")));
+    let described = get(&server, "/openapi.json");
+    assert_eq!(described["openapi"], "3.1.0");
+    // A repository whose name is a number, beside one with this number.
+    env.weir(&["add", "--name", "1", env.path("odd.git").to_str().unwrap()]);
+    assert_eq!(get(&server, "/repositories/1")["name"], "1");
+    // No API.
+    env.configure("serve", "api = false");
+    let without = Http::serve(&env, &[]);
+    assert_eq!(send(&without, "GET", "/repositories", "", "").status, 404);
+}
