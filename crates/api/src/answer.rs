@@ -8,6 +8,7 @@ use hyper::header::{
 };
 use serde::Serialize;
 use sha2::{Digest, Sha256};
+use weir_ground::hex;
 use weir_serve::{HandlerBody, WantedPart};
 
 use crate::problem::Problem;
@@ -16,7 +17,7 @@ use crate::problem::Problem;
 pub(crate) type ApiResult = Result<Response<HandlerBody>, Problem>;
 
 /// Bytes of a hash that are enough for a tag.
-const TAG_BYTES: usize = 16;
+pub(crate) const TAG_BYTES: usize = 16;
 /// What an answer depends on is asked for again each time, and only its owner's cache keeps it.
 const PRIVATE: HeaderValue = HeaderValue::from_static("private, no-cache");
 
@@ -24,8 +25,7 @@ const PRIVATE: HeaderValue = HeaderValue::from_static("private, no-cache");
 pub(crate) fn json<T: Serialize>(headers: &HeaderMap, value: &T) -> ApiResult {
     let body = serde_json::to_vec(value).map_err(|e| Problem::failed(&e))?;
     let sum = Sha256::digest(&body);
-    let etag: String = sum.iter().take(TAG_BYTES).map(|byte| format!("{byte:02x}")).collect();
-    let etag = format!("\"{etag}\"");
+    let etag = format!("\"{}\"", hex(&sum[..TAG_BYTES]));
     let mut response = Response::new(HandlerBody::from(Vec::new()));
     let head = response.headers_mut();
     head.insert(CACHE_CONTROL, PRIVATE);

@@ -12,15 +12,15 @@ use hyper::{Method, Request, Response, StatusCode};
 use weir_pool::Pool;
 use weir_serve::{HandlerAnswer, HandlerBody, HandlerClient, HttpAdmission, HttpHandler};
 
+use crate::answer::set;
 use crate::parameters::Parameters;
 use crate::problem::Problem;
 use crate::request::ApiRequest;
-use crate::routes::{PREFIX, find};
+use crate::routes::{PREFIX, allowed, find};
 use crate::state::ApiState;
 
 /// The longest body.
 const BODY_BYTES_MAX: usize = 64 << 10;
-const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PATCH, DELETE, OPTIONS");
 
 /// Answers the requests of the API.
 pub struct ApiHandler(Arc<ApiState>);
@@ -52,13 +52,17 @@ impl ApiHandler {
 
     /// Answers a question about what is allowed.
     fn preflight(&self, head: &Parts) -> Response<HandlerBody> {
+        let methods = match allowed(head.uri.path()) {
+            Ok(methods) => methods,
+            Err(problem) => return self.problem(head.headers.get(ORIGIN), problem),
+        };
         let mut response = Response::new(HandlerBody::from(Vec::new()));
         *response.status_mut() = StatusCode::NO_CONTENT;
         let headers = response.headers_mut();
-        headers.insert(ALLOW, METHODS);
+        set(headers, ALLOW, &methods);
         self.let_read(head.headers.get(ORIGIN), headers);
         if headers.contains_key(ACCESS_CONTROL_ALLOW_ORIGIN) {
-            headers.insert(ACCESS_CONTROL_ALLOW_METHODS, METHODS);
+            set(headers, ACCESS_CONTROL_ALLOW_METHODS, &methods);
             let taken = "Authorization, Content-Type, If-None-Match, Range, If-Range";
             headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(taken));
             headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("3600"));

@@ -38,7 +38,7 @@ impl WantedPage {
     /// Takes the parameters of a page.
     pub(crate) fn take(parameters: &mut Parameters) -> Result<WantedPage, Problem> {
         let limit = WantedPage::take_count(parameters)?;
-        let cursor = parameters.text("cursor")?;
+        let cursor = parameters.text("cursor")?.filter(|cursor| !cursor.is_empty());
         let cursor =
             cursor.map(|text| URL_SAFE_NO_PAD.decode(text).map_err(|_| not_a_cursor())).transpose()?;
         Ok(WantedPage { limit, cursor })
@@ -63,5 +63,5 @@ pub(crate) fn cursor_at(place: impl AsRef<[u8]>) -> String {
 
 /// Returns the problem that a cursor is none.
 pub(crate) fn not_a_cursor() -> Problem {
-    Problem::bad_request("the parameter 'cursor' must be 'next' of a page before")
+    Problem::not_found("there is no such page: the parameter 'cursor' must be 'next' of a page before")
 }

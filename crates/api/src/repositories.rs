@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
-use weir_catalog::{ForgeMetadata, Repository};
+use weir_catalog::{ForgeMetadata, FoundRepositories, Repository, RepositorySearch, StateFilter};
 use weir_ground::{FailureClass, Timestamp};
 use weir_pool::{
-    KnownRepository, Pool, RefLogEntry, RepositoryState, RepositoryView, VisitEntry, ref_log, shown_url,
-    visit_log,
+    KnownRepository, Pool, RefLogEntry, RepositoryState, RepositoryView, VisitEntry, ref_log, visit_log,
 };
 use weir_transport::{Scheme, Url};
 
@@ -18,10 +17,9 @@ use crate::problem::{Problem, Problems};
 use crate::request::{ApiRequest, NamedRepository};
 use crate::state::ApiState;
 
-/// Repositories that are looked at for one page.
-const LOOKED_AT_MAX: usize = 20_000;
-/// Repositories that are read at once.
-const BATCH: usize = 500;
+/// Repositories whose names, or whose states, are looked at for one page.
+const NAMES_LOOKED_AT_MAX: usize = 50_000;
+const STATES_LOOKED_AT_MAX: usize = 5_000;
 /// Refs that are told of one state.
 const CHANGES_MAX: usize = 100;
 
@@ -118,11 +116,23 @@ fn is_local(r: &Repository) -> bool {
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "it describes parameters")]
 struct RepositoryFilter {
-    /// Text in the name or the URL, in any case.
+    /// Text in the name, in any case.
     search: Option<String>,
     /// A state: `ok`, `stale`, `failed`, `new`, `paused`, `pinned`, `missing` or `incomplete`.
     #[param(inline)]
     state: Option<RepositoryState>,
+}
+
+/// Returns what the catalog knows of repositories in `state`. Some states depend on files, too.
+fn state_filter(state: RepositoryState) -> Option<StateFilter> {
+    match state {
+        RepositoryState::Stale | RepositoryState::Failed => Some(StateFilter::Failing),
+        RepositoryState::New => Some(StateFilter::New),
+        RepositoryState::Paused => Some(StateFilter::Paused),
+        RepositoryState::Pinned => Some(StateFilter::Pinned),
+        RepositoryState::Incomplete => Some(StateFilter::Incomplete),
+        RepositoryState::Ok | RepositoryState::Missing => None,
+    }
 }
 
 /// Lists the repositories that the client may read, by name.
@@ -133,7 +143,7 @@ struct RepositoryFilter {
 pub(crate) async fn list(state: Arc<ApiState>, mut request: ApiRequest) -> ApiResult {
     let parameters = &mut request.parameters;
     let page = WantedPage::take(parameters)?;
-    let search = parameters.text("search")?.map(|text| text.to_lowercase());
+    let text = parameters.text("search")?.filter(|text| !text.is_empty());
     let wanted = match parameters.text("state")? {
         None => None,
         Some(word) => {
@@ -142,46 +152,27 @@ pub(crate) async fn list(state: Arc<ApiState>, mut request: ApiRequest) -> ApiRe
         }
     };
     parameters.end()?;
-    let after = page.cursor_text()?.unwrap_or_default().to_owned();
+    let search = RepositorySearch {
+        after: page.cursor_text()?.unwrap_or_default().to_owned(),
+        window: if wanted.is_some() { STATES_LOOKED_AT_MAX } else { NAMES_LOOKED_AT_MAX },
+        text,
+        state: wanted.and_then(state_filter),
+        max: page.limit,
+    };
     let (is_manager, host, client) =
         (state.may_manage(&request), request.client.host.clone(), request.client.client.clone());
     let shared = state.clone();
     let found = state.with_pool(&request, move |pool| {
-        let is_wanted = |r: &Repository| {
-            let has_url =
-                |text: &String| (is_manager || !is_local(r)) && shown_url(r).to_lowercase().contains(text);
-            let has = |text: &String| r.name.to_lowercase().contains(text) || has_url(text);
-            search.as_ref().is_none_or(has)
-        };
-        let (mut items, mut after, mut looked_at) = (Vec::new(), after, 0);
-        loop {
-            let batch = pool.catalog.list_after(&after, BATCH)?;
-            let is_last = batch.len() < BATCH;
-            looked_at += batch.len();
-            let batch: Vec<Repository> =
-                batch.into_iter().inspect(|r| after.clone_from(&r.name)).filter(is_wanted).collect();
-            let mut exposures = pool.catalog.exposures(&batch.iter().map(|r| r.id).collect::<Vec<_>>())?;
-            for r in batch {
-                let exposure = exposures.remove(&r.id).unwrap_or_default();
-                let known = KnownRepository::new(r, exposure);
-                if !shared.locator.may_read(&known, host.as_deref(), &client) {
-                    continue;
-                }
-                let entry = RepositoryEntry::of(pool, &known.repository, is_manager);
-                if wanted.is_some_and(|state| state != entry.state) {
-                    continue;
-                }
-                if items.len() == page.limit {
-                    let next = items.last().map(|entry: &RepositoryEntry| cursor_at(&entry.name));
-                    return Ok(EntryPage { items, next });
-                }
-                items.push(entry);
-            }
-            if is_last || looked_at >= LOOKED_AT_MAX {
-                let next = (!is_last).then(|| cursor_at(&after));
-                return Ok(EntryPage { items, next });
-            }
-        }
+        let FoundRepositories { list, passed } = pool.catalog.search(&search)?;
+        let mut exposures = pool.catalog.exposures(&list.iter().map(|r| r.id).collect::<Vec<_>>())?;
+        let known = list.into_iter().map(|r| {
+            let exposure = exposures.remove(&r.id).unwrap_or_default();
+            KnownRepository::new(r, exposure)
+        });
+        let readable = known.filter(|known| shared.locator.may_read(known, host.as_deref(), &client));
+        let entries = readable.map(|known| RepositoryEntry::of(pool, &known.repository, is_manager));
+        let items = entries.filter(|entry| wanted.is_none_or(|state| state == entry.state)).collect();
+        Ok(EntryPage { items, next: passed.map(cursor_at) })
     });
     json(&request.headers, &found.await?)
 }

@@ -64,13 +64,20 @@ routes! {
 pub(crate) fn find(method: &Method, path: &str) -> Result<(&'static ApiRoute, Vec<Vec<u8>>), Problem> {
     // Every answer to GET has a head.
     let wanted = if method == Method::HEAD { &Method::GET } else { method };
-    let below = path.strip_prefix(PREFIX).unwrap_or_default();
-    let matching: Vec<_> =
-        ROUTES.iter().filter_map(|route| Some((route, parts(route.path, below)?))).collect();
-    let mut allow: Vec<&str> = matching.iter().map(|(route, _)| route.method.as_str()).collect();
-    if let Some(found) = matching.into_iter().find(|(route, _)| route.method == *wanted) {
+    if let Some(found) = of_path(path).find(|(route, _)| route.method == *wanted) {
         return Ok(found);
     }
+    let allow = allowed(path)?;
+    let words = format!("this path takes {allow}");
+    Err(Problem { allow: Some(allow), ..Problem::new(StatusCode::METHOD_NOT_ALLOWED, words) })
+}
+
+/// Returns the methods that a path takes.
+///
+/// # Errors
+/// If there is no endpoint for it.
+pub(crate) fn allowed(path: &str) -> Result<String, Problem> {
+    let mut allow: Vec<&str> = of_path(path).map(|(route, _)| route.method.as_str()).collect();
     if allow.is_empty() {
         return Err(Problem::not_found(format!("there is nothing at this path; see {PREFIX}/openapi.json")));
     }
@@ -78,9 +85,13 @@ pub(crate) fn find(method: &Method, path: &str) -> Result<(&'static ApiRoute, Ve
         allow.push("HEAD");
     }
     allow.push("OPTIONS");
-    let allow = allow.join(", ");
-    let words = format!("this path takes {allow}");
-    Err(Problem { allow: Some(allow), ..Problem::new(StatusCode::METHOD_NOT_ALLOWED, words) })
+    Ok(allow.join(", "))
+}
+
+/// Returns the endpoints for a path, with what stands for the parts in braces.
+fn of_path(path: &str) -> impl Iterator<Item = (&'static ApiRoute, Vec<Vec<u8>>)> {
+    let below = path.strip_prefix(PREFIX).unwrap_or_default();
+    ROUTES.iter().filter_map(move |route| Some((route, parts(route.path, below)?)))
 }
 
 /// Returns what stands for the parts in braces of `template`, if `path` is like it.

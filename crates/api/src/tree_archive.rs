@@ -7,13 +7,15 @@ use flate2::{Compression, GzBuilder};
 use hyper::Response;
 use hyper::StatusCode;
 use hyper::header::{CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue};
+use serde::Serialize;
 use sha2::{Digest, Sha256};
-use utoipa::IntoParams;
+use utoipa::{IntoParams, ToSchema};
 use weir_browse::{Error, ToldCommits, TreeArchive, tree_of_revision, write_tar, write_zip};
+use weir_ground::hex;
 use weir_repo::Repo;
 use weir_serve::{HandlerBody, WantedPart};
 
-use crate::answer::{ApiResult, set};
+use crate::answer::{ApiResult, TAG_BYTES, set};
 use crate::problem::{Problem, Problems};
 use crate::request::{ApiRequest, NamedRepository};
 use crate::state::ApiState;
@@ -24,10 +26,13 @@ const GZIP_LEVEL: u32 = 6;
 const PREFIX_BYTES_MAX: usize = 1024;
 
 /// The format of an archive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 enum ArchiveFormat {
+    #[serde(rename = "tar.gz")]
     TarGz,
+    #[serde(rename = "tar")]
     Tar,
+    #[serde(rename = "zip")]
     Zip,
 }
 
@@ -73,10 +78,11 @@ struct WantedArchive {
     /// A branch, a tag or an id; HEAD, if it is not there.
     revision: Option<String>,
     /// `tar.gz`, `tar` or `zip`.
-    #[param(default = "tar.gz")]
-    format: Option<String>,
+    #[param(inline, default = "tar.gz")]
+    format: Option<ArchiveFormat>,
     /// What the paths in it begin with (`git archive --prefix`); the name of the repository, the revision
     /// and a slash, if it is not there.
+    #[param(max_length = 255, pattern = "^[^\\x00]*$")]
     prefix: Option<String>,
 }
 
@@ -155,8 +161,7 @@ fn etag_of(archive: &TreeArchive, format: ArchiveFormat) -> String {
     sum.update(archive.commit.unwrap_or(archive.tree).as_bytes());
     sum.update(format.name());
     sum.update(&archive.prefix);
-    let sum: String = sum.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-    format!("W/\"{sum}\"")
+    format!("W/\"{}\"", hex(&sum.finalize()[..TAG_BYTES]))
 }
 
 /// Names the file that a browser saves (RFC 6266).

@@ -120,15 +120,6 @@ impl Catalog {
         )
     }
 
-    /// Returns at most `max` repositories, by name, after the name `after`.
-    ///
-    /// # Errors
-    /// If the database fails.
-    pub fn list_after(&self, after: &str, max: usize) -> Result<Vec<Repository>> {
-        let sql = format!("SELECT {COLUMNS} FROM repositories WHERE name > ?1 ORDER BY name LIMIT ?2");
-        self.database.query(&sql, &values![after, max], Repository::from_row)
-    }
-
     /// Returns the repository with the number `id`.
     ///
     /// # Errors

@@ -54,7 +54,8 @@ cases!(
     looks_for_metadata_are_leased_in_turn,
     looks_of_a_killed_process_are_leased_again,
     metadata_is_looked_for_where_it_is_named_or_wanted,
-    an_inventory_has_every_repository_once
+    an_inventory_has_every_repository_once,
+    searches_look_at_a_window_of_names
 );
 
 #[test]

@@ -6,6 +6,7 @@
 
 mod access;
 mod blocking;
+mod counts;
 mod http;
 mod limits;
 mod request_log;
@@ -17,6 +18,7 @@ pub use access::{
     Presentation, Refusal, RepoCache, Token, candidates, map,
 };
 pub use blocking::serve_blocking;
+pub use counts::{Histogram, KindCounts, RequestKind, RequestResult, ServingCounts};
 pub use http::{MetricsText, WantedPart, serve_cgi, serve_lfs_ssh, serve_text};
 pub use ipnet::IpNet;
 pub use limits::raise_descriptor_limit;

@@ -22,6 +22,7 @@ mod door_client;
 mod environment;
 mod error;
 mod event_doors;
+mod health_front;
 mod hook_lines;
 mod listing;
 mod log_output;

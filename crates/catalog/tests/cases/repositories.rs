@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use weir_catalog::{AccessNames, ArchiveEnd, Catalog, Error, Listed, Outcome, Visit, Which};
+use weir_catalog::{
+    AccessNames, ArchiveEnd, Catalog, Error, Listed, Outcome, RepositorySearch, StateFilter, Visit, Which,
+};
 use weir_ground::{Epoch, Seq, Timestamp};
 
 use super::{entry, listed, pass};
@@ -147,4 +149,38 @@ fn what_is_mirrored_already_is_left_as_it_is(c: &mut Catalog, ids: &[i64]) {
     c.choose_bases(ids, &AccessNames::default()).unwrap();
     assert!(all_bases(c, ids).is_empty());
     assert_eq!(c.bases_by_forge(&ids[2..3], &AccessNames::default()).unwrap()[0].base, ids[1]);
+}
+
+pub fn searches_look_at_a_window_of_names(c: &mut Catalog) {
+    let names = ["a/one", "a/two", "B/One", "b/under_score", "b/underXscore", "c/100%", "c/new"];
+    let entries: Vec<_> = names.iter().map(|name| entry(name, name)).collect();
+    c.add(&entries, Timestamp(0)).unwrap();
+    c.set_hold("a/two", weir_catalog::Hold::Paused, true).unwrap();
+    let found = |search: &RepositorySearch| {
+        let (mut search, mut names, mut pages) = (search.clone(), Vec::new(), 0);
+        loop {
+            let found = c.search(&search).unwrap();
+            assert!(found.list.len() <= search.max);
+            names.extend(found.list.into_iter().map(|r| r.name));
+            pages += 1;
+            match found.passed {
+                Some(passed) => search.after = passed,
+                None => return (names.join(" "), pages),
+            }
+        }
+    };
+    let all = RepositorySearch { window: 100, max: 100, ..RepositorySearch::default() };
+    assert_eq!(found(&all), ("B/One a/one a/two b/underXscore b/under_score c/100% c/new".to_owned(), 1));
+    assert_eq!(found(&RepositorySearch { max: 3, ..all.clone() }).1, 3);
+    for (text, expected) in [("ONE", "B/One a/one"), ("_", "b/under_score"), ("0%", "c/100%"), ("\\", "")] {
+        let search = RepositorySearch { text: Some(text.to_owned()), ..all.clone() };
+        assert_eq!(found(&search), (expected.to_owned(), 1));
+        assert_eq!(found(&RepositorySearch { window: 2, ..search }), (expected.to_owned(), 4));
+    }
+    let paused = RepositorySearch { state: Some(StateFilter::Paused), ..all.clone() };
+    assert_eq!(found(&paused).0, "a/two");
+    assert_eq!(found(&RepositorySearch { state: Some(StateFilter::New), max: 2, ..all.clone() }).1, 4);
+    for state in [StateFilter::Pinned, StateFilter::Failing, StateFilter::Incomplete] {
+        assert_eq!(found(&RepositorySearch { state: Some(state), ..all.clone() }).0, "");
+    }
 }

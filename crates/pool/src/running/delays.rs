@@ -1,11 +1,11 @@
 //! Measures the time from an event to the end of the visit that it has caused.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use weir_catalog::{EventKind, PoolEvent};
 use weir_events::now_ms;
+use weir_serve::Histogram;
 
 /// The upper bounds of the buckets, in milliseconds.
 const BOUNDS_MS: [u64; 14] =
@@ -14,12 +14,17 @@ const BOUNDS_MS: [u64; 14] =
 const WAITING_MAX: usize = 100_000;
 
 /// The delays of events that this process took and whose visits it made.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct EventDelays {
     waiting: Mutex<WaitingEvents>,
-    /// One for each bound, and one for all above.
-    buckets: [AtomicU64; BOUNDS_MS.len() + 1],
-    sum_ms: AtomicU64,
+    /// The delays.
+    pub(crate) delays: Histogram<{ BOUNDS_MS.len() }>,
+}
+
+impl Default for EventDelays {
+    fn default() -> EventDelays {
+        EventDelays { waiting: Mutex::default(), delays: Histogram::new(BOUNDS_MS) }
+    }
 }
 
 /// The time of the first event of each repository, in milliseconds since 1970.
@@ -61,7 +66,7 @@ impl EventDelays {
             EventKind::Update(_) | EventKind::Unchanged(_) => {
                 if let Some(at_ms) = waiting.running.remove(&id) {
                     drop(waiting);
-                    self.observe(now_ms().saturating_sub(at_ms));
+                    self.delays.observe(now_ms().saturating_sub(at_ms));
                 }
             }
             EventKind::Failed(_) => {
@@ -71,25 +76,6 @@ impl EventDelays {
             }
             _ => {}
         }
-    }
-
-    fn observe(&self, delay_ms: u64) {
-        let bucket = BOUNDS_MS.partition_point(|bound| *bound < delay_ms);
-        self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
-        self.sum_ms.fetch_add(delay_ms, Ordering::Relaxed);
-    }
-
-    /// Returns how many delays were at most each bound in seconds, which is infinite at last, and the sum of
-    /// all in seconds.
-    pub(crate) fn cumulative(&self) -> (Vec<(f64, u64)>, f64) {
-        let mut count = 0;
-        let bounds = BOUNDS_MS.iter().map(|bound| *bound as f64 / 1000.0).chain([f64::INFINITY]);
-        let mut up_to = |bucket: &AtomicU64| {
-            count += bucket.load(Ordering::Relaxed);
-            count
-        };
-        let buckets = bounds.zip(self.buckets.iter().map(&mut up_to)).collect();
-        (buckets, self.sum_ms.load(Ordering::Relaxed) as f64 / 1000.0)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, WaitingEvents> {
@@ -121,7 +107,7 @@ mod tests {
             exceeded: None,
             seconds: 0.0,
         }));
-        let count = || delays.cumulative().0.last().unwrap().1;
+        let count = || delays.delays.cumulative().0.last().unwrap().1;
         delays.visit_began(7);
         delays.came(&[(7, now_ms() - 300), (7, now_ms())]);
         delays.happened(&update);
@@ -132,7 +118,7 @@ mod tests {
         delays.visit_began(7);
         delays.happened(&update);
         delays.happened(&update);
-        let (buckets, sum) = delays.cumulative();
+        let (buckets, sum) = delays.delays.cumulative();
         assert_eq!((buckets[4], buckets[14]), ((0.25, 0), (f64::INFINITY, 1)));
         assert!((0.3..5.0).contains(&sum), "{sum}");
     }

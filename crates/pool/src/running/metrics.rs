@@ -9,12 +9,15 @@ use weir_catalog::clock::now;
 use weir_catalog::{Catalog, CollectorCounts, EventKind, PoolEvent};
 use weir_events::{IntakeCounts, WebhookCounts};
 use weir_mirror::Space;
+use weir_serve::ServingCounts;
 
 use crate::error::Result;
 use crate::running::delays::EventDelays;
 use crate::running::hooks::{HookState, hook_states};
+use crate::running::metrics_text::{escaped, head, one, write_histogram};
 use crate::running::pauses::pauses;
 use crate::running::pool::{Pool, space};
+use crate::running::process_metrics::{write_process, write_serving};
 
 /// The least time between queries of the catalog: with millions of repositories they take seconds.
 const AGE_MAX: Duration = Duration::from_secs(60);
@@ -32,6 +35,8 @@ pub struct Counters {
     pub delays: Arc<EventDelays>,
     /// The deliveries of webhooks.
     pub webhooks: Arc<WebhookCounts>,
+    /// What clients asked for.
+    pub serving: Arc<ServingCounts>,
 }
 
 impl Counters {
@@ -122,7 +127,11 @@ impl Metrics {
                 result.name()
             );
         }
-        write_delays(&mut text, &c.delays);
+        let name = "weir_event_delay_seconds";
+        head(&mut text, name, "histogram", "Time from an event to the end of the visit that it caused");
+        write_histogram(&mut text, name, "", &c.delays.delays.cumulative());
+        write_serving(&mut text, &c.serving);
+        write_process(&mut text);
         if let Ok((free, total)) = space(&self.store) {
             one(&mut text, "weir_store_free_bytes", "gauge", "Free bytes on the disk of the archives", free);
             one(&mut text, "weir_store_size_bytes", "gauge", "Size of the disk of the archives", total);
@@ -252,29 +261,4 @@ fn write_hooks(text: &mut String, pool: &Pool) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn write_delays(text: &mut String, delays: &EventDelays) {
-    let name = "weir_event_delay_seconds";
-    head(text, name, "histogram", "Time from an event to the end of the visit that it caused");
-    let (buckets, sum) = delays.cumulative();
-    for (bound, count) in &buckets {
-        let bound = if bound.is_finite() { bound.to_string() } else { "+Inf".to_owned() };
-        let _ = writeln!(text, "{name}_bucket{{le=\"{bound}\"}} {count}");
-    }
-    let count = buckets.last().map_or(0, |(_, count)| *count);
-    let _ = writeln!(text, "{name}_sum {sum}\n{name}_count {count}");
-}
-
-fn head(text: &mut String, name: &str, kind: &str, help: &str) {
-    let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
-}
-
-fn one(text: &mut String, name: &str, kind: &str, help: &str, value: u64) {
-    head(text, name, kind, help);
-    let _ = writeln!(text, "{name} {value}");
-}
-
-fn escaped(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

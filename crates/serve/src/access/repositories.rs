@@ -67,11 +67,7 @@ impl ServedRepositories {
     }
 
     /// Returns the repository at `found`. If it is not open, opens it on a thread that may block.
-    pub(crate) async fn opened(
-        self: &Arc<Self>,
-        found: Found,
-        peer: Option<SocketAddr>,
-    ) -> Result<Opened, OpenError> {
+    async fn opened(self: &Arc<Self>, found: Found, peer: Option<SocketAddr>) -> Result<Opened, OpenError> {
         if let Some(opened) = self.cache.get(&found) {
             return Ok(opened);
         }

@@ -32,6 +32,7 @@ use weir_upload::{DaemonRequest, Service};
 
 use crate::access::locate::{Client, Refusal};
 use crate::access::opened::Opened;
+use crate::counts::{RequestKind, ServingCounts};
 use crate::http::body::ResponseBody;
 use crate::http::route::{Route, route};
 use crate::http::under_way::UnderWay;
@@ -164,6 +165,7 @@ impl Daemon {
                 let admitted = counted.map(|counted| UnderWay::start(&under_way, counted));
                 async move {
                     let Ok(guard) = admitted else {
+                        daemon.counts.refused.fetch_add(1, Ordering::Relaxed);
                         daemon.notices.say(client.map(|c| c.ip()), "refused", &TOO_MANY);
                         return Ok(
                             HttpRefusal::new(StatusCode::SERVICE_UNAVAILABLE, TOO_MANY).into_response()
@@ -226,7 +228,7 @@ impl Daemon {
         B::Error: Display,
     {
         let path = request.uri().path().to_owned();
-        let mut entry = entry_of(&request, peer);
+        let mut entry = entry_of(&request, self.counts.clone(), peer);
         let is_head = request.method() == Method::HEAD;
         let response = match self.try_answer_http(request, peer).await {
             Ok(response) => response,
@@ -336,14 +338,22 @@ pub(crate) fn host_of(headers: &HeaderMap, uri: &Uri) -> Option<String> {
 }
 
 /// Starts the entry of a request in the log. The path is as sent: percent-encoded.
-fn entry_of<B>(request: &Request<B>, peer: Option<SocketAddr>) -> RequestEntry {
+fn entry_of<B>(request: &Request<B>, counts: Arc<ServingCounts>, peer: Option<SocketAddr>) -> RequestEntry {
     let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
-    let repository = route(path, query).map_or(path, |(name, _)| name);
+    let routed = route(path, query);
+    let repository = routed.as_ref().map_or(path, |(name, _)| name);
+    let kind = match routed.as_ref().map(|(_, route)| route) {
+        None => RequestKind::Handler,
+        Some(Route::InfoRefs(_) | Route::UnknownService) => RequestKind::Refs,
+        Some(Route::Rpc(_)) => RequestKind::Pack,
+        Some(Route::LfsBatch | Route::LfsObject(_)) => RequestKind::Lfs,
+        Some(_) => RequestKind::File,
+    };
     let asked = path[repository.len()..].trim_start_matches('/');
     let is_https = request.extensions().get::<Scheme>() == Some(&Scheme::HTTPS);
     let protocol = if is_https { "https" } else { "http" };
     let words = format!("{} {asked}", request.method());
-    RequestEntry::start(peer, protocol, words.trim_end().to_owned(), repository.to_owned())
+    RequestEntry::start(counts, kind, peer, protocol, words.trim_end().to_owned(), repository.to_owned())
 }
 
 /// Returns the socket's error if it is the cause of hyper's error.

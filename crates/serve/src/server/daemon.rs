@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,7 @@ use crate::access::clones::KeptClones;
 use crate::access::locate::Locator;
 use crate::access::presentation::Presentation;
 use crate::access::repositories::ServedRepositories;
+use crate::counts::ServingCounts;
 use crate::limits::admission::{TurnLimits, Turns, less, network_of};
 use crate::limits::answer_spool::Answers;
 use crate::limits::descriptors::descriptors_max;
@@ -127,7 +128,7 @@ pub struct Daemon {
     /// Answer requests over HTTP that are not git's.
     pub(crate) handlers: Vec<Arc<dyn HttpHandler>>,
     addresses: Mutex<HashMap<IpAddr, usize>>,
-    connections: AtomicUsize,
+    pub(crate) counts: Arc<ServingCounts>,
     shards: Shards,
 }
 
@@ -198,7 +199,7 @@ impl Daemon {
             handlers: Vec::new(),
             limits,
             addresses: Mutex::default(),
-            connections: AtomicUsize::new(0),
+            counts: Arc::default(),
             shards: Shards::start(std::thread::available_parallelism().map_or(2, usize::from))?,
         })
     }
@@ -222,9 +223,15 @@ impl Daemon {
         self.shards.respond().await;
     }
 
+    /// Returns the server, which counts in `counts` what it does.
+    #[must_use]
+    pub fn counting(self, counts: Arc<ServingCounts>) -> Daemon {
+        Daemon { counts, ..self }
+    }
+
     /// Returns the number of connections.
     pub fn connections(&self) -> usize {
-        self.connections.load(Ordering::Relaxed)
+        self.counts.connections.load(Ordering::Relaxed) as usize
     }
 
     /// Serves connections until `stop` resolves, then waits up to the drain timeout for running ones to end.
@@ -247,7 +254,7 @@ impl Daemon {
         drop(listener);
         self.stopping.send_replace(true);
         let end = Instant::now() + self.limits.drain_timeout;
-        while self.connections.load(Ordering::Relaxed) > 0 && Instant::now() < end {
+        while self.connections() > 0 && Instant::now() < end {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -255,7 +262,8 @@ impl Daemon {
     fn admit(self: Arc<Self>, stream: Socket, peer: Option<SocketAddr>, door: Door) {
         // From here on the connection belongs to one shard, whose runtime watches it.
         let Ok(stream) = stream.leave() else { return };
-        let all = self.connections.fetch_add(1, Ordering::Relaxed);
+        let all = self.counts.connections.fetch_add(1, Ordering::Relaxed) as usize;
+        self.counts.accepted.fetch_add(1, Ordering::Relaxed);
         let connection = Connection(self.clone());
         // If a proxy sends a header that names the client, the client is counted after the header.
         let counted =
@@ -318,6 +326,7 @@ impl Daemon {
             admitted = self.count_connection(peer, &door).ok();
         }
         let Some(_counted) = admitted else {
+            self.counts.refused.fetch_add(1, Ordering::Relaxed);
             self.notices.say(peer.map(|p| p.ip()), "refused", &"too many connections");
             let mut refusal = Vec::new();
             match door {
@@ -353,7 +362,7 @@ struct Connection(Arc<Daemon>);
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+        self.0.counts.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

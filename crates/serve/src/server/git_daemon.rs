@@ -7,11 +7,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use weir_git::pktline::{self, Pkt};
 use weir_ground::{MinRate, printable};
-use weir_upload::{Step, UNREADABLE, UploadPack, Version, parse_daemon_request};
+use weir_upload::{Step, UploadPack, Version, parse_daemon_request};
 
-use crate::access::cache::OpenError;
-use crate::access::locate::{BUSY, Client};
+use crate::access::locate::{BUSY, Client, Refusal};
 use crate::access::opened::Opened;
+use crate::counts::RequestKind;
 use crate::limits::admission::Party;
 use crate::request_log::RequestEntry;
 use crate::server::daemon::Daemon;
@@ -49,8 +49,14 @@ impl Daemon {
         let Some(request) = parse_daemon_request(&line) else {
             return self.refuse(&mut sender, "weir: not a git request; this is a read-only git server").await;
         };
-        let mut entry =
-            RequestEntry::start(peer, "git", format!("git-{}", request.service.name()), request.path.clone());
+        let mut entry = RequestEntry::start(
+            self.counts.clone(),
+            RequestKind::Git,
+            peer,
+            "git",
+            format!("git-{}", request.service.name()),
+            request.path.clone(),
+        );
         "refused".clone_into(&mut entry.status);
         let client = Client::at(peer);
         let found = match self.repositories.find(&request, client).await {
@@ -65,7 +71,7 @@ impl Daemon {
             }
         };
         let opened = {
-            let opening = self.repositories.opened(found, peer);
+            let opening = self.repositories.open(found, &request.path, peer);
             tokio::pin!(opening);
             loop {
                 tokio::select! {
@@ -78,14 +84,8 @@ impl Daemon {
         };
         let Opened { repo, features, .. } = match opened {
             Ok(opened) => opened,
-            Err(OpenError::NotFound) => {
-                return self.refuse(&mut sender, &format!("no such repository: {}", request.path)).await;
-            }
-            Err(OpenError::Busy) => return self.refuse(&mut sender, BUSY).await,
-            Err(OpenError::Broken(e)) => {
-                tracing::error!(path = %request.path, "cannot open: {e}");
-                return self.refuse(&mut sender, &format!("weir: {UNREADABLE}")).await;
-            }
+            Err(Refusal::Failed(words)) => return self.refuse(&mut sender, &format!("weir: {words}")).await,
+            Err(refusal) => return self.refuse(&mut sender, refusal.words()).await,
         };
         let party = Party::new(peer, repo.path());
         let mut machine =

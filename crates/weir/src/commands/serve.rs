@@ -4,6 +4,7 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use tokio::sync::watch;
 use weir_api::ApiHandler;
 use weir_events::WebhookDoors;
 use weir_ground::Stop;
@@ -19,6 +20,7 @@ use crate::background::start_mirror;
 use crate::cli::{Global, ServeArgs};
 use crate::error::{Error, Result};
 use crate::event_doors::{keep_doors, keep_webhooks};
+use crate::health_front::HealthFront;
 use crate::output;
 use crate::restart::{start_anew, tell_ready};
 use crate::service_state::ServiceState;
@@ -120,7 +122,11 @@ fn bind(flag: &str, addresses: &[ListenAddress]) -> Result<Vec<Listener>> {
 type Webhooks = (Arc<WebhookDoors>, IntakeSender);
 
 /// Returns the server, and its webhooks, if there are any.
-fn daemon(pool: &Pool, counters: &Counters) -> Result<(Arc<Daemon>, Option<Webhooks>)> {
+fn daemon(
+    pool: &Pool,
+    counters: &Counters,
+    asked_to_stop: watch::Receiver<bool>,
+) -> Result<(Arc<Daemon>, Option<Webhooks>)> {
     let c = &pool.config.serve;
     let options = UploadOptions {
         limits: UploadLimits { steps_max: c.steps_max, ..Default::default() },
@@ -130,7 +136,10 @@ fn daemon(pool: &Pool, counters: &Counters) -> Result<(Arc<Daemon>, Option<Webho
     let presentation = Presentation { files: c.files, ..Presentation::default() };
     let proxies = TrustedProxies::new(&c.trusted_proxies, c.proxy_protocol).map_err(Error::Message)?;
     let locator = Arc::new(CatalogLocator::new(pool)?);
-    let mut daemon = Daemon::new(locator, options, limits(c, scratch), presentation)?.behind(proxies);
+    let mut daemon = Daemon::new(locator, options, limits(c, scratch), presentation)?
+        .behind(proxies)
+        .counting(counters.serving.clone());
+    daemon = daemon.with_handler(Arc::new(HealthFront::new(pool, asked_to_stop)?));
     if c.api {
         daemon = daemon.with_handler(Arc::new(ApiHandler::new(pool)?));
     }
@@ -153,7 +162,7 @@ pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> 
     let (listeners, monitored) = runtime.block_on(async { listen(c, &args) })?;
     raise_descriptor_limit();
     let counters = Arc::new(Counters::default());
-    let (daemon, webhooks) = daemon(&pool, &counters)?;
+    let (daemon, webhooks) = daemon(&pool, &counters, asked_to_stop.clone())?;
     let urls = announce(&listeners, global.json)?;
     announce_metrics(&monitored, global.json)?;
     let doors = listeners.iter().map(|(door, listener)| (listener.as_raw_fd(), scheme(door)));

@@ -65,7 +65,10 @@ fn it_crawls_and_mirrors_and_says_so_to_monitors() {
     // Values from the catalog may be a minute old. The counters of the process are current.
     assert!(
         told.contains("weir_visits_total{result=\"updated\"} 4\n")
-            && told.contains("weir_visits_total{result=\"failed\"} 1\n"),
+            && told.contains("weir_visits_total{result=\"failed\"} 1\n")
+            && told.contains("weir_requests_total{kind=\"git\",result=\"answered\"} 0\n")
+            && told.contains("weir_request_duration_seconds_bucket{kind=\"pack\",le=\"+Inf\"} 0\n")
+            && told.contains("\nprocess_open_fds "),
         "{told}"
     );
     for name in [

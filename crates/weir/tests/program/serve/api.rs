@@ -10,6 +10,9 @@ use crate::common::{Env, Http};
 /// SHA-256 of "open sesame".
 const OPEN_SESAME: &str = "41ef4bb0b23661e66301aac36066912dac037827b4ae63a7b1165a5aa93ed4eb";
 
+/// The words about a cursor that is none.
+const NO_PAGE: &str = "there is no such page: the parameter 'cursor' must be 'next' of a page before";
+
 /// An answer: its status, its head, and its body.
 struct Answer {
     status: u16,
@@ -336,22 +339,15 @@ fn api_checks_requests() {
         ("/repositories?limit=0", 400, "the parameter 'limit' must be a number from 1 to 1000"),
         ("/repositories?limits=1", 400, "there is no parameter 'limits' here"),
         ("/repositories?state=odd", 400, "there is no state 'odd'"),
-        ("/repositories?cursor=!", 400, "the parameter 'cursor' must be 'next' of a page before"),
+        ("/repositories?cursor=!", 404, NO_PAGE),
         ("/repositories/a/tree?recursive=1", 400, "the parameter 'recursive' must be true or false"),
-        ("/repositories/a/tree?cursor=YWJj", 400, "the parameter 'cursor' must be 'next' of a page before"),
-        (
-            "/repositories/a/commits?cursor=bWFpbjp4",
-            400,
-            "the parameter 'cursor' must be 'next' of a page before",
-        ),
-        ("/repositories/a/commits?revision=main%00", 400, "the parameter 'revision' is no plain text"),
+        ("/repositories/a/tree?cursor=YWJj", 404, NO_PAGE),
+        ("/repositories/a/commits?cursor=bWFpbjp4", 404, NO_PAGE),
+        ("/repositories/a/commits?revision=%ff", 400, "the parameter 'revision' is not UTF-8"),
+        ("/repositories/a/commits?revision=main%00", 404, "no such revision: 'main\0'"),
         ("/repositories/a/commits?revision=main%5E%7Btree%7D", 400, "'main^{tree}' is no commit"),
         ("/repositories/a/grep", 400, "the parameter 'pattern' is missing"),
-        (
-            "/repositories/a/grep?pattern=x&cursor=YTpi",
-            400,
-            "the parameter 'cursor' must be 'next' of a page before",
-        ),
+        ("/repositories/a/grep?pattern=x&cursor=YTpi", 404, NO_PAGE),
         ("/repositories/b", 404, "no such repository: b"),
         ("/repositories/%ff", 404, "a part of the path is no plain text"),
         ("/repositories/a/HEAD", 404, "there is nothing at this path; see /api/v1/openapi.json"),
@@ -370,6 +366,8 @@ fn api_checks_requests() {
     assert_eq!(origin("https://evil.example").header("access-control-allow-origin"), None);
     let asked = send(&server, "OPTIONS", "/repositories", "Origin: https://pages.example\r\n", "");
     assert_eq!((asked.status, asked.header("access-control-max-age")), (204, Some("3600")));
+    assert_eq!(asked.header("allow"), Some("GET, POST, HEAD, OPTIONS"));
+    assert_eq!(send(&server, "OPTIONS", "/nothing", "", "").status, 404);
     let described = get(&server, "/openapi.json");
     assert_eq!(described["openapi"], "3.1.0");
     // A repository whose name is a number, beside one with this number.

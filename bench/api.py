@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+"""The API: what an answer costs the server, beside git, which starts a process for the same answer; how long
+lists take with a million repositories. Prints the table of docs/benchmarks.md.
+
+WEIR_BENCH_REPO=DIR    a repository (git/git for the figures in the docs); without it a generated one
+WEIR_BENCH_ROWS=N      repositories in the catalog (a million)
+WEIR_BENCH_SMOKE=1     small inputs: that everything runs, not how fast"""
+
+import hashlib
+import http.client
+import json
+import os
+import resource
+import shutil
+import sqlite3
+import subprocess
+import tempfile
+import time
+from urllib.parse import quote
+
+from events import cpu_seconds, free_port, wait_for_port
+from programs import HERE, SMOKE, WEIR
+
+ROWS = 20_000 if SMOKE else int(os.environ.get("WEIR_BENCH_ROWS", "1000000"))
+REQUESTS = 50 if SMOKE else 1000
+PROCESSES = 10 if SMOKE else 100
+ARCHIVES = 2 if SMOKE else 10
+
+
+def repository(work):
+    """Returns a bare repository: a copy of the given one, or a generated one."""
+    target = os.path.join(work, "up.git")
+    given = os.environ.get("WEIR_BENCH_REPO")
+    if given and not SMOKE:
+        subprocess.run(["git", "clone", "-q", "--bare", "--no-local", given, target], check=True)
+        return target
+    subprocess.run(["git", "init", "-q", "--bare", "-b", "main", target], check=True)
+    made = subprocess.run(
+        ["python3", os.path.join(HERE, "bench/generate-repository.py"), "300" if SMOKE else "6000"],
+        stdout=subprocess.PIPE, check=True,
+    )
+    subprocess.run(["git", "-C", target, "fast-import", "--quiet"], input=made.stdout, check=True)
+    return target
+
+
+class Server:
+    """`weir serve` of a pool, and one connection to it."""
+
+    def __init__(self, pool):
+        self.port = free_port()
+        git = free_port()
+        self.process = subprocess.Popen(
+            [WEIR, "--pool", pool, "serve", "--no-mirror", "--git", f"127.0.0.1:{git}", "--http",
+             f"127.0.0.1:{self.port}"],
+            stderr=subprocess.DEVNULL,
+        )
+        wait_for_port(self.port)
+        self.connection = http.client.HTTPConnection("127.0.0.1", self.port)
+
+    def get(self, path):
+        self.connection.request("GET", "/api/v1" + path)
+        response = self.connection.getresponse()
+        body = response.read()
+        assert response.status == 200, (path, response.status, body)
+        return body
+
+    def measure(self, path, count):
+        """Returns the server's seconds of processor time for an answer, the median and the 99th percentile of
+        the milliseconds that a client waits, and the last answer."""
+        body = self.get(path)
+        waits, before = [], cpu_seconds(self.process.pid)
+        for _ in range(count):
+            at = time.perf_counter()
+            body = self.get(path)
+            waits.append((time.perf_counter() - at) * 1000)
+        waits.sort()
+        spent = (cpu_seconds(self.process.pid) - before) / count
+        return spent, waits[len(waits) // 2], waits[len(waits) * 99 // 100], body
+
+    def first_byte(self, path):
+        """Returns the milliseconds until the first byte of a body."""
+        at = time.perf_counter()
+        self.connection.request("GET", "/api/v1" + path)
+        response = self.connection.getresponse()
+        response.read(1)
+        waited = (time.perf_counter() - at) * 1000
+        response.read()
+        return waited
+
+    def end(self):
+        self.process.terminate()
+        self.process.wait()
+
+
+def git_seconds(count, *command):
+    """Returns the seconds of processor time that a command of git takes, and what it printed last."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    for _ in range(count):
+        done = subprocess.run(["git", *command], stdout=subprocess.PIPE, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) / count, done.stdout
+
+
+def answers(work):
+    """Small answers, and archives."""
+    up, pool = repository(work), os.path.join(work, "pool")
+    for command in ["init", pool], ["add", "-q", "--name", "up", up], ["mirror", "-q"]:
+        subprocess.run([WEIR, "--pool", pool, *command], stdout=subprocess.DEVNULL, check=True)
+    listed = subprocess.run(["git", "-C", up, "ls-tree", "-rl", "HEAD"], stdout=subprocess.PIPE, check=True)
+    sizes = [line.split(None, 4)[3:] for line in listed.stdout.decode().splitlines()]
+    files = [(abs(int(size) - 10_000), path) for size, path in sizes if size != "-" and '"' not in path]
+    path = min(files)[1]
+    folder = os.path.dirname(path)
+    server = Server(pool)
+    print("\n| answer | weir, CPU of the server | a client waits, median | 99 % | git, CPU | ratio |")
+    print("|---|---|---|---|---|---|")
+    form = "--format=%H %T %P %an %ae %at %cn %ce %ct %B"
+    for what, asked, command in [
+        ("a repository", "/repositories/up", None),
+        ("a file of 10 KB", f"/repositories/up/file?path={quote(path)}",
+         ["cat-file", "blob", f"HEAD:{path}"]),
+        ("a commit", "/repositories/up/commits/HEAD", ["show", "-s", form, "HEAD"]),
+        ("50 commits", "/repositories/up/commits", ["log", "-50", form]),
+        ("50 commits of a file", f"/repositories/up/commits?path={quote(path)}",
+         ["log", "-50", form, "HEAD", "--", path]),
+        ("a folder", f"/repositories/up/tree?path={quote(folder)}&limit=1000",
+         ["ls-tree", "-l", "HEAD", f"{folder}/" if folder else "."]),
+        ("lines that match a word", "/repositories/up/grep?pattern=obsolete&literal=true&limit=1000",
+         ["grep", "-n", "-I", "-F", "-e", "obsolete", "HEAD"]),
+    ]:
+        count = REQUESTS if "match" not in what and "of a file" not in what else PROCESSES
+        spent, median, worst, body = server.measure(asked, count)
+        if command is None:
+            print(f"| {what} | {spent * 1e6:.0f} us | {median:.2f} ms | {worst:.2f} ms | | |")
+            continue
+        theirs, printed = git_seconds(PROCESSES, "-C", up, *command)
+        if command[0] == "cat-file":
+            assert body == printed
+        ratio = f"1/{theirs / spent:.0f}" if theirs > spent else f"{spent / theirs:.2f}"
+        ours = f"{spent * 1e6:.0f} us | {median:.2f} ms | {worst:.2f} ms"
+        print(f"| {what} | {ours} | {theirs * 1e6:.0f} us | {ratio} |")
+    for format in "tar", "tar.gz", "zip":
+        asked = f"/repositories/up/archive?format={format}&prefix=x/"
+        spent, median, _, body = server.measure(asked, ARCHIVES)
+        first = sorted(server.first_byte(asked) for _ in range(ARCHIVES))[ARCHIVES // 2]
+        command = "archive", f"--format={format}", "--prefix=x/", "HEAD"
+        theirs, printed = git_seconds(ARCHIVES, "-C", up, *command)
+        if format == "tar":
+            assert hashlib.sha256(body).digest() == hashlib.sha256(printed).digest(), "the tars differ"
+        sizes = f"{len(body) / 1e6:.1f} MB (git: {len(printed) / 1e6:.1f})"
+        print(
+            f"| {format}, {sizes}, first byte after {first:.1f} ms "
+            f"| {spent * 1000:.0f} ms | {median:.0f} ms | | {theirs * 1000:.0f} ms | {spent / theirs:.2f} |"
+        )
+    server.end()
+
+
+def lists(work):
+    """Lists, searches and filters with many repositories."""
+    pool = os.path.join(work, "many")
+    subprocess.run([WEIR, "--pool", pool, "init", pool], stdout=subprocess.DEVNULL, check=True)
+    catalog = sqlite3.connect(os.path.join(pool, "catalog.db"))
+    def name(n):
+        return f"forge/owner{n % 90_000}/project{n}"
+
+    rows = ((name(n), f"https://{name(n)}.git", f"p/{n}.tar", int(n % 1000 == 0)) for n in range(ROWS))
+    sql = "INSERT INTO repositories (name, url, path, added_at, paused) VALUES (?, ?, ?, 0, ?)"
+    catalog.executemany(sql, rows)
+    catalog.commit()
+    catalog.close()
+    server = Server(pool)
+    print(f"\n| with {ROWS:,} repositories | weir, CPU of the server | a client waits, median | 99 % |")
+    print("|---|---|---|---|")
+    middle = json.loads(server.get("/repositories?search=owner45&limit=1000"))["next"]
+    for what, asked in [
+        ("a page of the list", "/repositories"),
+        ("a page in the middle", f"/repositories?cursor={middle}"),
+        ("a search that finds some", "/repositories?search=project77"),
+        ("a search that finds none", "/repositories?search=nothing-like-it"),
+        ("those that are paused", "/repositories?state=paused"),
+        ("one of them", f"/repositories/{quote(name(ROWS // 2), safe='')}"),
+    ]:
+        spent, median, worst, _ = server.measure(asked, REQUESTS // 5)
+        print(f"| {what} | {spent * 1e6:.0f} us | {median:.2f} ms | {worst:.2f} ms |")
+    server.end()
+
+
+if __name__ == "__main__":
+    work = tempfile.mkdtemp(prefix="weir-api-", dir=os.environ.get("WEIR_BENCH_DIR"))
+    try:
+        answers(work)
+        lists(work)
+    finally:
+        shutil.rmtree(work)
