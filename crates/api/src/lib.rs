@@ -7,6 +7,7 @@
 
 mod answer;
 mod commits;
+mod diff;
 mod files;
 mod handler;
 mod manage;

@@ -9,14 +9,14 @@ use utoipa::{Modify, OpenApi as Describe};
 use crate::answer::{ApiResult, json};
 use crate::request::ApiRequest;
 use crate::state::ApiState;
-use crate::{commits, files, manage, refs, repositories, search, tree_archive};
+use crate::{commits, diff, files, manage, refs, repositories, search, tree_archive};
 
 #[derive(Describe)]
 #[openapi(
     info(title = "weir", license(name = "Apache-2.0 OR MIT")),
     paths(
         repositories::list, repositories::show, repositories::visits, repositories::states, refs::list,
-        commits::list, commits::show, files::tree, files::raw, search::lines, tree_archive::archive,
+        commits::list, commits::show, diff::files, files::tree, files::raw, search::lines, tree_archive::archive,
         manage::status, manage::add,
         manage::change, manage::visit, manage::remove, description
     ),

@@ -10,7 +10,7 @@ use crate::answer::ApiResult;
 use crate::problem::Problem;
 use crate::request::ApiRequest;
 use crate::state::ApiState;
-use crate::{commits, files, manage, openapi, refs, repositories, search, tree_archive};
+use crate::{commits, diff, files, manage, openapi, refs, repositories, search, tree_archive};
 
 /// What all paths begin with.
 pub(crate) const PREFIX: &str = "/api/v1";
@@ -49,6 +49,7 @@ routes! {
     GET "/repositories/{repository}/refs" => refs::list;
     GET "/repositories/{repository}/commits" => commits::list;
     GET "/repositories/{repository}/commits/{revision}" => commits::show;
+    GET "/repositories/{repository}/diff" => diff::files;
     GET "/repositories/{repository}/tree" => files::tree;
     GET "/repositories/{repository}/file" => files::raw;
     GET "/repositories/{repository}/grep" => search::lines;

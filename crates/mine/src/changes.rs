@@ -172,7 +172,7 @@ impl Comparison<'_, '_, '_> {
 struct Worker<'w, 'c, 'f, 'o> {
     comparison: &'w Comparison<'c, 'f, 'o>,
     trees: TreeComparer<'c, 'f, 'o>,
-    similarity: Similarity<'c, 'f, 'o>,
+    similarity: Similarity<'c, 'o>,
     files: FileChanges,
     pairs: Vec<Pair>,
 }

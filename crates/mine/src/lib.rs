@@ -32,6 +32,7 @@ mod text;
 mod tree_compare;
 mod tree_delta;
 mod tree_steps;
+mod two_trees;
 mod visits;
 
 pub use changes::MergeMode;
@@ -48,4 +49,5 @@ pub use rows::{
 };
 pub use similarity::is_binary;
 pub use text::{CommitDecoder, lossy};
+pub use two_trees::{DifferenceSide, FileDifference, TreeDifference, compare_trees};
 pub use visits::{MinedRefs, MinedState, ToMine, mine_visits};

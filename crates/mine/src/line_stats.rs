@@ -354,11 +354,11 @@ impl ForestVisit for PairVisit<'_, '_, '_, '_> {
     fn failed(&mut self, _: u32, _: &Error) {}
 }
 
-fn looks_binary(data: &[u8]) -> bool {
+pub(crate) fn looks_binary(data: &[u8]) -> bool {
     data.len() > TEXT_BYTES_MAX || is_binary(data)
 }
 
-fn text(counts: LineCounts) -> Lines {
+pub(crate) fn text(counts: LineCounts) -> Lines {
     Lines::Text { insertions: counts.insertions, deletions: counts.deletions }
 }
 

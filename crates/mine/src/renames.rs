@@ -144,7 +144,7 @@ fn basename(path: &[u8]) -> &[u8] {
 pub(crate) fn pairs(
     changes: &FileChanges,
     options: &RenameOptions,
-    similarity: &mut Similarity<'_, '_, '_>,
+    similarity: &mut Similarity<'_, '_>,
     stop: &Stop,
     out: &mut Vec<Pair>,
 ) {
@@ -224,7 +224,7 @@ impl RenameSearch<'_> {
         self.targets[target].found = Some((source, score));
     }
 
-    fn find(&mut self, options: &RenameOptions, similarity: &mut Similarity<'_, '_, '_>) {
+    fn find(&mut self, options: &RenameOptions, similarity: &mut Similarity<'_, '_>) {
         let minimum = u64::from(options.similarity.min(100)) * SCORE_MAX / 100;
         self.find_identical();
         if minimum == SCORE_MAX {
@@ -287,7 +287,7 @@ impl RenameSearch<'_> {
     }
 
     /// Pairs files whose name without folders is the only such name on either side.
-    fn find_by_basename(&mut self, minimum: u64, similarity: &mut Similarity<'_, '_, '_>) {
+    fn find_by_basename(&mut self, minimum: u64, similarity: &mut Similarity<'_, '_>) {
         let changes = self.changes;
         let path = |at: u32| changes.path(&changes.list[at as usize]);
         fn note<'n>(map: &mut HashMap<&'n [u8], Option<usize>>, name: &'n [u8], n: usize) {
@@ -327,7 +327,7 @@ impl RenameSearch<'_> {
         sources: &[usize],
         targets: &[usize],
         minimum: u64,
-        similarity: &mut Similarity<'_, '_, '_>,
+        similarity: &mut Similarity<'_, '_>,
     ) -> Vec<Candidate> {
         let mut of_targets: Vec<Vec<Candidate>> = vec![Vec::with_capacity(CANDIDATES); targets.len()];
         let mut rest = sources;

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use memchr::memchr;
-use weir_git::Kind;
+use weir_git::{Kind, Oid};
 use weir_repo::{Inflate, ObjectReader};
 
 use crate::ids::ObjectNumbers;
@@ -34,9 +34,35 @@ pub fn is_binary(data: &[u8]) -> bool {
 /// The bytes of each piece, by hash, ascending.
 type PieceCounts = Rc<[(u32, u32)]>;
 
+/// Objects that have numbers.
+pub(crate) trait NumberedObjects<'o> {
+    /// Returns a reader of objects.
+    fn reader(&self) -> ObjectReader<'o>;
+
+    /// Returns the size of an object; `None` if it is not here or cannot be read.
+    fn size(&self, object: u32, inflate: &mut Inflate) -> Option<u64>;
+
+    /// Returns the id of an object.
+    fn oid(&self, object: u32) -> Oid;
+}
+
+impl<'o> NumberedObjects<'o> for ObjectNumbers<'_, 'o> {
+    fn reader(&self) -> ObjectReader<'o> {
+        self.forest().objects().reader()
+    }
+
+    fn size(&self, object: u32, inflate: &mut Inflate) -> Option<u64> {
+        self.is_here(object).then(|| self.forest().size(object, inflate).ok())?
+    }
+
+    fn oid(&self, object: u32) -> Oid {
+        ObjectNumbers::oid(self, object)
+    }
+}
+
 /// Compares files. Has caches of its own, for one thread.
-pub(crate) struct Similarity<'c, 'f, 'o> {
-    ids: &'c ObjectNumbers<'f, 'o>,
+pub(crate) struct Similarity<'c, 'o> {
+    ids: &'c dyn NumberedObjects<'o>,
     reader: ObjectReader<'o>,
     inflate: Inflate,
     sizes: HashMap<u32, Option<u64>>,
@@ -46,11 +72,11 @@ pub(crate) struct Similarity<'c, 'f, 'o> {
     counts_last_line: bool,
 }
 
-impl<'c, 'f, 'o> Similarity<'c, 'f, 'o> {
-    pub(crate) fn new(ids: &'c ObjectNumbers<'f, 'o>, counts_last_line: bool) -> Self {
+impl<'c, 'o> Similarity<'c, 'o> {
+    pub(crate) fn new(ids: &'c dyn NumberedObjects<'o>, counts_last_line: bool) -> Self {
         Similarity {
             ids,
-            reader: ids.forest().objects().reader(),
+            reader: ids.reader(),
             inflate: Inflate::default(),
             sizes: HashMap::new(),
             pieces: HashMap::new(),
@@ -90,11 +116,8 @@ impl<'c, 'f, 'o> Similarity<'c, 'f, 'o> {
     }
 
     fn size(&mut self, object: u32) -> Option<u64> {
-        if !self.ids.is_here(object) {
-            return None;
-        }
         let (ids, inflate) = (self.ids, &mut self.inflate);
-        *self.sizes.entry(object).or_insert_with(|| ids.forest().size(object, inflate).ok())
+        *self.sizes.entry(object).or_insert_with(|| ids.size(object, inflate))
     }
 
     fn pieces(&mut self, object: u32) -> Option<PieceCounts> {

@@ -58,7 +58,7 @@ impl FileChanges {
     }
 
     /// Appends a change. Returns whether it could be: the table is bounded.
-    fn push(&mut self, folder: &[u8], name: &[u8], old: TreeItem, new: TreeItem) -> bool {
+    pub(crate) fn push(&mut self, folder: &[u8], name: &[u8], old: TreeItem, new: TreeItem) -> bool {
         let bytes = self.paths.len() + folder.len() + name.len();
         if bytes > PATHS_BYTES_MAX || self.list.len() >= self.count_max {
             return false;

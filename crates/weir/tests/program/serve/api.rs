@@ -156,6 +156,29 @@ fn api_says_of_a_repository_what_git_says() {
     assert_eq!(shown, expected);
     let found = all(&server, &format!("{at}/grep?pattern=.&path={file}"), 1);
     assert!(!found.is_empty() && found.iter().all(|line| line["path"] == file));
+    // What commits change.
+    for revision in ["main", "side", "v1~1"] {
+        let told = all(&server, &format!("{at}/diff?head={revision}"), 1);
+        let lines: Vec<String> = told
+            .iter()
+            .map(|file| {
+                let count = |key: &str| file[key].as_u64().map_or("-".to_owned(), |n| n.to_string());
+                format!("{} {} {}", file["status"].as_str().unwrap(), count("insertions"), count("deletions"))
+            })
+            .collect();
+        let range = [format!("{revision}~1"), revision.to_owned()];
+        let raw = env.git(&upstream, &["diff-tree", "-r", "-M", "--raw", &range[0], &range[1]]);
+        let numstat = env.git(&upstream, &["diff-tree", "-r", "-M", "--numstat", &range[0], &range[1]]);
+        let expected: Vec<String> = raw
+            .lines()
+            .zip(numstat.lines())
+            .map(|(raw, counts)| {
+                let counts: Vec<&str> = counts.split('\t').take(2).collect();
+                format!("{} {}", &raw.split(' ').nth(4).unwrap()[..1], counts.join(" "))
+            })
+            .collect();
+        assert_eq!(lines, expected, "{revision}");
+    }
     // States and visits.
     assert_eq!(get(&server, &format!("{at}/states"))["items"][0]["seq"], seq);
     assert_eq!(get(&server, &format!("{at}/visits"))["items"][0]["result"], "changed");

@@ -1,0 +1,220 @@
+//! The files that differ between two trees, as `git diff-tree -r -M --numstat` lists them, without the
+//! tables that mining makes of a whole repository.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use weir_git::{Kind, Oid, OidMap, TreeEntry};
+use weir_ground::Stop;
+use weir_repo::{Error, Inflate, ObjectReader, Repo, Result};
+
+use crate::entries::{compare_entries, compare_entries_in_any_order, is_tree};
+use crate::line_stats::{looks_binary, text};
+use crate::lines::LineCounter;
+use crate::mode::Mode;
+use crate::renames::{RenameOptions, Status, pairs};
+use crate::rows::Lines;
+use crate::similarity::{NumberedObjects, Similarity};
+use crate::tree_compare::FileChanges;
+use crate::tree_steps::TreeItem;
+
+/// Trees nested deeper than this are refused; git's own limit is 2048 (core.maxTreeDepth).
+const DEPTH_MAX: usize = 2048;
+/// Larger files are not read.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// A file that differs between two trees.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileDifference {
+    /// The sort of the change.
+    pub status: Status,
+    /// The similarity in percent, of renames and copies.
+    pub similarity: u8,
+    /// The file before, unless it is new.
+    pub old: Option<DifferenceSide>,
+    /// The file after, unless it is gone.
+    pub new: Option<DifferenceSide>,
+    /// How many lines differ.
+    pub lines: Lines,
+}
+
+/// One side of a difference.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DifferenceSide {
+    /// The path.
+    pub path: Vec<u8>,
+    /// The mode.
+    pub mode: Mode,
+    /// The id.
+    pub oid: Oid,
+}
+
+/// The files that differ between two trees.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TreeDifference {
+    /// The files, in git's order.
+    pub files: Vec<FileDifference>,
+    /// Whether more files differ than are wanted: then none is listed.
+    pub is_too_large: bool,
+}
+
+/// The objects that a comparison has met.
+struct MetObjects<'r> {
+    repo: &'r Repo,
+    reader: RefCell<ObjectReader<'r>>,
+    oids: RefCell<Vec<Oid>>,
+    numbers: RefCell<OidMap<u32>>,
+}
+
+impl MetObjects<'_> {
+    fn item(&self, entry: Option<&TreeEntry<'_>>) -> TreeItem {
+        let Some(entry) = entry else { return TreeItem::default() };
+        let oid = Oid::from_bytes(self.repo.hash(), entry.id).expect("ids of entries are ids");
+        let mut oids = self.oids.borrow_mut();
+        let object = *self.numbers.borrow_mut().entry(oid).or_insert_with(|| {
+            oids.push(oid);
+            oids.len() as u32 - 1
+        });
+        TreeItem { mode: Mode::of(entry.mode), object }
+    }
+}
+
+impl<'r> NumberedObjects<'r> for MetObjects<'r> {
+    fn reader(&self) -> ObjectReader<'r> {
+        self.repo.reader()
+    }
+
+    fn size(&self, object: u32, _: &mut Inflate) -> Option<u64> {
+        let found = self.reader.borrow_mut().kind_and_size(&self.oid(object)).ok().flatten();
+        found.filter(|(_, size)| *size <= FILE_BYTES_MAX).map(|(_, size)| size)
+    }
+
+    fn oid(&self, object: u32) -> Oid {
+        self.oids.borrow()[object as usize]
+    }
+}
+
+/// Returns the files that differ between the trees `old` and `new`; `None` is the empty tree. If more than
+/// `count_max` differ, returns none of them.
+///
+/// # Errors
+/// If a tree is missing or malformed.
+pub fn compare_trees(
+    repo: &Repo,
+    old: Option<&Oid>,
+    new: Option<&Oid>,
+    renames: &RenameOptions,
+    count_max: usize,
+) -> Result<TreeDifference> {
+    let objects = MetObjects {
+        repo,
+        reader: RefCell::new(repo.reader()),
+        oids: RefCell::default(),
+        numbers: RefCell::default(),
+    };
+    let mut changes = FileChanges::at_most(count_max);
+    if old != new && !add_changes(&objects, old, new, &mut Vec::new(), 0, &mut changes)? {
+        return Ok(TreeDifference { files: Vec::new(), is_too_large: true });
+    }
+    let mut similarity = Similarity::new(&objects, renames.counts_last_line);
+    let mut found = Vec::new();
+    pairs(&changes, renames, &mut similarity, &Stop::default(), &mut found);
+    let mut counter = LineCounter::default();
+    let side = |item: TreeItem, path: &[u8]| {
+        let oid = (!item.mode.is_absent()).then(|| objects.oid(item.object));
+        oid.map(|oid| DifferenceSide { path: path.to_vec(), mode: item.mode, oid })
+    };
+    let mut files = Vec::with_capacity(found.len());
+    for pair in &found {
+        let (from, to) = (&changes.list[pair.old as usize], &changes.list[pair.new as usize]);
+        files.push(FileDifference {
+            status: pair.status,
+            similarity: pair.similarity,
+            old: side(from.old, changes.path(from)),
+            new: side(to.new, changes.path(to)),
+            lines: lines(&objects, from.old, to.new, &mut counter),
+        });
+    }
+    Ok(TreeDifference { files, is_too_large: false })
+}
+
+/// Adds the files that differ between two trees in the folder `path`. Returns whether there is room for all.
+fn add_changes(
+    objects: &MetObjects<'_>,
+    old: Option<&Oid>,
+    new: Option<&Oid>,
+    path: &mut Vec<u8>,
+    depth: usize,
+    changes: &mut FileChanges,
+) -> Result<bool> {
+    if depth > DEPTH_MAX {
+        return Err(Error::Unsupported(format!("trees are nested deeper than {DEPTH_MAX}")));
+    }
+    let (old_data, new_data) = (tree(objects, old)?, tree(objects, new)?);
+    let hash = objects.repo.hash();
+    let mut differ = Vec::new();
+    if !compare_entries(hash, &old_data, &new_data, |old, new| {
+        differ.push((old, new));
+        true
+    }) {
+        differ.clear();
+        let is_compared = compare_entries_in_any_order(hash, &old_data, &new_data, |old, new| {
+            differ.push((old, new));
+            true
+        });
+        if !is_compared {
+            let oid = new.or(old).expect("one of them is a tree");
+            return Err(Error::Corrupt { file: oid.to_string(), what: "a malformed tree".to_owned() });
+        }
+    }
+    let len = path.len();
+    for (old, new) in differ {
+        let entry = new.or(old).expect("one of them is there");
+        let [from, to] = [old, new].map(|entry| objects.item(entry.as_ref()));
+        let fits = if is_tree(&entry) {
+            path.extend_from_slice(entry.name);
+            path.push(b'/');
+            let oid = |item: TreeItem| (!item.mode.is_absent()).then(|| objects.oid(item.object));
+            add_changes(objects, oid(from).as_ref(), oid(to).as_ref(), path, depth + 1, changes)?
+        } else {
+            changes.push(path, entry.name, from, to)
+        };
+        path.truncate(len);
+        if !fits {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn tree(objects: &MetObjects<'_>, oid: Option<&Oid>) -> Result<Rc<Vec<u8>>> {
+    let Some(oid) = oid else { return Ok(Rc::default()) };
+    let object = objects.reader.borrow_mut().require(oid)?;
+    match object.kind {
+        Kind::Tree => Ok(object.data),
+        kind => Err(Error::NotFound(format!("object {oid} is a {}, not a tree", kind.name()))),
+    }
+}
+
+/// Returns how many lines differ between two files.
+fn lines(objects: &MetObjects<'_>, old: TreeItem, new: TreeItem, counter: &mut LineCounter) -> Lines {
+    let data = |item: TreeItem| -> Option<Rc<Vec<u8>>> {
+        match item.mode {
+            Mode::Absent => Some(Rc::default()),
+            // A submodule is shown as a line of text.
+            Mode::Gitlink => {
+                Some(Rc::new(format!("Subproject commit {}\n", objects.oid(item.object)).into()))
+            }
+            _ => {
+                objects.size(item.object, &mut Inflate::default())?;
+                let object = objects.reader.borrow_mut().read(&objects.oid(item.object)).ok().flatten()?;
+                Some(object.data)
+            }
+        }
+    };
+    let Some((old, new)) = data(old).zip(data(new)) else { return Lines::Unavailable };
+    if looks_binary(&old) || looks_binary(&new) {
+        return Lines::Binary;
+    }
+    text(counter.count(&old, &new))
+}
