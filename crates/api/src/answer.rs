@@ -8,10 +8,17 @@ use hyper::header::{
 };
 use serde::Serialize;
 use sha2::{Digest, Sha256};
+use utoipa::ToSchema;
 use weir_ground::hex;
 use weir_serve::{HandlerBody, WantedPart};
 
 use crate::problem::Problem;
+
+/// Describes the bytes of a file.
+#[derive(ToSchema)]
+#[schema(value_type = String, format = Binary)]
+#[expect(dead_code, reason = "it only describes answers")]
+pub(crate) struct FileBytes(Vec<u8>);
 
 /// The answer of an endpoint.
 pub(crate) type ApiResult = Result<Response<HandlerBody>, Problem>;

@@ -8,7 +8,7 @@ use weir_browse::{LogQuery, Person, ToldCommit, ToldCommits, commit_of, log};
 
 use crate::answer::{ApiResult, json};
 use crate::page::{EntryPage, WantedPage, cursor_at, not_a_cursor};
-use crate::problem::{Problem, Problems};
+use crate::problem::{NotModified, Problem, Problems};
 use crate::request::{ApiRequest, NamedRepository};
 use crate::state::ApiState;
 
@@ -85,17 +85,20 @@ struct CommitFilter {
 
 /// Lists commits in the order of `git log`, all or those that change a path.
 #[utoipa::path(
-    get, path = "/api/v1/repositories/{repository}/commits", tag = "history",
+    get, operation_id = "listCommits", path = "/api/v1/repositories/{repository}/commits", tag = "history",
     params(
         NamedRepository,
         CommitFilter, WantedPage
     ),
-    responses((status = 200, description = "A page of commits.", body = EntryPage<CommitEntry>), Problems)
+    responses((status = 200, description = "A page of commits.", body = EntryPage<CommitEntry>), NotModified, Problems)
 )]
 pub(crate) async fn list(state: Arc<ApiState>, mut request: ApiRequest) -> ApiResult {
     let parameters = &mut request.parameters;
     let page = WantedPage::take(parameters)?;
-    let mut revision = parameters.text("revision")?.unwrap_or_else(|| "HEAD".to_owned());
+    let revision = parameters.text("revision")?;
+    // An empty repository has an empty log.
+    let is_default = revision.is_none() && page.cursor.is_none();
+    let mut revision = revision.unwrap_or_else(|| "HEAD".to_owned());
     let times = 0..=i64::MAX as u64;
     let mut query = LogQuery {
         path: parameters.bytes("path").unwrap_or_default(),
@@ -113,9 +116,13 @@ pub(crate) async fn list(state: Arc<ApiState>, mut request: ApiRequest) -> ApiRe
         from.clone_into(&mut revision);
     }
     let (_, repo) = state.open(&request).await?;
+    if is_default && repo.refs().head_oid().is_none() {
+        return json(&request.headers, &EntryPage::<CommitEntry>::empty());
+    }
+    let logs = state.logs.clone();
     let listed = move || -> Result<EntryPage<CommitEntry>, Problem> {
         let from = commit_of(&repo, &revision)?;
-        let found = log(&repo, &from, &query)?;
+        let found = log(&repo, &from, &query, &logs)?;
         let mut commits = ToldCommits::new(&repo);
         let told: Result<Vec<ToldCommit>, _> = found.commits.iter().map(|oid| commits.read(oid)).collect();
         let items = told?.into_iter().map(CommitEntry::from).collect();
@@ -126,12 +133,12 @@ pub(crate) async fn list(state: Arc<ApiState>, mut request: ApiRequest) -> ApiRe
 
 /// Shows a commit.
 #[utoipa::path(
-    get, path = "/api/v1/repositories/{repository}/commits/{revision}", tag = "history",
+    get, operation_id = "getCommit", path = "/api/v1/repositories/{repository}/commits/{revision}", tag = "history",
     params(
         NamedRepository,
         ("revision" = String, Path, description = "A branch, a tag or an id, percent-encoded."),
     ),
-    responses((status = 200, description = "The commit.", body = CommitEntry), Problems)
+    responses((status = 200, description = "The commit.", body = CommitEntry), NotModified, Problems)
 )]
 pub(crate) async fn show(state: Arc<ApiState>, request: ApiRequest) -> ApiResult {
     request.parameters.end()?;

@@ -9,7 +9,7 @@ use weir_mine::{DifferenceSide, FileDifference, Lines, RenameOptions, compare_tr
 
 use crate::answer::{ApiResult, json};
 use crate::page::{EntryPage, WantedPage, cursor_at, not_a_cursor};
-use crate::problem::{Problem, Problems};
+use crate::problem::{NotModified, Problem, Problems};
 use crate::request::{ApiRequest, NamedRepository};
 use crate::state::ApiState;
 
@@ -86,12 +86,13 @@ struct TwoRevisions {
 /// Lists the files that differ between two revisions, with renames and the numbers of lines, as
 /// `git diff --raw --numstat -M BASE HEAD` does.
 #[utoipa::path(
-    get, path = "/api/v1/repositories/{repository}/diff", tag = "history",
+    get, operation_id = "listDiff", path = "/api/v1/repositories/{repository}/diff", tag = "history",
     params(NamedRepository, TwoRevisions, WantedPage),
     responses(
         (status = 200, description = "A page of files.", body = EntryPage<DiffEntry>),
         (status = 422, description = "More than 10,000 files differ.", body = Problem,
             content_type = "application/problem+json"),
+        NotModified,
         Problems
     )
 )]

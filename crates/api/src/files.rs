@@ -10,9 +10,9 @@ use utoipa::{IntoParams, ToSchema};
 use weir_browse::{FolderEntry, FolderList, entry_at, list_folder, tree_of_revision};
 use weir_git::Kind;
 
-use crate::answer::{ApiResult, file, json};
+use crate::answer::{ApiResult, FileBytes, file, json};
 use crate::page::{EntryPage, WantedPage, cursor_at, not_a_cursor};
-use crate::problem::{Problem, Problems};
+use crate::problem::{NotModified, Problem, Problems};
 use crate::request::{ApiRequest, NamedRepository};
 use crate::state::ApiState;
 
@@ -77,17 +77,20 @@ struct Depth {
 
 /// Lists the entries of a folder in the order of git, with the sizes of files.
 #[utoipa::path(
-    get, path = "/api/v1/repositories/{repository}/tree", tag = "files",
+    get, operation_id = "listFiles", path = "/api/v1/repositories/{repository}/tree", tag = "files",
     params(
         NamedRepository,
         NamedPath, Depth, WantedPage
     ),
-    responses((status = 200, description = "A page of entries.", body = EntryPage<FileEntry>), Problems)
+    responses((status = 200, description = "A page of entries.", body = EntryPage<FileEntry>), NotModified, Problems)
 )]
 pub(crate) async fn tree(state: Arc<ApiState>, mut request: ApiRequest) -> ApiResult {
     let parameters = &mut request.parameters;
     let page = WantedPage::take(parameters)?;
-    let mut revision = parameters.text("revision")?.unwrap_or_else(|| "HEAD".to_owned());
+    let revision = parameters.text("revision")?;
+    // An empty repository has an empty folder.
+    let is_default = revision.is_none() && page.cursor.is_none();
+    let mut revision = revision.unwrap_or_else(|| "HEAD".to_owned());
     let mut list = FolderList {
         path: parameters.bytes("path").unwrap_or_default(),
         is_recursive: parameters.flag("recursive")?,
@@ -102,6 +105,9 @@ pub(crate) async fn tree(state: Arc<ApiState>, mut request: ApiRequest) -> ApiRe
         list.after = Some(cursor[colon + 1..].to_vec());
     }
     let (_, repo) = state.open(&request).await?;
+    if is_default && list.path.is_empty() && repo.refs().head_oid().is_none() {
+        return json(&request.headers, &EntryPage::<FileEntry>::empty());
+    }
     let listed = move || -> Result<EntryPage<FileEntry>, Problem> {
         let (top, commit) = tree_of_revision(&repo, &revision)?;
         let (entries, has_more) = list_folder(&repo, &top, &list)?;
@@ -118,11 +124,11 @@ pub(crate) async fn tree(state: Arc<ApiState>, mut request: ApiRequest) -> ApiRe
 /// Sends a file as it is stored. The target of a symbolic link is its content. Ranges and conditional
 /// requests are understood.
 #[utoipa::path(
-    get, path = "/api/v1/repositories/{repository}/file", tag = "files",
+    get, operation_id = "getFile", path = "/api/v1/repositories/{repository}/file", tag = "files",
     params(NamedRepository, NamedPath),
     responses(
         (status = 200, description = "The file.", content(
-            (String = "text/plain; charset=utf-8"), (Vec<u8> = "application/octet-stream")
+            (String = "text/plain; charset=utf-8"), (FileBytes = "application/octet-stream")
         )),
         (status = 206, description = "The part of it that the header `Range` asks for."),
         (status = 304, description = "The client has it, by the header `If-None-Match`."),
@@ -132,8 +138,9 @@ pub(crate) async fn tree(state: Arc<ApiState>, mut request: ApiRequest) -> ApiRe
 )]
 pub(crate) async fn raw(state: Arc<ApiState>, mut request: ApiRequest) -> ApiResult {
     let revision = request.parameters.text("revision")?.unwrap_or_else(|| "HEAD".to_owned());
-    let path = request.parameters.bytes("path").unwrap_or_default();
+    let path = request.parameters.bytes("path");
     request.parameters.end()?;
+    let path = path.ok_or_else(|| Problem::bad_request("the parameter 'path' is missing"))?;
     let (_, repo) = state.open(&request).await?;
     let headers = request.headers.clone();
     let answer = move || -> ApiResult {

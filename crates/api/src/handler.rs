@@ -101,6 +101,9 @@ impl HttpHandler for ApiHandler {
             let origin = head.headers.get(ORIGIN).cloned();
             let answered = async {
                 let (route, parts) = find(&head.method, head.uri.path())?;
+                if self.0.locator.is_mistaken(&client.client) {
+                    return Err(Problem::new(StatusCode::UNAUTHORIZED, "the token is not known"));
+                }
                 let parameters = Parameters::parse(head.uri.query().unwrap_or_default())?;
                 let request = ApiRequest { parts, parameters, headers: head.headers, body, client };
                 (route.answer)(self.0.clone(), request).await

@@ -9,11 +9,12 @@ use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 use weir_catalog::Hold;
 use weir_catalog::clock::now;
-use weir_pool::{Error, PoolStatus, SoundEntries, check_removal, forget};
+use weir_pool::{Error, PoolStatus, SoundEntries, check_removal, check_url, forget};
 use weir_serve::HandlerBody;
+use weir_transport::{Scheme, Url};
 
 use crate::answer::{ApiResult, json, set};
-use crate::problem::{Problem, Problems};
+use crate::problem::{NotModified, Problem, Problems};
 use crate::repositories::RepositoryEntry;
 use crate::request::{ApiRequest, NamedRepository};
 use crate::state::ApiState;
@@ -33,8 +34,8 @@ fn check_manager(state: &ApiState, request: &ApiRequest) -> Result<(), Problem> 
 
 /// Shows the state of the pool, as `weir status --json` does. For managers.
 #[utoipa::path(
-    get, path = "/api/v1/status", tag = "management", security(("token" = [])),
-    responses((status = 200, description = "The state.", body = Object), Problems)
+    get, operation_id = "getStatus", path = "/api/v1/status", tag = "management", security(("token" = [])),
+    responses((status = 200, description = "The state.", body = Object), NotModified, Problems)
 )]
 pub(crate) async fn status(state: Arc<ApiState>, request: ApiRequest) -> ApiResult {
     request.parameters.end()?;
@@ -53,14 +54,30 @@ pub(crate) struct NewEntry {
     name: Option<String>,
 }
 
+/// Checks the URL of a repository to add. What is on the server's own disk is nobody's business over a
+/// network.
+fn check_new(url: &str) -> Result<(), Problem> {
+    let refuse = |words: String| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, words);
+    match Url::parse(url) {
+        Ok(parsed) if parsed.scheme == Scheme::Local || url.contains("::") => {
+            let words = "the URL must be one of http, https, git or ssh; 'weir add' adds paths of the server";
+            Err(refuse(words.to_owned()))
+        }
+        Ok(_) => check_url(url).map_err(|e| refuse(e.to_string())),
+        Err(e) => Err(refuse(e.to_string())),
+    }
+}
+
 /// Adds a repository, which is mirrored as soon as there is time. For managers.
 #[utoipa::path(
-    post, path = "/api/v1/repositories", tag = "management", security(("token" = [])),
+    post, operation_id = "addRepository", path = "/api/v1/repositories", tag = "management", security(("token" = [])),
     request_body = NewEntry,
     responses(
         (status = 200, description = "It was there already.", body = RepositoryEntry),
         (status = 201, description = "It was added.", body = RepositoryEntry),
-        (status = 409, description = "It cannot be added.", body = Problem,
+        (status = 409, description = "Its name is taken.", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 422, description = "There can be no repository at its URL.", body = Problem,
             content_type = "application/problem+json"),
         Problems
     )
@@ -70,8 +87,9 @@ pub(crate) async fn add(state: Arc<ApiState>, request: ApiRequest) -> ApiResult 
     check_manager(&state, &request)?;
     let NewEntry { url, name } = request.json()?;
     let added = state.with_pool(&request, move |pool| {
+        check_new(&url)?;
         let mut sound = SoundEntries::default();
-        sound.take(&pool.catalog, &pool.store, &url, name.as_deref(), false).map_err(|e| match e {
+        sound.take(&pool.catalog, &pool.store, &url, name.as_deref(), true).map_err(|e| match e {
             e @ (Error::Catalog(_) | Error::Io(_) | Error::File(_) | Error::Repo { .. }) => e.into(),
             e => Problem::new(StatusCode::CONFLICT, e.to_string()),
         })?;
@@ -98,7 +116,7 @@ pub(crate) struct EntryChange {
 
 /// Pauses or resumes a repository. For managers.
 #[utoipa::path(
-    patch, path = "/api/v1/repositories/{repository}", tag = "management", security(("token" = [])),
+    patch, operation_id = "changeRepository", path = "/api/v1/repositories/{repository}", tag = "management", security(("token" = [])),
     params(NamedRepository),
     request_body = EntryChange,
     responses((status = 200, description = "The repository.", body = RepositoryEntry), Problems)
@@ -118,7 +136,7 @@ pub(crate) async fn change(state: Arc<ApiState>, request: ApiRequest) -> ApiResu
 
 /// Makes a repository due now, before those that are due by their intervals. For managers.
 #[utoipa::path(
-    post, path = "/api/v1/repositories/{repository}/visits", tag = "management", security(("token" = [])),
+    post, operation_id = "visitRepository", path = "/api/v1/repositories/{repository}/visits", tag = "management", security(("token" = [])),
     params(NamedRepository),
     responses(
         (status = 202, description = "It is due.", body = RepositoryEntry),
@@ -155,7 +173,7 @@ struct Removal {
 
 /// Removes a repository from the catalog. Its archive stays unless it is to be deleted. For managers.
 #[utoipa::path(
-    delete, path = "/api/v1/repositories/{repository}", tag = "management", security(("token" = [])),
+    delete, operation_id = "removeRepository", path = "/api/v1/repositories/{repository}", tag = "management", security(("token" = [])),
     params(NamedRepository, Removal),
     responses(
         (status = 204, description = "It is gone."),

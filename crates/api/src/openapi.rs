@@ -7,6 +7,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi as Describe};
 
 use crate::answer::{ApiResult, json};
+use crate::problem::{NotModified, Problems};
 use crate::request::ApiRequest;
 use crate::state::ApiState;
 use crate::{commits, diff, files, manage, refs, repositories, search, tree_archive};
@@ -20,6 +21,7 @@ use crate::{commits, diff, files, manage, refs, repositories, search, tree_archi
         manage::status, manage::add,
         manage::change, manage::visit, manage::remove, description
     ),
+    servers((url = "/", description = "the server that sends this")),
     modifiers(&Tokens),
     security((), ("token" = []))
 )]
@@ -48,8 +50,8 @@ pub fn openapi() -> OpenApi {
 
 /// Sends this description.
 #[utoipa::path(
-    get, path = "/api/v1/openapi.json", tag = "description",
-    responses((status = 200, description = "The description.", body = Object), crate::problem::Problems)
+    get, operation_id = "getDescription", path = "/api/v1/openapi.json", tag = "description",
+    responses((status = 200, description = "The description.", body = Object), NotModified, Problems)
 )]
 pub(crate) async fn description(_: Arc<ApiState>, request: ApiRequest) -> ApiResult {
     request.parameters.end()?;

@@ -2,7 +2,10 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::rand::{SecureRandom, SystemRandom};
 use serde::Serialize;
+use sha2::{Digest, Sha256};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::parameters::Parameters;
@@ -20,6 +23,13 @@ pub(crate) struct EntryPage<T> {
     pub(crate) items: Vec<T>,
     /// The `cursor` of the next page; null on the last one.
     pub(crate) next: Option<String>,
+}
+
+impl<T> EntryPage<T> {
+    /// Returns the only page of an empty list.
+    pub(crate) fn empty() -> EntryPage<T> {
+        EntryPage { items: Vec::new(), next: None }
+    }
 }
 
 /// The page that a client wants.
@@ -56,6 +66,44 @@ impl WantedPage {
     }
 }
 
+/// Seals cursors whose place a client may not know: it may be the name of a repository that is hidden from
+/// it.
+pub(crate) struct CursorSeal(Option<LessSafeKey>);
+
+impl CursorSeal {
+    /// Returns the seal of a pool, whose store has the id `store_id`, which no client knows.
+    pub(crate) fn new(store_id: &str) -> CursorSeal {
+        let key = Sha256::new().chain_update("weir cursor\0").chain_update(store_id).finalize();
+        CursorSeal(UnboundKey::new(&AES_256_GCM, &key).ok().map(LessSafeKey::new))
+    }
+
+    /// Returns the cursor of the page that begins at `place`.
+    pub(crate) fn seal(&self, place: &str) -> Option<String> {
+        let mut nonce = [0; NONCE_LEN];
+        SystemRandom::new().fill(&mut nonce).ok()?;
+        // The length of a name is no news, either.
+        let mut text = place.as_bytes().to_vec();
+        text.push(0);
+        text.resize(text.len().next_multiple_of(64), 0);
+        let key = self.0.as_ref()?;
+        key.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::empty(), &mut text).ok()?;
+        Some(cursor_at([&nonce[..], &text].concat()))
+    }
+
+    /// Returns the place of a cursor.
+    pub(crate) fn open(&self, cursor: &[u8]) -> Result<String, Problem> {
+        let opened = || {
+            let (nonce, text) = cursor.split_first_chunk::<NONCE_LEN>()?;
+            let mut text = text.to_vec();
+            let nonce = Nonce::assume_unique_for_key(*nonce);
+            let text = self.0.as_ref()?.open_in_place(nonce, Aad::empty(), &mut text).ok()?;
+            let end = text.iter().position(|byte| *byte == 0)?;
+            String::from_utf8(text[..end].to_vec()).ok()
+        };
+        opened().ok_or_else(not_a_cursor)
+    }
+}
+
 /// Returns the cursor of the page that begins at `place`.
 pub(crate) fn cursor_at(place: impl AsRef<[u8]>) -> String {
     URL_SAFE_NO_PAD.encode(place)
@@ -64,4 +112,23 @@ pub(crate) fn cursor_at(place: impl AsRef<[u8]>) -> String {
 /// Returns the problem that a cursor is none.
 pub(crate) fn not_a_cursor() -> Problem {
     Problem::not_found("there is no such page: the parameter 'cursor' must be 'next' of a page before")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sealed_cursors_tell_nothing() {
+        let seal = CursorSeal::new("store");
+        let [short, long] = ["a", "some/other/name"].map(|name| seal.seal(name).unwrap());
+        assert_eq!(short.len(), long.len());
+        let raw = URL_SAFE_NO_PAD.decode(&long).unwrap();
+        assert_eq!(seal.open(&raw).unwrap(), "some/other/name");
+        assert_ne!(seal.seal("a").unwrap(), short);
+        assert!(CursorSeal::new("other").open(&raw).is_err());
+        for wrong in [&raw[..raw.len() - 1], &raw[..5], b""] {
+            assert!(seal.open(wrong).is_err());
+        }
+    }
 }

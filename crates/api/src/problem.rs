@@ -10,6 +10,10 @@ use weir_serve::{HandlerBody, Refusal};
 /// The seconds after which a client may ask again.
 const RETRY_AFTER_S: HeaderValue = HeaderValue::from_static("10");
 
+/// What a client is told who may have to show a token.
+pub(crate) const UNAUTHORIZED: &str =
+    "there is no such repository, or a token is needed: send 'Authorization: Bearer TOKEN'";
+
 /// Why a request is not answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub(crate) struct Problem {
@@ -19,11 +23,35 @@ pub(crate) struct Problem {
     pub(crate) status: StatusCode,
     /// Its name.
     pub(crate) title: &'static str,
+    /// What it is, for programs.
+    pub(crate) code: ProblemCode,
     /// What is wrong, and what to do.
     pub(crate) detail: String,
     /// The methods that are allowed, if the method is wrong.
     #[serde(skip)]
     pub(crate) allow: Option<String>,
+}
+
+/// What a problem is, for programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ProblemCode {
+    /// A parameter or the body is wrong.
+    BadRequest,
+    /// A token is needed, or the one that was sent is not known.
+    Unauthorized,
+    /// The client may not do that.
+    Forbidden,
+    /// There is no such thing, or none that the client may see.
+    NotFound,
+    /// The repository has not been mirrored yet.
+    NotMirrored,
+    /// The path takes other methods.
+    MethodNotAllowed,
+    /// It cannot be done as things are.
+    Conflict,
+    /// The server failed, or has too much to do.
+    Unavailable,
 }
 
 fn as_number<S: serde::Serializer>(status: &StatusCode, serializer: S) -> Result<S::Ok, S::Error> {
@@ -46,6 +74,9 @@ pub(crate) enum Problems {
     /// There is no such thing, or none that the client may see.
     #[response(status = 404, content_type = "application/problem+json")]
     NotFound(Problem),
+    /// The path takes other methods; `Allow` names them.
+    #[response(status = 405, content_type = "application/problem+json")]
+    MethodNotAllowed(Problem),
     /// The body is too large.
     #[response(status = 413, content_type = "application/problem+json")]
     TooLarge(Problem),
@@ -60,10 +91,29 @@ pub(crate) enum Problems {
     Busy(Problem),
 }
 
+/// The answer to a client that has what it asks for.
+#[derive(IntoResponses)]
+#[response(status = 304, description = "The client has it, by the header `If-None-Match`.")]
+pub(crate) struct NotModified;
+
 impl Problem {
     pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Problem {
         let title = status.canonical_reason().unwrap_or("Error");
-        Problem { status, title, detail: detail.into(), allow: None }
+        let code = match status {
+            StatusCode::UNAUTHORIZED => ProblemCode::Unauthorized,
+            StatusCode::FORBIDDEN => ProblemCode::Forbidden,
+            StatusCode::NOT_FOUND => ProblemCode::NotFound,
+            StatusCode::METHOD_NOT_ALLOWED => ProblemCode::MethodNotAllowed,
+            StatusCode::CONFLICT => ProblemCode::Conflict,
+            status if status.is_server_error() => ProblemCode::Unavailable,
+            _ => ProblemCode::BadRequest,
+        };
+        Problem { status, title, code, detail: detail.into(), allow: None }
+    }
+
+    /// Returns the problem with another code.
+    pub(crate) fn of(self, code: ProblemCode) -> Problem {
+        Problem { code, ..self }
     }
 
     pub(crate) fn bad_request(detail: impl Into<String>) -> Problem {
@@ -112,7 +162,10 @@ impl From<Refusal> for Problem {
             Refusal::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
             Refusal::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        Problem::new(status, refusal.words())
+        match refusal {
+            Refusal::Unauthorized(_) => Problem::new(status, UNAUTHORIZED),
+            refusal => Problem::new(status, refusal.words()),
+        }
     }
 }
 
@@ -146,7 +199,9 @@ impl From<weir_pool::Error> for Problem {
         match e {
             weir_pool::Error::Catalog(e) => e.into(),
             weir_pool::Error::Refused(words) => Problem::new(StatusCode::CONFLICT, words),
-            weir_pool::Error::NotMirrored(_) => Problem::not_found("it has not been mirrored yet"),
+            weir_pool::Error::NotMirrored(_) => {
+                Problem::not_found("it has not been mirrored yet").of(ProblemCode::NotMirrored)
+            }
             e => Problem::failed(&e),
         }
     }

@@ -8,7 +8,7 @@ use weir_repo::Head;
 
 use crate::answer::{ApiResult, json};
 use crate::page::{EntryPage, WantedPage, cursor_at};
-use crate::problem::Problems;
+use crate::problem::{NotModified, Problems};
 use crate::request::{ApiRequest, NamedRepository};
 use crate::state::ApiState;
 
@@ -36,11 +36,11 @@ struct RefFilter {
 
 /// Lists the refs of a repository by name.
 #[utoipa::path(
-    get, path = "/api/v1/repositories/{repository}/refs", tag = "history",
+    get, operation_id = "listRefs", path = "/api/v1/repositories/{repository}/refs", tag = "history",
     params(
         NamedRepository, RefFilter, WantedPage
     ),
-    responses((status = 200, description = "A page of refs.", body = EntryPage<RefEntry>), Problems)
+    responses((status = 200, description = "A page of refs.", body = EntryPage<RefEntry>), NotModified, Problems)
 )]
 pub(crate) async fn list(state: Arc<ApiState>, mut request: ApiRequest) -> ApiResult {
     let page = WantedPage::take(&mut request.parameters)?;

@@ -9,17 +9,20 @@ use weir_ground::{FailureClass, Timestamp};
 use weir_pool::{
     KnownRepository, Pool, RefLogEntry, RepositoryState, RepositoryView, VisitEntry, ref_log, visit_log,
 };
+use weir_repo::Head;
 use weir_transport::{Scheme, Url};
 
 use crate::answer::{ApiResult, json};
-use crate::page::{EntryPage, WantedPage, cursor_at};
-use crate::problem::{Problem, Problems};
+use crate::page::{EntryPage, WantedPage};
+use crate::problem::{NotModified, Problem, Problems};
 use crate::request::{ApiRequest, NamedRepository};
 use crate::state::ApiState;
 
 /// Repositories whose names, or whose states, are looked at for one page.
 const NAMES_LOOKED_AT_MAX: usize = 50_000;
 const STATES_LOOKED_AT_MAX: usize = 5_000;
+/// How often the catalog is asked for one page, if the client may not read what was found.
+const BATCHES_MAX: usize = 100;
 /// Refs that are told of one state.
 const CHANGES_MAX: usize = 100;
 
@@ -54,7 +57,7 @@ pub(crate) struct RepositoryEntry {
     /// When a visit succeeded last.
     #[schema(value_type = Option<i64>)]
     last_success: Option<Timestamp>,
-    /// When a visit found a change last.
+    /// When a visit found a change last; null, if there was none since the first.
     #[schema(value_type = Option<i64>)]
     last_change: Option<Timestamp>,
     /// When it is due next; null, if it is paused or pinned.
@@ -74,6 +77,9 @@ pub(crate) struct RepositoryEntry {
 pub(crate) struct RepositoryWithForge {
     #[serde(flatten)]
     entry: RepositoryEntry,
+    /// The branch that HEAD names, whether it exists or not; null, if HEAD is a commit or nothing is
+    /// mirrored yet.
+    default_branch: Option<String>,
     /// What its forge says of it.
     #[schema(value_type = Option<Object>)]
     forge_metadata: Option<ForgeMetadata>,
@@ -137,8 +143,8 @@ fn state_filter(state: RepositoryState) -> Option<StateFilter> {
 
 /// Lists the repositories that the client may read, by name.
 #[utoipa::path(
-    get, path = "/api/v1/repositories", tag = "repositories", params(RepositoryFilter, WantedPage),
-    responses((status = 200, description = "A page.", body = EntryPage<RepositoryEntry>), Problems)
+    get, operation_id = "listRepositories", path = "/api/v1/repositories", tag = "repositories", params(RepositoryFilter, WantedPage),
+    responses((status = 200, description = "A page.", body = EntryPage<RepositoryEntry>), NotModified, Problems)
 )]
 pub(crate) async fn list(state: Arc<ApiState>, mut request: ApiRequest) -> ApiResult {
     let parameters = &mut request.parameters;
@@ -152,46 +158,75 @@ pub(crate) async fn list(state: Arc<ApiState>, mut request: ApiRequest) -> ApiRe
         }
     };
     parameters.end()?;
-    let search = RepositorySearch {
-        after: page.cursor_text()?.unwrap_or_default().to_owned(),
+    let mut search = RepositorySearch {
+        after: page.cursor.as_deref().map_or(Ok(String::new()), |cursor| state.seal.open(cursor))?,
         window: if wanted.is_some() { STATES_LOOKED_AT_MAX } else { NAMES_LOOKED_AT_MAX },
         text,
         state: wanted.and_then(state_filter),
-        max: page.limit,
+        // One more than fits tells whether there is a next page.
+        max: page.limit + 1,
     };
     let (is_manager, host, client) =
         (state.may_manage(&request), request.client.host.clone(), request.client.client.clone());
     let shared = state.clone();
     let found = state.with_pool(&request, move |pool| {
-        let FoundRepositories { list, passed } = pool.catalog.search(&search)?;
-        let mut exposures = pool.catalog.exposures(&list.iter().map(|r| r.id).collect::<Vec<_>>())?;
-        let known = list.into_iter().map(|r| {
-            let exposure = exposures.remove(&r.id).unwrap_or_default();
-            KnownRepository::new(r, exposure)
-        });
-        let readable = known.filter(|known| shared.locator.may_read(known, host.as_deref(), &client));
-        let entries = readable.map(|known| RepositoryEntry::of(pool, &known.repository, is_manager));
-        let items = entries.filter(|entry| wanted.is_none_or(|state| state == entry.state)).collect();
-        Ok(EntryPage { items, next: passed.map(cursor_at) })
+        let mut items: Vec<RepositoryEntry> = Vec::new();
+        for _ in 0..BATCHES_MAX {
+            let FoundRepositories { list, passed } = pool.catalog.search(&search)?;
+            let is_cut = list.len() >= search.max;
+            let mut exposures = pool.catalog.exposures(&list.iter().map(|r| r.id).collect::<Vec<_>>())?;
+            for r in list {
+                let exposure = exposures.remove(&r.id).unwrap_or_default();
+                let known = KnownRepository::new(r, exposure);
+                if !shared.locator.may_read(&known, host.as_deref(), &client) {
+                    continue;
+                }
+                let entry = RepositoryEntry::of(pool, &known.repository, is_manager);
+                if wanted.is_some_and(|state| state != entry.state) {
+                    continue;
+                }
+                if items.len() == page.limit {
+                    let next = items.last().and_then(|entry| shared.seal.seal(&entry.name));
+                    return Ok(EntryPage { items, next });
+                }
+                items.push(entry);
+            }
+            let Some(passed) = passed else { return Ok(EntryPage { items, next: None }) };
+            search.after = passed;
+            // The names of a whole window take long enough. Those that were found may be hidden.
+            if !is_cut {
+                break;
+            }
+        }
+        let next = shared.seal.seal(&search.after);
+        Ok(EntryPage { items, next })
     });
     json(&request.headers, &found.await?)
 }
 
 /// Shows a repository, with what its forge says of it.
 #[utoipa::path(
-    get, path = "/api/v1/repositories/{repository}", tag = "repositories",
+    get, operation_id = "getRepository", path = "/api/v1/repositories/{repository}", tag = "repositories",
     params(NamedRepository),
-    responses((status = 200, description = "The repository.", body = RepositoryWithForge), Problems)
+    responses((status = 200, description = "The repository.", body = RepositoryWithForge), NotModified, Problems)
 )]
 pub(crate) async fn show(state: Arc<ApiState>, request: ApiRequest) -> ApiResult {
     request.parameters.end()?;
     let known = state.repository(&request).await?;
     let is_manager = state.may_manage(&request);
+    // What cannot be opened has a state that says so.
+    let opened = state.open(&request).await.ok();
+    let default_branch = opened.and_then(|(_, repo)| match &repo.refs().head {
+        Head::Symbolic(name) => Some(name.strip_prefix(b"refs/heads/").unwrap_or(name).to_vec()),
+        Head::Detached(_) => None,
+    });
+    let default_branch = default_branch.map(|name| String::from_utf8_lossy(&name).into_owned());
     let shown = state.with_pool(&request, move |pool| {
         let id = known.repository.id;
         let forge_metadata = pool.catalog.forge_metadata(&[id])?.remove(&id);
         Ok(RepositoryWithForge {
             entry: RepositoryEntry::of(pool, &known.repository, is_manager),
+            default_branch,
             forge_metadata,
         })
     });
@@ -210,9 +245,9 @@ struct WantedCount {
 
 /// Lists the visits to a repository that had another result than the ones before, the last one first.
 #[utoipa::path(
-    get, path = "/api/v1/repositories/{repository}/visits", tag = "repositories",
+    get, operation_id = "listVisits", path = "/api/v1/repositories/{repository}/visits", tag = "repositories",
     params(NamedRepository, WantedCount),
-    responses((status = 200, description = "The visits.", body = EntryPage<VisitEntry>), Problems)
+    responses((status = 200, description = "The visits.", body = EntryPage<VisitEntry>), NotModified, Problems)
 )]
 pub(crate) async fn visits(state: Arc<ApiState>, mut request: ApiRequest) -> ApiResult {
     let count = WantedPage::take_count(&mut request.parameters)?;
@@ -232,9 +267,9 @@ pub(crate) async fn visits(state: Arc<ApiState>, mut request: ApiRequest) -> Api
 /// Lists the states that the refs of a repository had, the last one first, each with at most 100 of the
 /// refs that differ from the state before.
 #[utoipa::path(
-    get, path = "/api/v1/repositories/{repository}/states", tag = "repositories",
+    get, operation_id = "listRefStates", path = "/api/v1/repositories/{repository}/states", tag = "repositories",
     params(NamedRepository, WantedCount),
-    responses((status = 200, description = "The states.", body = EntryPage<RefLogEntry>), Problems)
+    responses((status = 200, description = "The states.", body = EntryPage<RefLogEntry>), NotModified, Problems)
 )]
 pub(crate) async fn states(state: Arc<ApiState>, mut request: ApiRequest) -> ApiResult {
     let count = WantedPage::take_count(&mut request.parameters)?;

@@ -80,7 +80,10 @@ pub(crate) fn find(method: &Method, path: &str) -> Result<(&'static ApiRoute, Ve
 pub(crate) fn allowed(path: &str) -> Result<String, Problem> {
     let mut allow: Vec<&str> = of_path(path).map(|(route, _)| route.method.as_str()).collect();
     if allow.is_empty() {
-        return Err(Problem::not_found(format!("there is nothing at this path; see {PREFIX}/openapi.json")));
+        let is_named = path.starts_with("/api/v1/repositories/");
+        let hint = if is_named { " (write %2F for each / in the name of a repository)" } else { "" };
+        let words = format!("there is nothing at this path{hint}; see {PREFIX}/openapi.json");
+        return Err(Problem::not_found(words));
     }
     if allow.contains(&"GET") {
         allow.push("HEAD");

@@ -2,12 +2,14 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use weir_browse::LogPositions;
 use weir_catalog::Repository;
 use weir_pool::{CatalogLocator, KnownRepository, Pool};
 use weir_repo::Repo;
 use weir_serve::{Found, Locator, Refusal};
 
-use crate::problem::Problem;
+use crate::page::CursorSeal;
+use crate::problem::{Problem, ProblemCode};
 use crate::request::ApiRequest;
 
 /// Handles of the pool that are kept for the next requests.
@@ -19,6 +21,9 @@ pub(crate) struct ApiState {
     first: Mutex<Pool>,
     /// Handles that no request uses.
     free: Mutex<Vec<Pool>>,
+    pub(crate) seal: CursorSeal,
+    /// Where logs have ended their pages.
+    pub(crate) logs: Arc<LogPositions>,
     /// The origins of pages that may read answers.
     pub(crate) cors: Vec<String>,
 }
@@ -33,6 +38,8 @@ impl ApiState {
             locator: CatalogLocator::new(pool)?,
             first: Mutex::new(pool.again()?),
             free: Mutex::default(),
+            seal: CursorSeal::new(pool.store_id()),
+            logs: Arc::default(),
             cors: pool.config.serve.cors.clone(),
         })
     }
@@ -102,7 +109,8 @@ impl ApiState {
         let repository = self.repository(request).await?.repository;
         let path = self.first.lock().unwrap_or_else(PoisonError::into_inner).archive_path(&repository);
         if !path.exists() {
-            return Err(Problem::not_found(format!("'{}' has not been mirrored yet", repository.name)));
+            let words = format!("'{}' has not been mirrored yet", repository.name);
+            return Err(Problem::not_found(words).of(ProblemCode::NotMirrored));
         }
         let repo = request.client.open(Found::Archive(path), &repository.name).await?;
         Ok((repository, repo))

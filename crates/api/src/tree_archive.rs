@@ -7,15 +7,15 @@ use flate2::{Compression, GzBuilder};
 use hyper::Response;
 use hyper::StatusCode;
 use hyper::header::{CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue};
-use serde::Serialize;
 use sha2::{Digest, Sha256};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::IntoParams;
+use utoipa::openapi::schema::{Object, ObjectBuilder, Type};
 use weir_browse::{Error, ToldCommits, TreeArchive, tree_of_revision, write_tar, write_zip};
 use weir_ground::hex;
 use weir_repo::Repo;
 use weir_serve::{HandlerBody, WantedPart};
 
-use crate::answer::{ApiResult, TAG_BYTES, set};
+use crate::answer::{ApiResult, FileBytes, TAG_BYTES, set};
 use crate::problem::{Problem, Problems};
 use crate::request::{ApiRequest, NamedRepository};
 use crate::state::ApiState;
@@ -26,13 +26,10 @@ const GZIP_LEVEL: u32 = 6;
 const PREFIX_BYTES_MAX: usize = 1024;
 
 /// The format of an archive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ArchiveFormat {
-    #[serde(rename = "tar.gz")]
     TarGz,
-    #[serde(rename = "tar")]
     Tar,
-    #[serde(rename = "zip")]
     Zip,
 }
 
@@ -70,6 +67,13 @@ impl ArchiveFormat {
     }
 }
 
+/// Describes the formats.
+fn format_schema() -> Object {
+    let names = ArchiveFormat::ALL.map(ArchiveFormat::name);
+    let kind = ObjectBuilder::new().schema_type(Type::String);
+    kind.enum_values(Some(names)).default(Some(names[0].into())).build()
+}
+
 /// The archive that a client wants.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -78,7 +82,7 @@ struct WantedArchive {
     /// A branch, a tag or an id; HEAD, if it is not there.
     revision: Option<String>,
     /// `tar.gz`, `tar` or `zip`.
-    #[param(inline, default = "tar.gz")]
+    #[param(schema_with = format_schema)]
     format: Option<ArchiveFormat>,
     /// What the paths in it begin with (`git archive --prefix`); the name of the repository, the revision
     /// and a slash, if it is not there.
@@ -89,11 +93,11 @@ struct WantedArchive {
 /// Sends an archive of a revision, as `git archive` makes it: files that the attribute `export-ignore`
 /// names are left out; the others are as they are stored.
 #[utoipa::path(
-    get, path = "/api/v1/repositories/{repository}/archive", tag = "files",
+    get, operation_id = "getArchive", path = "/api/v1/repositories/{repository}/archive", tag = "files",
     params(NamedRepository, WantedArchive),
     responses(
         (status = 200, description = "The archive.", content(
-            (Vec<u8> = "application/gzip"), (Vec<u8> = "application/x-tar"), (Vec<u8> = "application/zip")
+            (FileBytes = "application/gzip"), (FileBytes = "application/x-tar"), (FileBytes = "application/zip")
         )),
         (status = 304, description = "The client has it, by the header `If-None-Match`."),
         Problems

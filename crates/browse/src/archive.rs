@@ -8,9 +8,10 @@ use weir_repo::{ObjectReader, Repo};
 use zip::write::{SimpleFileOptions, StreamWriter};
 use zip::{CompressionMethod, DateTime, ZipWriter};
 
+use crate::archive_attributes::{ArchiveAttributes, PathAttributes};
 use crate::error::{Error, Result};
-use crate::export_attributes::ExportAttributes;
 use crate::tar_header::{RECORD_BYTES, TarMember, global_header, headers};
+use crate::work_tree_text::{with_ident, with_line_ends};
 
 /// Bytes of a block of a tar: its end is padded with zeroes.
 const BLOCK_BYTES: u64 = 10_240;
@@ -80,7 +81,7 @@ fn write_members(repo: &Repo, archive: &TreeArchive, out: &mut dyn MemberWriter)
         repo,
         reader: repo.reader(),
         prefix: &archive.prefix,
-        attributes: ExportAttributes::new(),
+        attributes: ArchiveAttributes::new(),
         waiting: Vec::new(),
         out,
     };
@@ -91,7 +92,7 @@ struct ArchiveWalk<'w> {
     repo: &'w Repo,
     reader: ObjectReader<'w>,
     prefix: &'w [u8],
-    attributes: ExportAttributes,
+    attributes: ArchiveAttributes,
     /// Folders that are written when a file in them is: git leaves out those without any.
     waiting: Vec<(Vec<u8>, Oid)>,
     out: &'w mut dyn MemberWriter,
@@ -122,8 +123,9 @@ impl ArchiveWalk<'_> {
             let entry = entry.map_err(Error::of_object(oid))?;
             path.extend_from_slice(entry.name);
             let is_folder = entry.is_tree() || entry.is_gitlink();
-            if !self.attributes.is_left_out(path, is_folder) {
-                self.entry(entry.mode, &id(&entry), path, depth)?;
+            let attributes = self.attributes.of(path, is_folder);
+            if !attributes.is_left_out {
+                self.entry(entry.mode, &id(&entry), attributes, path, depth)?;
             }
             path.truncate(len);
         }
@@ -133,7 +135,14 @@ impl ArchiveWalk<'_> {
         Ok(())
     }
 
-    fn entry(&mut self, mode: u32, oid: &Oid, path: &mut Vec<u8>, depth: usize) -> Result<()> {
+    fn entry(
+        &mut self,
+        mode: u32,
+        oid: &Oid,
+        attributes: PathAttributes,
+        path: &mut Vec<u8>,
+        depth: usize,
+    ) -> Result<()> {
         let whole = |path: &[u8]| [self.prefix, path].concat();
         match mode & 0o170_000 {
             0o040_000 => {
@@ -156,7 +165,12 @@ impl ArchiveWalk<'_> {
                 let object = self.reader.require(oid)?;
                 match sort {
                     0o120_000 => self.out.link(&path, oid, &object.data),
-                    _ => self.out.file(&path, oid, mode & 0o100 != 0, &object.data),
+                    _ => {
+                        let ident = if attributes.has_ident { with_ident(&object.data, oid) } else { None };
+                        let data = ident.as_deref().unwrap_or(&object.data);
+                        let ends = with_line_ends(data, attributes.line_ends);
+                        self.out.file(&path, oid, mode & 0o100 != 0, ends.as_deref().unwrap_or(data))
+                    }
                 }
             }
         }

@@ -52,7 +52,7 @@ pub struct FolderList {
 pub fn entry_at(repo: &Repo, top: &Oid, path: &[u8]) -> Result<(u32, Oid)> {
     let mut reader = repo.reader();
     let (mut mode, mut at) = (FOLDER, *top);
-    for name in path.split(|c| *c == b'/').filter(|name| !name.is_empty()) {
+    for name in names_of(path) {
         let none = || Error::NotFound(format!("there is no '{}'", String::from_utf8_lossy(path)));
         if mode & 0o170_000 != FOLDER {
             return Err(none());
@@ -74,16 +74,19 @@ pub fn list_folder(repo: &Repo, top: &Oid, query: &FolderList) -> Result<(Vec<Fo
     if mode & 0o170_000 != FOLDER {
         return Err(Error::WrongKind(format!("'{}' is no folder", String::from_utf8_lossy(&query.path))));
     }
-    let mut path = query.path.split(|c| *c == b'/').filter(|name| !name.is_empty()).fold(
-        Vec::new(),
-        |mut path: Vec<u8>, name| {
-            path.extend_from_slice(name);
-            path.push(b'/');
-            path
-        },
-    );
-    let mut lister = FolderLister { repo, reader: repo.reader(), query, entries: Vec::new() };
+    let mut path = names_of(&query.path).collect::<Vec<_>>().join(&b'/');
+    if !path.is_empty() {
+        path.push(b'/');
+    }
+    let reader = repo.reader();
+    let mut lister =
+        FolderLister { repo, reader, query, entries: Vec::new(), last: Vec::new(), is_ordered: true };
     let has_more = !lister.list(&folder, &mut path, 0)?;
+    // A page would begin at the wrong place.
+    if !lister.is_ordered && (has_more || query.after.is_some()) {
+        let words = "the entries of a tree are not in order: only one page can have them all";
+        return Err(Error::WrongKind(words.to_owned()));
+    }
     Ok((lister.entries, has_more))
 }
 
@@ -92,6 +95,15 @@ struct FolderLister<'r> {
     reader: ObjectReader<'r>,
     query: &'r FolderList,
     entries: Vec<FolderEntry>,
+    /// The place of the entry before.
+    last: Vec<u8>,
+    /// Whether all entries so far were in order.
+    is_ordered: bool,
+}
+
+/// Returns the names in a path.
+pub(crate) fn names_of(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".")
 }
 
 impl FolderLister<'_> {
@@ -118,6 +130,8 @@ impl FolderLister<'_> {
         if entry.is_tree() {
             path.push(b'/');
         }
+        self.is_ordered &= *path > self.last;
+        self.last.clone_from(path);
         // Entries have this order: a folder is where its files are.
         let is_before = |after: &Vec<u8>| match descends {
             true => *path <= *after && !after.starts_with(path),

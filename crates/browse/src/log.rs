@@ -2,13 +2,18 @@
 //! path.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::{Mutex, PoisonError};
 
 use weir_git::{Kind, Oid, OidMap, OidSet, TreeIter};
+use weir_mine::Mode;
 use weir_repo::{LinkedCommit, ObjectReader, Repo};
 
 use crate::error::{Error, Result};
+use crate::folder::names_of;
 
+/// Commits that all kept positions together have met at most: each takes some 60 bytes.
+const KEPT_COMMITS_MAX: usize = 1_000_000;
 /// Folders that are remembered of a walk.
 const KNOWN_ENTRIES_MAX: usize = 1 << 16;
 
@@ -38,8 +43,8 @@ pub struct LogPage {
     pub next: Option<usize>,
 }
 
-/// An entry of a tree: its mode and its object.
-type PathEntry = Option<(u32, Oid)>;
+/// An entry of a tree: its mode and its object. Old trees have modes that git takes for others.
+type PathEntry = Option<(Mode, Oid)>;
 
 struct LogWalk<'r> {
     repo: &'r Repo,
@@ -48,9 +53,50 @@ struct LogWalk<'r> {
     names: Vec<Vec<u8>>,
     /// The entries of trees, by the number of names before.
     known: Vec<OidMap<PathEntry>>,
-    /// By time, and by the order in which they were met.
+    place: WalkPlace,
+}
+
+/// How far a walk has come.
+#[derive(Default)]
+struct WalkPlace {
+    /// The commits that were met and not passed: by time, and by the order in which they were met.
     queue: BinaryHeap<(u64, Reverse<usize>, Oid)>,
     seen: OidSet,
+}
+
+/// A walk, and how many commits it has passed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct WalkKey {
+    /// The number of the open repository.
+    serial: u64,
+    from: Oid,
+    path: Vec<u8>,
+    since: Option<u64>,
+    passed: usize,
+}
+
+/// Where logs have ended their pages, so that the next page need not begin anew. The oldest are forgotten
+/// when they are too many.
+#[derive(Default)]
+pub struct LogPositions(Mutex<VecDeque<(WalkKey, WalkPlace)>>);
+
+impl LogPositions {
+    fn take(&self, key: &WalkKey) -> Option<WalkPlace> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = kept.iter().position(|(known, _)| known == key)?;
+        kept.remove(at).map(|(_, place)| place)
+    }
+
+    fn keep(&self, key: WalkKey, place: WalkPlace) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.retain(|(known, _)| *known != key);
+        kept.push_back((key, place));
+        let mut commits: usize = kept.iter().map(|(_, place)| place.seen.len()).sum();
+        while commits > KEPT_COMMITS_MAX {
+            let Some((_, oldest)) = kept.pop_front() else { break };
+            commits -= oldest.seen.len();
+        }
+    }
 }
 
 /// Returns a page of the log of the commit `from`. A log of a path follows what `git log -- PATH` follows:
@@ -58,24 +104,37 @@ struct LogWalk<'r> {
 ///
 /// # Errors
 /// If an object is missing or corrupt.
-pub fn log(repo: &Repo, from: &Oid, query: &LogQuery) -> Result<LogPage> {
-    let names: Vec<Vec<u8>> =
-        query.path.split(|c| *c == b'/').filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect();
+pub fn log(repo: &Repo, from: &Oid, query: &LogQuery, positions: &LogPositions) -> Result<LogPage> {
+    let names: Vec<Vec<u8>> = names_of(&query.path).map(<[u8]>::to_vec).collect();
+    let mut key = WalkKey {
+        serial: repo.serial(),
+        from: *from,
+        path: names.join(&b'/'),
+        since: query.since,
+        passed: query.passed,
+    };
+    let kept = positions.take(&key);
+    let mut passed = if kept.is_some() { query.passed } else { 0 };
+    let is_new = kept.is_none();
     let mut walk = LogWalk {
         repo,
         reader: repo.reader(),
         known: vec![OidMap::default(); names.len()],
         names,
-        queue: BinaryHeap::new(),
-        seen: OidSet::default(),
+        place: kept.unwrap_or_default(),
     };
-    walk.meet(from)?;
-    let (mut page, mut passed) = (LogPage::default(), 0);
-    while let Some((time, _, oid)) = walk.queue.pop() {
+    if is_new {
+        walk.meet(from)?;
+    }
+    let mut page = LogPage::default();
+    while !walk.place.queue.is_empty() {
         if page.commits.len() >= query.count_max || passed >= query.passed.saturating_add(query.walked_max) {
             page.next = Some(passed);
+            key.passed = passed;
+            positions.keep(key, walk.place);
             break;
         }
+        let Some((time, _, oid)) = walk.place.queue.pop() else { break };
         passed += 1;
         // git does not look behind such a commit, either.
         if query.since.is_some_and(|since| time < since) {
@@ -99,9 +158,9 @@ pub fn log(repo: &Repo, from: &Oid, query: &LogQuery) -> Result<LogPage> {
 
 impl LogWalk<'_> {
     fn meet(&mut self, oid: &Oid) -> Result<()> {
-        if self.seen.insert(*oid) && self.repo.contains(oid) {
+        if self.place.seen.insert(*oid) && self.repo.contains(oid) {
             let time = self.repo.history().commit(&mut self.reader, oid)?.time;
-            self.queue.push((time, Reverse(self.seen.len()), *oid));
+            self.place.queue.push((time, Reverse(self.place.seen.len()), *oid));
         }
         Ok(())
     }
@@ -143,7 +202,7 @@ impl LogWalk<'_> {
             if our == their {
                 return Ok(true);
             }
-            let both = our.zip(their).filter(|(our, their)| is_folder(our.0) && is_folder(their.0));
+            let both = our.zip(their).filter(|(our, their)| our.0 == Mode::Tree && their.0 == Mode::Tree);
             let Some(((_, our), (_, their))) = both else { break };
             (ours, theirs) = (our, their);
         }
@@ -153,9 +212,9 @@ impl LogWalk<'_> {
 
     /// Returns the entry at the path in the tree `top`.
     fn entry(&mut self, top: &Oid) -> Result<PathEntry> {
-        let mut at = (0o040_000, *top);
+        let mut at = (Mode::Tree, *top);
         for depth in 0..self.names.len() {
-            if !is_folder(at.0) {
+            if at.0 != Mode::Tree {
                 return Ok(None);
             }
             let Some(entry) = self.entry_of(&at.1, depth)? else { return Ok(None) };
@@ -176,7 +235,7 @@ impl LogWalk<'_> {
                 let entry = entry.map_err(Error::of_object(tree))?;
                 if entry.name == self.names[depth] {
                     let oid = Oid::from_bytes(self.repo.hash(), entry.id).expect("ids of entries are ids");
-                    found = Some((entry.mode, oid));
+                    found = Some((Mode::of(entry.mode), oid));
                     break;
                 }
             }
@@ -187,8 +246,4 @@ impl LogWalk<'_> {
         self.known[depth].insert(*tree, found);
         Ok(found)
     }
-}
-
-fn is_folder(mode: u32) -> bool {
-    mode & 0o170_000 == 0o040_000
 }

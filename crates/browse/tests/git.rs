@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use weir_browse::{
-    Error, FolderList, GrepLine, GrepQuery, LogQuery, ToldCommits, TreeArchive, commit_of, entry_at, grep,
-    grep_pattern, list_folder, log, tree_of_revision, write_tar, write_zip,
+    Error, FolderList, GrepLine, GrepQuery, LogPositions, LogQuery, ToldCommits, TreeArchive, commit_of,
+    entry_at, grep, grep_pattern, list_folder, log, tree_of_revision, write_tar, write_zip,
 };
 use weir_repo::{Repo, open_directory};
 use weir_testing::{folder, output_of, run_git};
@@ -61,9 +61,11 @@ fn create(path: &Path, count: u64, seed: u64) -> Repo {
 /// Returns the log, page by page.
 fn whole_log(repo: &Repo, query: &LogQuery) -> Vec<String> {
     let from = commit_of(repo, "HEAD").unwrap();
+    // Every other page begins anew.
     let (mut query, mut ids) = (query.clone(), Vec::new());
+    let positions = [LogPositions::default(), LogPositions::default()];
     loop {
-        let page = log(repo, &from, &query).unwrap();
+        let page = log(repo, &from, &query, &positions[ids.len() % 2]).unwrap();
         assert!(page.commits.len() <= query.count_max);
         ids.extend(page.commits.iter().map(ToString::to_string));
         match page.next {
@@ -71,6 +73,54 @@ fn whole_log(repo: &Repo, query: &LogQuery) -> Vec<String> {
             None => return ids,
         }
     }
+}
+
+#[test]
+fn old_modes_are_no_changes() {
+    let dir = folder();
+    let path = dir.path().join("a.git");
+    run_git(dir.path(), &["init", "-q", "--bare", "-b", "main", path.to_str().unwrap()], b"");
+    let blob = String::from_utf8(run_git(&path, &["hash-object", "-w", "--stdin"], b"x")).unwrap();
+    let raw: Vec<u8> = (0..20).map(|n| u8::from_str_radix(&blob[2 * n..2 * n + 2], 16).unwrap()).collect();
+    let mut parent: Vec<String> = Vec::new();
+    for mode in ["100664", "100644", "100755", "100775"] {
+        let tree = [mode.as_bytes(), b" f\0", &raw].concat();
+        let made = run_git(&path, &["hash-object", "-w", "--literally", "-t", "tree", "--stdin"], &tree);
+        let tree = String::from_utf8(made).unwrap().trim().to_owned();
+        let mut args = vec!["commit-tree", "-m", mode, &tree];
+        args.extend(parent.iter().flat_map(|parent| ["-p", parent.as_str()]));
+        let commit = String::from_utf8(run_git(&path, &args, b"")).unwrap().trim().to_owned();
+        parent = vec![commit];
+    }
+    run_git(&path, &["update-ref", "refs/heads/main", &parent[0]], b"");
+    let repo = open_directory(&path).unwrap();
+    let expected =
+        String::from_utf8(run_git(&path, &["log", "--format=%H", "main", "--", "f"], b"")).unwrap();
+    let query = LogQuery { path: b"./f".to_vec(), count_max: 10, walked_max: 10, ..LogQuery::default() };
+    assert_eq!(whole_log(&repo, &query), expected.lines().collect::<Vec<_>>());
+    assert_eq!(expected.lines().count(), 2);
+}
+
+#[test]
+fn a_tree_out_of_order_has_one_page() {
+    let dir = folder();
+    let path = dir.path().join("a.git");
+    run_git(dir.path(), &["init", "-q", "--bare", "-b", "main", path.to_str().unwrap()], b"");
+    let entry = [&b"100644 f\0"[..], &[7; 20]].concat();
+    let made = run_git(
+        &path,
+        &["hash-object", "-w", "--literally", "-t", "tree", "--stdin"],
+        &[&entry[..], &entry, &entry].concat(),
+    );
+    let tree = String::from_utf8(made).unwrap().trim().to_owned();
+    let repo = open_directory(&path).unwrap();
+    let tree = weir_git::Oid::from_hex(repo.hash(), tree.as_bytes()).unwrap();
+    let list = |count_max, after| {
+        list_folder(&repo, &tree, &FolderList { count_max, after, ..FolderList::default() })
+    };
+    assert_eq!(list(3, None).unwrap().0.len(), 3);
+    assert!(matches!(list(2, None), Err(Error::WrongKind(_))));
+    assert!(matches!(list(3, Some(b"f".to_vec())), Err(Error::WrongKind(_))));
 }
 
 #[test]
@@ -123,6 +173,18 @@ fn create_odd_files(path: &Path) -> Repo {
     add("100644", "sub/q", "left out");
     add("100644", "q", "here");
     add("100644", "\"caf\\303\\251\"", "utf8");
+    add(
+        "100644",
+        "dos/.gitattributes",
+        "*.bat eol=crlf\nauto* text=auto eol=crlf\n*.bin binary eol=crlf\n*.id ident\n",
+    );
+    add("100644", "dos/a.bat", "one\ntwo\r\n\nend");
+    add("100644", "dos/auto.text", "one\ntwo\n");
+    add("100644", "dos/auto.mixed", "one\ntwo\r\n");
+    add("100644", "dos/auto.bytes", "one\n\0two\n");
+    add("100644", "dos/x.bin", "one\ntwo\n");
+    add("100644", "dos/old.lf", "one\ntwo\n");
+    add("100644", "dos/a.id", "$Id$ $Id: 1234 $ $Id: a b $ $Id: x\n$ $Id $Idx$ $$Id$ $Id:$ $Id: $ $Id:\n");
     add("100644", "a-b/1", "order");
     add("100644", "a/1", "order");
     add("100644", "a.c", "order");

@@ -239,6 +239,11 @@ impl CatalogLocator {
         self.access.may_manage(client)
     }
 
+    /// Returns whether `client` presents a token that nobody has.
+    pub fn is_mistaken(&self, client: &Client) -> bool {
+        self.access.is_mistaken(client)
+    }
+
     /// Returns whether any client may manage the pool.
     pub fn has_managers(&self) -> bool {
         self.access.has_managers()

@@ -199,7 +199,7 @@ impl Pool {
     }
 
     /// Returns the id of the store.
-    pub(crate) fn store_id(&self) -> &str {
+    pub fn store_id(&self) -> &str {
         &self.store_id
     }
 

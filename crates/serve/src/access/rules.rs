@@ -73,6 +73,10 @@ impl Access {
     /// # Errors
     /// If it may not: [`Refusal::Unauthorized`] if another token might help, else [`Refusal::NotFound`].
     pub fn check(&self, asked: &AccessedName<'_>, client: &Client) -> Result<(), Refusal> {
+        // Who may remove a repository may read it.
+        if self.may_manage(client) {
+            return Ok(());
+        }
         let token = self.token_of(client);
         let allows = |rule: &AccessRule| {
             let address = client.address.map(|a| canonical(a.ip()));
@@ -111,6 +115,11 @@ impl Access {
     /// Returns whether `client` may manage the pool.
     pub fn may_manage(&self, client: &Client) -> bool {
         self.shown(client).is_some_and(|token| token.manages)
+    }
+
+    /// Returns whether `client` presents a token that nobody has.
+    pub fn is_mistaken(&self, client: &Client) -> bool {
+        client.token.is_some() && self.shown(client).is_none()
     }
 
     /// Returns whether any client may manage the pool.
@@ -214,6 +223,7 @@ mod tests {
             tokens: vec![
                 Token { name: "ci".to_owned(), sha256: Sha256::digest("open").into(), manages: false },
                 Token { name: "other".to_owned(), sha256: Sha256::digest("else").into(), manages: true },
+                Token { name: "reader".to_owned(), sha256: Sha256::digest("reads").into(), manages: false },
             ],
         };
         let with = |token: Option<&str>| Client {
@@ -230,7 +240,8 @@ mod tests {
         );
         let near = Client::at(Some(("::ffff:10.1.2.3".parse::<IpAddr>().unwrap(), 1).into()));
         assert_eq!(access.check(&called("secret/x"), &near), Ok(()));
-        for token in [None, Some("wrong"), Some("else"), Some("")] {
+        assert_eq!(access.check(&called("secret/x"), &with(Some("else"))), Ok(()), "it manages");
+        for token in [None, Some("wrong"), Some("reads"), Some("")] {
             let client = with(token);
             assert_eq!(
                 access.check(&called("secret/x"), &client),
@@ -239,7 +250,7 @@ mod tests {
             );
         }
         assert!(matches!(access.check(&called("secret"), &with(None)), Err(Refusal::Unauthorized(_))));
-        assert!(matches!(access.check(&called("secret"), &with(Some("else"))), Err(Refusal::NotFound(_))));
+        assert!(matches!(access.check(&called("secret"), &with(Some("reads"))), Err(Refusal::NotFound(_))));
         let open = Access::default();
         assert!(matches!(open.not_there("x", &with(None)), Refusal::NotFound(_)));
     }

@@ -10,6 +10,8 @@ use crate::common::{Env, Http};
 /// SHA-256 of "open sesame".
 const OPEN_SESAME: &str = "41ef4bb0b23661e66301aac36066912dac037827b4ae63a7b1165a5aa93ed4eb";
 
+const NO_PATH: &str = "there is nothing at this path (write %2F for each / in the name of a repository); see \
+    /api/v1/openapi.json";
 /// The words about a cursor that is none.
 const NO_PAGE: &str = "there is no such page: the parameter 'cursor' must be 'next' of a page before";
 
@@ -115,6 +117,7 @@ fn api_says_of_a_repository_what_git_says() {
     let shown = get(&server, "/repositories/some%2Fodd");
     assert_eq!((&shown["name"], &shown["state"]), (&json!("some/odd"), &json!("ok")));
     assert_eq!(shown["url"], Value::Null, "a path of this machine");
+    assert_eq!(shown["default_branch"], "main");
     let (at, seq) = (format!("/repositories/{}", shown["id"]), shown["seq"].clone());
     assert_eq!(get(&server, &at), shown, "by its number");
     // Refs.
@@ -285,6 +288,12 @@ fn api_hides_what_access_rules_hide() {
     }
     assert_eq!(send(&server, "GET", "/repositories/secret%2Fc/refs", token, "").status, 200);
     assert_eq!(send(&server, "GET", &format!("/repositories/{id}/refs"), token, "").status, 200);
+    // The names of hidden repositories are in no cursor.
+    let page = get(&server, "/repositories?limit=2");
+    assert_eq!((page["items"].as_array().unwrap().len(), &page["next"]), (2, &Value::Null));
+    let next = get(&server, "/repositories?limit=1")["next"].as_str().unwrap().to_owned();
+    let other = get(&server, "/repositories?limit=1")["next"].as_str().unwrap().to_owned();
+    assert!(next != other && next.len() == other.len(), "it is sealed");
     // A token that only reads does not manage.
     assert_eq!(send(&server, "GET", "/status", token, "").status, 403);
 }
@@ -302,7 +311,8 @@ fn api_lets_managers_manage() {
     let server = Http::serve(&env, &[]);
     let boss = "Authorization: Bearer open sesame\r\nContent-Type: application/json\r\n";
     let manage = |method: &str, path: &str, body: &str| send(&server, method, path, boss, body);
-    let upstream = env.path("odd.git").display().to_string();
+    let daemon = env.git_daemon(&[]);
+    let upstream = daemon.url("odd.git");
     let new = json!({ "url": upstream, "name": "x/new" }).to_string();
     for (method, path, body) in [
         ("GET", "/status", ""),
@@ -317,7 +327,8 @@ fn api_lets_managers_manage() {
             "{path}"
         );
         let wrong = "Authorization: Bearer x\r\nContent-Type: application/json\r\n";
-        assert_eq!(send(&server, method, path, wrong, body).status, 403, "{path}");
+        let mistaken = send(&server, method, path, wrong, body);
+        assert_eq!((mistaken.status, &mistaken.json()["detail"]), (401, &json!("the token is not known")));
     }
     assert_eq!(manage("GET", "/status", "").json()["counts"]["repositories"], 1);
     let added = manage("POST", "/repositories", &new);
@@ -325,13 +336,20 @@ fn api_lets_managers_manage() {
     let place = added.header("location").unwrap().strip_prefix("/api/v1").unwrap().to_owned();
     assert_eq!(get(&server, &place)["name"], "x/new");
     assert_eq!(manage("POST", "/repositories", &new).status, 200, "it is there");
-    assert_eq!(
-        problem(&server, &format!("{place}/refs")),
-        (404, "'x/new' has not been mirrored yet".to_owned())
-    );
+    let refs = send(&server, "GET", &format!("{place}/refs"), "", "");
+    assert_eq!((refs.status, &refs.json()["code"]), (404, &json!("not_mirrored")));
     let taken = manage("POST", "/repositories", "{\"url\": \"https://h/other\", \"name\": \"a\"}");
     assert_eq!(taken.status, 409, "{}", taken.head);
-    for (body, status) in [("{", 400), ("{}", 400), ("{\"url\": 1}", 400), ("{\"url\": \"x y\"}", 409)] {
+    for (body, status) in [
+        ("{", 400),
+        ("{}", 400),
+        ("{\"url\": 1}", 400),
+        ("{\"url\": \"x y\"}", 422),
+        ("{\"url\": \"/etc/passwd\"}", 422),
+        ("{\"url\": \"file:///srv/git\"}", 422),
+        ("{\"url\": \"ext::sh -c id\", \"name\": \"e\"}", 422),
+        ("{\"url\": \"https://github.com/owner\"}", 422),
+    ] {
         assert_eq!(manage("POST", "/repositories", body).status, status, "{body}");
     }
     let text = "Authorization: Bearer open sesame\r\nContent-Type: text/plain\r\n";
@@ -373,7 +391,7 @@ fn api_checks_requests() {
         ("/repositories/a/grep?pattern=x&cursor=YTpi", 404, NO_PAGE),
         ("/repositories/b", 404, "no such repository: b"),
         ("/repositories/%ff", 404, "a part of the path is no plain text"),
-        ("/repositories/a/HEAD", 404, "there is nothing at this path; see /api/v1/openapi.json"),
+        ("/repositories/a/HEAD", 404, NO_PATH),
     ] {
         assert_eq!(problem(&server, path), (status, words.to_owned()), "{path}");
     }
@@ -393,6 +411,12 @@ fn api_checks_requests() {
     assert_eq!(send(&server, "OPTIONS", "/nothing", "", "").status, 404);
     let described = get(&server, "/openapi.json");
     assert_eq!(described["openapi"], "3.1.0");
+    // An empty repository.
+    env.init_bare("empty.git");
+    env.mirror_new("empty", &env.path("empty.git"));
+    for path in ["commits", "tree", "refs"] {
+        assert_eq!(get(&server, &format!("/repositories/empty/{path}"))["items"], json!([]), "{path}");
+    }
     // A repository whose name is a number, beside one with this number.
     env.weir(&["add", "--name", "1", env.path("odd.git").to_str().unwrap()]);
     assert_eq!(get(&server, "/repositories/1")["name"], "1");
