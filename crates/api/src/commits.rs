@@ -85,12 +85,16 @@ struct CommitFilter {
 
 /// Lists commits in the order of `git log`, all or those that change a path.
 #[utoipa::path(
-    get, operation_id = "listCommits", path = "/api/v1/repositories/{repository}/commits", tag = "history",
+    get, operation_id = "listCommits",
+    path = "/api/v1/repositories/{repository}/commits", tag = "history",
     params(
         NamedRepository,
         CommitFilter, WantedPage
     ),
-    responses((status = 200, description = "A page of commits.", body = EntryPage<CommitEntry>), NotModified, Problems)
+    responses(
+        (status = 200, description = "A page of commits.", body = EntryPage<CommitEntry>),
+        NotModified, Problems
+    )
 )]
 pub(crate) async fn list(state: Arc<ApiState>, mut request: ApiRequest) -> ApiResult {
     let parameters = &mut request.parameters;
@@ -133,7 +137,8 @@ pub(crate) async fn list(state: Arc<ApiState>, mut request: ApiRequest) -> ApiRe
 
 /// Shows a commit.
 #[utoipa::path(
-    get, operation_id = "getCommit", path = "/api/v1/repositories/{repository}/commits/{revision}", tag = "history",
+    get, operation_id = "getCommit",
+    path = "/api/v1/repositories/{repository}/commits/{revision}", tag = "history",
     params(
         NamedRepository,
         ("revision" = String, Path, description = "A branch, a tag or an id, percent-encoded."),

@@ -86,7 +86,8 @@ struct TwoRevisions {
 /// Lists the files that differ between two revisions, with renames and the numbers of lines, as
 /// `git diff --raw --numstat -M BASE HEAD` does.
 #[utoipa::path(
-    get, operation_id = "listDiff", path = "/api/v1/repositories/{repository}/diff", tag = "history",
+    get, operation_id = "listDiff",
+    path = "/api/v1/repositories/{repository}/diff", tag = "history",
     params(NamedRepository, TwoRevisions, WantedPage),
     responses(
         (status = 200, description = "A page of files.", body = EntryPage<DiffEntry>),

@@ -66,6 +66,17 @@ struct NamedPath {
     path: Option<String>,
 }
 
+/// The revision and the file that a client names.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "it describes parameters")]
+struct NamedFile {
+    /// A branch, a tag or an id; HEAD, if it is not there.
+    revision: Option<String>,
+    /// The path from the top.
+    path: String,
+}
+
 /// Whether a client wants what is below.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -77,12 +88,16 @@ struct Depth {
 
 /// Lists the entries of a folder in the order of git, with the sizes of files.
 #[utoipa::path(
-    get, operation_id = "listFiles", path = "/api/v1/repositories/{repository}/tree", tag = "files",
+    get, operation_id = "listFiles",
+    path = "/api/v1/repositories/{repository}/tree", tag = "files",
     params(
         NamedRepository,
         NamedPath, Depth, WantedPage
     ),
-    responses((status = 200, description = "A page of entries.", body = EntryPage<FileEntry>), NotModified, Problems)
+    responses(
+        (status = 200, description = "A page of entries.", body = EntryPage<FileEntry>),
+        NotModified, Problems
+    )
 )]
 pub(crate) async fn tree(state: Arc<ApiState>, mut request: ApiRequest) -> ApiResult {
     let parameters = &mut request.parameters;
@@ -124,8 +139,9 @@ pub(crate) async fn tree(state: Arc<ApiState>, mut request: ApiRequest) -> ApiRe
 /// Sends a file as it is stored. The target of a symbolic link is its content. Ranges and conditional
 /// requests are understood.
 #[utoipa::path(
-    get, operation_id = "getFile", path = "/api/v1/repositories/{repository}/file", tag = "files",
-    params(NamedRepository, NamedPath),
+    get, operation_id = "getFile",
+    path = "/api/v1/repositories/{repository}/file", tag = "files",
+    params(NamedRepository, NamedFile),
     responses(
         (status = 200, description = "The file.", content(
             (String = "text/plain; charset=utf-8"), (FileBytes = "application/octet-stream")

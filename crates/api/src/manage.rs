@@ -34,7 +34,8 @@ fn check_manager(state: &ApiState, request: &ApiRequest) -> Result<(), Problem> 
 
 /// Shows the state of the pool, as `weir status --json` does. For managers.
 #[utoipa::path(
-    get, operation_id = "getStatus", path = "/api/v1/status", tag = "management", security(("token" = [])),
+    get, operation_id = "getStatus",
+    path = "/api/v1/status", tag = "management", security(("token" = [])),
     responses((status = 200, description = "The state.", body = Object), NotModified, Problems)
 )]
 pub(crate) async fn status(state: Arc<ApiState>, request: ApiRequest) -> ApiResult {
@@ -70,7 +71,8 @@ fn check_new(url: &str) -> Result<(), Problem> {
 
 /// Adds a repository, which is mirrored as soon as there is time. For managers.
 #[utoipa::path(
-    post, operation_id = "addRepository", path = "/api/v1/repositories", tag = "management", security(("token" = [])),
+    post, operation_id = "addRepository",
+    path = "/api/v1/repositories", tag = "management", security(("token" = [])),
     request_body = NewEntry,
     responses(
         (status = 200, description = "It was there already.", body = RepositoryEntry),
@@ -116,7 +118,8 @@ pub(crate) struct EntryChange {
 
 /// Pauses or resumes a repository. For managers.
 #[utoipa::path(
-    patch, operation_id = "changeRepository", path = "/api/v1/repositories/{repository}", tag = "management", security(("token" = [])),
+    patch, operation_id = "changeRepository",
+    path = "/api/v1/repositories/{repository}", tag = "management", security(("token" = [])),
     params(NamedRepository),
     request_body = EntryChange,
     responses((status = 200, description = "The repository.", body = RepositoryEntry), Problems)
@@ -136,7 +139,8 @@ pub(crate) async fn change(state: Arc<ApiState>, request: ApiRequest) -> ApiResu
 
 /// Makes a repository due now, before those that are due by their intervals. For managers.
 #[utoipa::path(
-    post, operation_id = "visitRepository", path = "/api/v1/repositories/{repository}/visits", tag = "management", security(("token" = [])),
+    post, operation_id = "visitRepository",
+    path = "/api/v1/repositories/{repository}/visits", tag = "management", security(("token" = [])),
     params(NamedRepository),
     responses(
         (status = 202, description = "It is due.", body = RepositoryEntry),
@@ -173,7 +177,8 @@ struct Removal {
 
 /// Removes a repository from the catalog. Its archive stays unless it is to be deleted. For managers.
 #[utoipa::path(
-    delete, operation_id = "removeRepository", path = "/api/v1/repositories/{repository}", tag = "management", security(("token" = [])),
+    delete, operation_id = "removeRepository",
+    path = "/api/v1/repositories/{repository}", tag = "management", security(("token" = [])),
     params(NamedRepository, Removal),
     responses(
         (status = 204, description = "It is gone."),

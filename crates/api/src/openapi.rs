@@ -17,7 +17,8 @@ use crate::{commits, diff, files, manage, refs, repositories, search, tree_archi
     info(title = "weir", license(name = "Apache-2.0 OR MIT")),
     paths(
         repositories::list, repositories::show, repositories::visits, repositories::states, refs::list,
-        commits::list, commits::show, diff::files, files::tree, files::raw, search::lines, tree_archive::archive,
+        commits::list, commits::show, diff::files, files::tree, files::raw, search::lines,
+        tree_archive::archive,
         manage::status, manage::add,
         manage::change, manage::visit, manage::remove, description
     ),
@@ -50,7 +51,8 @@ pub fn openapi() -> OpenApi {
 
 /// Sends this description.
 #[utoipa::path(
-    get, operation_id = "getDescription", path = "/api/v1/openapi.json", tag = "description",
+    get, operation_id = "getDescription",
+    path = "/api/v1/openapi.json", tag = "description",
     responses((status = 200, description = "The description.", body = Object), NotModified, Problems)
 )]
 pub(crate) async fn description(_: Arc<ApiState>, request: ApiRequest) -> ApiResult {

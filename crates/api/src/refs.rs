@@ -36,11 +36,15 @@ struct RefFilter {
 
 /// Lists the refs of a repository by name.
 #[utoipa::path(
-    get, operation_id = "listRefs", path = "/api/v1/repositories/{repository}/refs", tag = "history",
+    get, operation_id = "listRefs",
+    path = "/api/v1/repositories/{repository}/refs", tag = "history",
     params(
         NamedRepository, RefFilter, WantedPage
     ),
-    responses((status = 200, description = "A page of refs.", body = EntryPage<RefEntry>), NotModified, Problems)
+    responses(
+        (status = 200, description = "A page of refs.", body = EntryPage<RefEntry>),
+        NotModified, Problems
+    )
 )]
 pub(crate) async fn list(state: Arc<ApiState>, mut request: ApiRequest) -> ApiResult {
     let page = WantedPage::take(&mut request.parameters)?;

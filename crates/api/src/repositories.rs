@@ -143,8 +143,12 @@ fn state_filter(state: RepositoryState) -> Option<StateFilter> {
 
 /// Lists the repositories that the client may read, by name.
 #[utoipa::path(
-    get, operation_id = "listRepositories", path = "/api/v1/repositories", tag = "repositories", params(RepositoryFilter, WantedPage),
-    responses((status = 200, description = "A page.", body = EntryPage<RepositoryEntry>), NotModified, Problems)
+    get, operation_id = "listRepositories",
+    path = "/api/v1/repositories", tag = "repositories", params(RepositoryFilter, WantedPage),
+    responses(
+        (status = 200, description = "A page.", body = EntryPage<RepositoryEntry>),
+        NotModified, Problems
+    )
 )]
 pub(crate) async fn list(state: Arc<ApiState>, mut request: ApiRequest) -> ApiResult {
     let parameters = &mut request.parameters;
@@ -206,9 +210,13 @@ pub(crate) async fn list(state: Arc<ApiState>, mut request: ApiRequest) -> ApiRe
 
 /// Shows a repository, with what its forge says of it.
 #[utoipa::path(
-    get, operation_id = "getRepository", path = "/api/v1/repositories/{repository}", tag = "repositories",
+    get, operation_id = "getRepository",
+    path = "/api/v1/repositories/{repository}", tag = "repositories",
     params(NamedRepository),
-    responses((status = 200, description = "The repository.", body = RepositoryWithForge), NotModified, Problems)
+    responses(
+        (status = 200, description = "The repository.", body = RepositoryWithForge),
+        NotModified, Problems
+    )
 )]
 pub(crate) async fn show(state: Arc<ApiState>, request: ApiRequest) -> ApiResult {
     request.parameters.end()?;
@@ -245,9 +253,13 @@ struct WantedCount {
 
 /// Lists the visits to a repository that had another result than the ones before, the last one first.
 #[utoipa::path(
-    get, operation_id = "listVisits", path = "/api/v1/repositories/{repository}/visits", tag = "repositories",
+    get, operation_id = "listVisits",
+    path = "/api/v1/repositories/{repository}/visits", tag = "repositories",
     params(NamedRepository, WantedCount),
-    responses((status = 200, description = "The visits.", body = EntryPage<VisitEntry>), NotModified, Problems)
+    responses(
+        (status = 200, description = "The visits.", body = EntryPage<VisitEntry>),
+        NotModified, Problems
+    )
 )]
 pub(crate) async fn visits(state: Arc<ApiState>, mut request: ApiRequest) -> ApiResult {
     let count = WantedPage::take_count(&mut request.parameters)?;
@@ -267,9 +279,13 @@ pub(crate) async fn visits(state: Arc<ApiState>, mut request: ApiRequest) -> Api
 /// Lists the states that the refs of a repository had, the last one first, each with at most 100 of the
 /// refs that differ from the state before.
 #[utoipa::path(
-    get, operation_id = "listRefStates", path = "/api/v1/repositories/{repository}/states", tag = "repositories",
+    get, operation_id = "listRefStates",
+    path = "/api/v1/repositories/{repository}/states", tag = "repositories",
     params(NamedRepository, WantedCount),
-    responses((status = 200, description = "The states.", body = EntryPage<RefLogEntry>), NotModified, Problems)
+    responses(
+        (status = 200, description = "The states.", body = EntryPage<RefLogEntry>),
+        NotModified, Problems
+    )
 )]
 pub(crate) async fn states(state: Arc<ApiState>, mut request: ApiRequest) -> ApiResult {
     let count = WantedPage::take_count(&mut request.parameters)?;

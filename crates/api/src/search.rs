@@ -54,11 +54,15 @@ struct Search {
 /// Lists the lines in files of a revision that match a pattern, as `git grep` finds them. Binary files and
 /// files of more than 64 MiB are left out.
 #[utoipa::path(
-    get, operation_id = "grep", path = "/api/v1/repositories/{repository}/grep", tag = "files",
+    get, operation_id = "grep",
+    path = "/api/v1/repositories/{repository}/grep", tag = "files",
     params(
         NamedRepository, Search, WantedPage
     ),
-    responses((status = 200, description = "A page of lines.", body = EntryPage<LineEntry>), NotModified, Problems)
+    responses(
+        (status = 200, description = "A page of lines.", body = EntryPage<LineEntry>),
+        NotModified, Problems
+    )
 )]
 pub(crate) async fn lines(state: Arc<ApiState>, mut request: ApiRequest) -> ApiResult {
     let parameters = &mut request.parameters;

@@ -86,18 +86,20 @@ struct WantedArchive {
     format: Option<ArchiveFormat>,
     /// What the paths in it begin with (`git archive --prefix`); the name of the repository, the revision
     /// and a slash, if it is not there.
-    #[param(max_length = 255, pattern = "^[^\\x00]*$")]
+    #[param(max_length = 255)]
     prefix: Option<String>,
 }
 
 /// Sends an archive of a revision, as `git archive` makes it: files that the attribute `export-ignore`
 /// names are left out; the others are as they are stored.
 #[utoipa::path(
-    get, operation_id = "getArchive", path = "/api/v1/repositories/{repository}/archive", tag = "files",
+    get, operation_id = "getArchive",
+    path = "/api/v1/repositories/{repository}/archive", tag = "files",
     params(NamedRepository, WantedArchive),
     responses(
         (status = 200, description = "The archive.", content(
-            (FileBytes = "application/gzip"), (FileBytes = "application/x-tar"), (FileBytes = "application/zip")
+            (FileBytes = "application/gzip"), (FileBytes = "application/x-tar"),
+            (FileBytes = "application/zip")
         )),
         (status = 304, description = "The client has it, by the header `If-None-Match`."),
         Problems
@@ -111,11 +113,13 @@ pub(crate) async fn archive(state: Arc<ApiState>, mut request: ApiRequest) -> Ap
     let format =
         format.ok_or_else(|| Problem::bad_request("the parameter 'format' must be tar.gz, tar or zip"))?;
     let prefix = parameters.bytes("prefix");
-    if prefix.as_ref().is_some_and(|prefix| prefix.len() > PREFIX_BYTES_MAX || prefix.contains(&0)) {
+    if prefix.as_ref().is_some_and(|prefix| prefix.len() > PREFIX_BYTES_MAX) {
         return Err(Problem::bad_request(format!(
-            "the parameter 'prefix' must have at most {PREFIX_BYTES_MAX} bytes, and no NUL"
+            "the parameter 'prefix' must have at most {PREFIX_BYTES_MAX} bytes"
         )));
     }
+    // No path has one.
+    let prefix = prefix.map(|prefix| prefix.into_iter().filter(|byte| *byte != 0).collect());
     parameters.end()?;
     let (repository, repo) = state.open(&request).await?;
     let base = repository.name.rsplit('/').next().unwrap_or_default();

@@ -53,12 +53,12 @@ struct LogWalk<'r> {
     names: Vec<Vec<u8>>,
     /// The entries of trees, by the number of names before.
     known: Vec<OidMap<PathEntry>>,
-    place: WalkPlace,
+    place: LogPlace,
 }
 
 /// How far a walk has come.
 #[derive(Default)]
-struct WalkPlace {
+struct LogPlace {
     /// The commits that were met and not passed: by time, and by the order in which they were met.
     queue: BinaryHeap<(u64, Reverse<usize>, Oid)>,
     seen: OidSet,
@@ -66,7 +66,7 @@ struct WalkPlace {
 
 /// A walk, and how many commits it has passed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct WalkKey {
+struct LogKey {
     /// The number of the open repository.
     serial: u64,
     from: Oid,
@@ -78,16 +78,16 @@ struct WalkKey {
 /// Where logs have ended their pages, so that the next page need not begin anew. The oldest are forgotten
 /// when they are too many.
 #[derive(Default)]
-pub struct LogPositions(Mutex<VecDeque<(WalkKey, WalkPlace)>>);
+pub struct LogPositions(Mutex<VecDeque<(LogKey, LogPlace)>>);
 
 impl LogPositions {
-    fn take(&self, key: &WalkKey) -> Option<WalkPlace> {
+    fn take(&self, key: &LogKey) -> Option<LogPlace> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let at = kept.iter().position(|(known, _)| known == key)?;
         kept.remove(at).map(|(_, place)| place)
     }
 
-    fn keep(&self, key: WalkKey, place: WalkPlace) {
+    fn keep(&self, key: LogKey, place: LogPlace) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.retain(|(known, _)| *known != key);
         kept.push_back((key, place));
@@ -106,7 +106,7 @@ impl LogPositions {
 /// If an object is missing or corrupt.
 pub fn log(repo: &Repo, from: &Oid, query: &LogQuery, positions: &LogPositions) -> Result<LogPage> {
     let names: Vec<Vec<u8>> = names_of(&query.path).map(<[u8]>::to_vec).collect();
-    let mut key = WalkKey {
+    let mut key = LogKey {
         serial: repo.serial(),
         from: *from,
         path: names.join(&b'/'),
