@@ -21,3 +21,4 @@ python3 bench/mine_hostile.py
 python3 bench/events.py
 python3 bench/updates.py
 python3 bench/webhooks.py
+python3 bench/api.py

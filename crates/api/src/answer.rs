@@ -25,7 +25,7 @@ pub(crate) type ApiResult = Result<Response<HandlerBody>, Problem>;
 
 /// Bytes of a hash that are enough for a tag.
 pub(crate) const TAG_BYTES: usize = 16;
-/// What an answer depends on is asked for again each time, and only its owner's cache keeps it.
+/// Caches of proxies keep no answer. A client's own asks each time whether its copy is still right.
 const PRIVATE: HeaderValue = HeaderValue::from_static("private, no-cache");
 
 /// Returns `value` as JSON, or nothing, if the client has the same.

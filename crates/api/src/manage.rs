@@ -1,4 +1,5 @@
-//! What managers do: see the state of the pool, add, pause, resume, update and remove repositories.
+//! The endpoints for managers: they show the state of the pool, and add, pause, resume, update and remove
+//! repositories.
 
 use std::sync::Arc;
 
@@ -55,12 +56,14 @@ pub(crate) struct NewEntry {
     name: Option<String>,
 }
 
-/// Checks the URL of a repository to add. What is on the server's own disk is nobody's business over a
-/// network.
+/// Checks the URL of a repository to add. It must be of another machine: clients open nothing on the disk
+/// of the server.
 fn check_new(url: &str) -> Result<(), Problem> {
     let refuse = |words: String| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, words);
+    // git takes what comes before `::` for a program. An address has brackets around it.
+    let names_program = url.split(['/', '[']).next().is_some_and(|start| start.contains("::"));
     match Url::parse(url) {
-        Ok(parsed) if parsed.scheme == Scheme::Local || url.contains("::") => {
+        Ok(parsed) if parsed.scheme == Scheme::Local || names_program => {
             let words = "the URL must be one of http, https, git or ssh; 'weir add' adds paths of the server";
             Err(refuse(words.to_owned()))
         }
@@ -108,7 +111,7 @@ pub(crate) async fn add(state: Arc<ApiState>, request: ApiRequest) -> ApiResult 
     Ok(response)
 }
 
-/// What is to change about a repository.
+/// A change of a repository.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EntryChange {
@@ -175,7 +178,8 @@ struct Removal {
     delete_archive: Option<bool>,
 }
 
-/// Removes a repository from the catalog. Its archive stays unless it is to be deleted. For managers.
+/// Removes a repository from the catalog. Its archive stays, unless the client asks to delete
+/// it. For managers.
 #[utoipa::path(
     delete, operation_id = "removeRepository",
     path = "/api/v1/repositories/{repository}", tag = "management", security(("token" = [])),

@@ -81,7 +81,7 @@ impl CursorSeal {
     pub(crate) fn seal(&self, place: &str) -> Option<String> {
         let mut nonce = [0; NONCE_LEN];
         SystemRandom::new().fill(&mut nonce).ok()?;
-        // The length of a name is no news, either.
+        // Padding hides the length of the name.
         let mut text = place.as_bytes().to_vec();
         text.push(0);
         text.resize(text.len().next_multiple_of(64), 0);

@@ -10,7 +10,7 @@ use weir_serve::{HandlerBody, Refusal};
 /// The seconds after which a client may ask again.
 const RETRY_AFTER_S: HeaderValue = HeaderValue::from_static("10");
 
-/// What a client is told who may have to show a token.
+/// The words to a client that may need a token.
 pub(crate) const UNAUTHORIZED: &str =
     "there is no such repository, or a token is needed: send 'Authorization: Bearer TOKEN'";
 
@@ -23,16 +23,16 @@ pub(crate) struct Problem {
     pub(crate) status: StatusCode,
     /// Its name.
     pub(crate) title: &'static str,
-    /// What it is, for programs.
+    /// The kind of the problem, for programs.
     pub(crate) code: ProblemCode,
-    /// What is wrong, and what to do.
+    /// The reason, and the remedy.
     pub(crate) detail: String,
     /// The methods that are allowed, if the method is wrong.
     #[serde(skip)]
     pub(crate) allow: Option<String>,
 }
 
-/// What a problem is, for programs.
+/// The kind of a problem, for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ProblemCode {
@@ -155,13 +155,7 @@ impl Problem {
 
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Problem {
-        let status = match &refusal {
-            Refusal::NotFound(_) => StatusCode::NOT_FOUND,
-            Refusal::Off(_) => StatusCode::FORBIDDEN,
-            Refusal::Unauthorized(_) => StatusCode::UNAUTHORIZED,
-            Refusal::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
-            Refusal::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
-        };
+        let status = refusal.status();
         match refusal {
             Refusal::Unauthorized(_) => Problem::new(status, UNAUTHORIZED),
             refusal => Problem::new(status, refusal.words()),

@@ -80,7 +80,7 @@ pub(crate) struct RepositoryWithForge {
     /// The branch that HEAD names, whether it exists or not; null, if HEAD is a commit or nothing is
     /// mirrored yet.
     default_branch: Option<String>,
-    /// What its forge says of it.
+    /// The metadata that its forge reports.
     #[schema(value_type = Option<Object>)]
     forge_metadata: Option<ForgeMetadata>,
 }

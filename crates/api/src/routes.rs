@@ -12,7 +12,7 @@ use crate::request::ApiRequest;
 use crate::state::ApiState;
 use crate::{commits, diff, files, manage, openapi, refs, repositories, search, tree_archive};
 
-/// What all paths begin with.
+/// The beginning of all paths.
 pub(crate) const PREFIX: &str = "/api/v1";
 
 /// An answer that is being made.

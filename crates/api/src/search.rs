@@ -33,7 +33,7 @@ impl From<GrepLine> for LineEntry {
     }
 }
 
-/// What a client searches for.
+/// A search.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "it describes parameters")]

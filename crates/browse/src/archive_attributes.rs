@@ -1,4 +1,4 @@
-//! What attributes change about files in archives of a tree (gitattributes): `export-ignore` leaves them
+//! The effects of attributes on files in archives of a tree (gitattributes): `export-ignore` leaves files
 //! out, `eol` and `ident` change their content.
 
 use std::path::Path;
@@ -29,14 +29,14 @@ pub(crate) struct ArchiveAttributes {
     is_used: bool,
 }
 
-/// What attributes say of a path.
+/// The attributes of a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PathAttributes {
     /// Whether it is left out.
     pub(crate) is_left_out: bool,
     /// Whether `$Id$` names the object.
     pub(crate) has_ident: bool,
-    /// What ends lines.
+    /// The line ends.
     pub(crate) line_ends: LineEnds,
 }
 
@@ -65,7 +65,7 @@ impl ArchiveAttributes {
         self.search.pop_pattern_list();
     }
 
-    /// Returns what attributes say of `path`.
+    /// Returns the attributes of `path`.
     pub(crate) fn of(&mut self, path: &[u8], is_folder: bool) -> PathAttributes {
         let mut of_path = PathAttributes::default();
         if !self.is_used {

@@ -10,13 +10,13 @@ pub enum Error {
     /// There is no such revision or path, or nobody may see it.
     #[error("{0}")]
     NotFound(String),
-    /// What is asked for is of another kind.
+    /// The object is of another kind than the request needs.
     #[error("{0}")]
     WrongKind(String),
     /// The repository cannot be read.
     #[error(transparent)]
     Repo(weir_repo::Error),
-    /// What was read cannot be written on.
+    /// The output failed.
     #[error(transparent)]
     Io(#[from] io::Error),
 }

@@ -32,7 +32,7 @@ impl FolderEntry {
     }
 }
 
-/// What a client wants of a folder.
+/// A request for entries of a folder.
 #[derive(Clone, Debug, Default)]
 pub struct FolderList {
     /// The path of the folder.

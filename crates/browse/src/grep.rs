@@ -17,7 +17,7 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 /// Bytes of a line that are told.
 const LINE_BYTES_MAX: usize = 1024;
 
-/// What a client searches for.
+/// A search in files.
 #[derive(Clone, Debug)]
 pub struct GrepQuery {
     /// The pattern.

@@ -17,7 +17,7 @@ const KEPT_COMMITS_MAX: usize = 1_000_000;
 /// Folders that are remembered of a walk.
 const KNOWN_ENTRIES_MAX: usize = 1 << 16;
 
-/// What a client wants of a log.
+/// A request for a page of a log.
 #[derive(Clone, Debug, Default)]
 pub struct LogQuery {
     /// The path that the commits change; empty for all commits.
@@ -75,8 +75,8 @@ struct LogKey {
     passed: usize,
 }
 
-/// Where logs have ended their pages, so that the next page need not begin anew. The oldest are forgotten
-/// when they are too many.
+/// The places where pages of logs ended. The next page of a log starts at its place. The memory is bounded:
+/// the oldest places are dropped first.
 #[derive(Default)]
 pub struct LogPositions(Mutex<VecDeque<(LogKey, LogPlace)>>);
 
@@ -146,7 +146,7 @@ pub fn log(repo: &Repo, from: &Oid, query: &LogQuery, positions: &LogPositions) 
             commit.parents.iter().try_for_each(|parent| walk.meet(parent))?;
             true
         } else {
-            // Who follows a single parent need not know whether it has the same path.
+            // A single parent is followed in any case.
             walk.follow(&commit, is_told)?
         };
         if is_told && changes {

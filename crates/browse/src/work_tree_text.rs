@@ -2,10 +2,10 @@
 
 use weir_git::Oid;
 
-/// What ends lines in a work tree.
+/// The line ends in a work tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum LineEnds {
-    /// What is stored.
+    /// The stored ones.
     #[default]
     Stored,
     /// CR and LF.
@@ -14,7 +14,7 @@ pub(crate) enum LineEnds {
     CrLfIfText,
 }
 
-/// What git counts in a file to tell text from bytes.
+/// Counts by which git tells text from other bytes.
 #[derive(Default)]
 struct TextStats {
     nul: usize,

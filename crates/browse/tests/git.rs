@@ -7,19 +7,7 @@ use weir_browse::{
     entry_at, grep, grep_pattern, list_folder, log, tree_of_revision, write_tar, write_zip,
 };
 use weir_repo::{Repo, open_directory};
-use weir_testing::{folder, output_of, run_git};
-
-/// A generator of numbers (SplitMix64).
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % end
-    }
-}
+use weir_testing::{Numbers, folder, output_of, run_git};
 
 /// Makes a bare repository at `path` with `count` commits, a third of them merges, with times that are not
 /// in order.
@@ -61,7 +49,7 @@ fn create(path: &Path, count: u64, seed: u64) -> Repo {
 /// Returns the log, page by page.
 fn whole_log(repo: &Repo, query: &LogQuery) -> Vec<String> {
     let from = commit_of(repo, "HEAD").unwrap();
-    // Every other page begins anew.
+    // With two memories, some pages find the place of the page before, and others do not.
     let (mut query, mut ids) = (query.clone(), Vec::new());
     let positions = [LogPositions::default(), LogPositions::default()];
     loop {

@@ -4,7 +4,7 @@ use crate::database::{Value, values};
 use crate::repository::{COLUMNS, Repository};
 use crate::{Catalog, Result};
 
-/// A sort of repositories, by what the catalog knows of their state.
+/// A filter by the state that the catalog records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateFilter {
     /// Somebody has paused them.
@@ -38,7 +38,7 @@ pub struct RepositorySearch {
     pub after: String,
     /// Text in the name, in any case.
     pub text: Option<String>,
-    /// What is known of their state.
+    /// The state that they must have.
     pub state: Option<StateFilter>,
     /// How many repositories to look at.
     pub window: usize,
@@ -46,7 +46,7 @@ pub struct RepositorySearch {
     pub max: usize,
 }
 
-/// What a search has found.
+/// The result of a search.
 #[derive(Clone, Debug, Default)]
 pub struct FoundRepositories {
     /// The repositories, by name.

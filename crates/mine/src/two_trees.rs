@@ -26,7 +26,7 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 /// A file that differs between two trees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileDifference {
-    /// The sort of the change.
+    /// The kind of the change.
     pub status: Status,
     /// The similarity in percent, of renames and copies.
     pub similarity: u8,

@@ -5,19 +5,7 @@ use std::fmt::Write;
 use weir_git::Oid;
 use weir_mine::{Lines, RenameOptions, compare_trees};
 use weir_repo::{Repo, open_directory, resolve_revision};
-use weir_testing::{folder, run_git};
-
-/// A generator of numbers (SplitMix64).
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % end
-    }
-}
+use weir_testing::{Numbers, folder, run_git};
 
 /// Returns a history in which files are edited, moved, copied, deleted, and become links, folders and
 /// submodules.
@@ -63,7 +51,7 @@ fn history(seed: u64, commits: u64) -> String {
             let _ = write!(stream, "M {mode} inline {path}\ndata {}\n{text}\n", text.len());
         }
         if n % 5 == 0 {
-            let _ = write!(stream, "M 160000 {:040x} module\n", n / 10 + 1);
+            let _ = writeln!(stream, "M 160000 {:040x} module", n / 10 + 1);
         }
         stream += "\n";
     }

@@ -12,7 +12,7 @@ pub struct Histogram<const N: usize> {
     /// The upper bounds of the buckets.
     bounds: [u64; N],
     buckets: [AtomicU64; N],
-    /// What is above all bounds.
+    /// The count above all bounds.
     above: AtomicU64,
     sum: AtomicU64,
 }
@@ -45,7 +45,7 @@ impl<const N: usize> Histogram<N> {
     }
 }
 
-/// What a request is for.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestKind {
     /// A conversation over git://.
@@ -58,7 +58,7 @@ pub enum RequestKind {
     File,
     /// Git LFS.
     Lfs,
-    /// What a handler answers, such as the API and webhooks.
+    /// A request that a handler answers, such as one of the API or a webhook.
     Handler,
 }
 
@@ -115,7 +115,7 @@ impl RequestResult {
     }
 }
 
-/// What is counted of the requests of one kind.
+/// The counts of requests of one kind.
 #[derive(Debug)]
 pub struct KindCounts {
     results: [AtomicU64; RequestResult::ALL.len()],
@@ -143,7 +143,7 @@ impl KindCounts {
     }
 }
 
-/// What a server has done since it was started.
+/// The counts since the server started.
 #[derive(Debug, Default)]
 pub struct ServingCounts {
     kinds: [KindCounts; RequestKind::ALL.len()],
@@ -156,7 +156,7 @@ pub struct ServingCounts {
 }
 
 impl ServingCounts {
-    /// Returns what is counted of one kind of requests.
+    /// Returns the counts of one kind of requests.
     pub fn of(&self, kind: RequestKind) -> &KindCounts {
         &self.kinds[kind as usize]
     }

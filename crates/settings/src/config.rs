@@ -390,12 +390,12 @@ pub struct RuleConfig {
 pub struct TokenConfig {
     pub name: String,
     pub sha256: String,
-    /// What its client may do.
+    /// The rights of its client.
     #[serde(default = "read_only")]
     pub scopes: Vec<TokenScope>,
 }
 
-/// What the client of a token may do.
+/// A right of the client of a token.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TokenScope {

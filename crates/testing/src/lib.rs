@@ -3,6 +3,7 @@
 
 mod child;
 mod folder;
+mod numbers;
 mod postgres;
 pub mod processes;
 mod requirement;
@@ -14,6 +15,7 @@ pub use child::{
 };
 pub use folder::folder;
 pub use nix::sys::signal::Signal;
+pub use numbers::Numbers;
 pub use postgres::PostgresServer;
 pub use requirement::{program, skip};
 pub use transcripts::{ObjectNames, create_history, decode_packets, encode_packet};

@@ -22,7 +22,7 @@ const READY: &str = "/readyz";
 pub(crate) struct HealthFront {
     catalog: Arc<Mutex<Catalog>>,
     store: PathBuf,
-    /// Becomes true when the server is to stop.
+    /// Becomes true when somebody asks the server to stop.
     asked_to_stop: watch::Receiver<bool>,
 }
 

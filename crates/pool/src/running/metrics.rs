@@ -35,7 +35,7 @@ pub struct Counters {
     pub delays: Arc<EventDelays>,
     /// The deliveries of webhooks.
     pub webhooks: Arc<WebhookCounts>,
-    /// What clients asked for.
+    /// The requests of clients.
     pub serving: Arc<ServingCounts>,
 }
 

@@ -1,4 +1,4 @@
-//! Metrics of what a process serves, and of the process.
+//! Metrics of the requests to a process, and of the process.
 
 use std::fmt::Write;
 use std::fs;
@@ -9,7 +9,7 @@ use weir_serve::{RequestKind, RequestResult, ServingCounts};
 
 use crate::running::metrics_text::{head, one, write_histogram};
 
-/// Writes what clients asked for.
+/// Writes the metrics of requests.
 pub(crate) fn write_serving(text: &mut String, counts: &ServingCounts) {
     let [open, accepted, refused] = counts.connections();
     one(text, "weir_connections", "gauge", "Connections of clients", open);

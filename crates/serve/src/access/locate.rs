@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use hyper::StatusCode;
 use weir_upload::DaemonRequest;
 
 /// The client that sends a request.
@@ -63,6 +64,17 @@ impl Refusal {
         match self {
             Refusal::Unauthorized(_) => NO_TOKEN,
             other => other.words(),
+        }
+    }
+
+    /// Returns the status of HTTP.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Refusal::NotFound(_) => StatusCode::NOT_FOUND,
+            Refusal::Off(_) => StatusCode::FORBIDDEN,
+            Refusal::Unauthorized(_) => StatusCode::UNAUTHORIZED,
+            Refusal::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Refusal::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 

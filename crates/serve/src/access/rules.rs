@@ -73,7 +73,7 @@ impl Access {
     /// # Errors
     /// If it may not: [`Refusal::Unauthorized`] if another token might help, else [`Refusal::NotFound`].
     pub fn check(&self, asked: &AccessedName<'_>, client: &Client) -> Result<(), Refusal> {
-        // Who may remove a repository may read it.
+        // A manager can remove repositories, and so can read them, too.
         if self.may_manage(client) {
             return Ok(());
         }

@@ -101,14 +101,7 @@ impl HttpRefusal {
 
 impl From<Refusal> for HttpRefusal {
     fn from(refusal: Refusal) -> HttpRefusal {
-        let status = match &refusal {
-            Refusal::NotFound(_) => StatusCode::NOT_FOUND,
-            Refusal::Off(_) => StatusCode::FORBIDDEN,
-            Refusal::Unauthorized(_) => StatusCode::UNAUTHORIZED,
-            Refusal::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
-            Refusal::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
-        };
-        HttpRefusal::new(status, refusal.words())
+        HttpRefusal::new(refusal.status(), refusal.words())
     }
 }
 

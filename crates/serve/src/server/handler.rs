@@ -37,7 +37,7 @@ pub type HandlerAnswer<'h> = Pin<Box<dyn Future<Output = Response<HandlerBody>> 
 pub enum HttpAdmission {
     /// The path is not one of its own.
     Foreign,
-    /// It answers the request once its body is here, which may have so many bytes.
+    /// It answers the request after the body, which may have this many bytes.
     Body(usize),
     /// It answers at once, whatever the body is.
     Answer(Response<HandlerBody>),

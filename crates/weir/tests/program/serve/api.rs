@@ -1,4 +1,4 @@
-//! The REST API: what it says is what git says, and nobody learns of what is hidden.
+//! The REST API answers as git does, and tells nobody of hidden repositories.
 
 use std::io::Read;
 use std::path::Path;
@@ -159,7 +159,17 @@ fn api_says_of_a_repository_what_git_says() {
     assert_eq!(shown, expected);
     let found = all(&server, &format!("{at}/grep?pattern=.&path={file}"), 1);
     assert!(!found.is_empty() && found.iter().all(|line| line["path"] == file));
-    // What commits change.
+    // States and visits.
+    assert_eq!(get(&server, &format!("{at}/states"))["items"][0]["seq"], seq);
+    assert_eq!(get(&server, &format!("{at}/visits"))["items"][0]["result"], "changed");
+}
+
+#[test]
+fn api_lists_what_commits_change() {
+    let env = Env::new();
+    pool_with(&env, &["odd"]);
+    let (upstream, at) = (env.path("odd.git"), "/repositories/odd");
+    let server = Http::serve(&env, &[]);
     for revision in ["main", "side", "v1~1"] {
         let told = all(&server, &format!("{at}/diff?head={revision}"), 1);
         let lines: Vec<String> = told
@@ -182,9 +192,6 @@ fn api_says_of_a_repository_what_git_says() {
             .collect();
         assert_eq!(lines, expected, "{revision}");
     }
-    // States and visits.
-    assert_eq!(get(&server, &format!("{at}/states"))["items"][0]["seq"], seq);
-    assert_eq!(get(&server, &format!("{at}/visits"))["items"][0]["result"], "changed");
 }
 
 #[test]
@@ -247,7 +254,7 @@ fn api_sends_folders_files_and_archives() {
     // Heads have no bodies.
     let head = send(&server, "HEAD", "/repositories/up/archive?format=tar", "", "");
     assert_eq!((head.status, head.body.len()), (200, 0));
-    // What a force-push removed is kept, and not told.
+    // weir keeps what a force-push removed, and does not show it.
     let gone = env.git(&upstream, &["rev-parse", "main"]);
     env.git(&upstream, &["update-ref", "-d", "refs/heads/main"]);
     env.commit_file(&upstream, "refs/heads/main", "new", b"new");
@@ -354,6 +361,9 @@ fn api_lets_managers_manage() {
     }
     let text = "Authorization: Bearer open sesame\r\nContent-Type: text/plain\r\n";
     assert_eq!(send(&server, "POST", "/repositories", text, &new).status, 415);
+    let address = "{\"url\": \"http://[::1]:1/r\", \"name\": \"v6\"}";
+    assert_eq!(manage("POST", "/repositories", address).status, 201);
+    assert_eq!(manage("DELETE", "/repositories/v6", "").status, 204);
     // Pause and resume, and visit.
     assert_eq!(manage("PATCH", "/repositories/a", "{\"paused\": true}").json()["state"], "paused");
     assert_eq!(manage("POST", "/repositories/a/visits", "").status, 409);
