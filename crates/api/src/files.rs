@@ -74,6 +74,7 @@ struct NamedFile {
     /// A branch, a tag or an id; HEAD, if it is not there.
     revision: Option<String>,
     /// The path from the top.
+    #[param(min_length = 1)]
     path: String,
 }
 

@@ -51,6 +51,7 @@ pub(crate) async fn status(state: Arc<ApiState>, request: ApiRequest) -> ApiResu
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewEntry {
     /// The URL of the upstream.
+    #[schema(format = "uri")]
     url: String,
     /// Its name; one made of the URL, if it is not there.
     name: Option<String>,

@@ -39,7 +39,7 @@ impl From<GrepLine> for LineEntry {
 #[expect(dead_code, reason = "it describes parameters")]
 struct Search {
     /// A regular expression, as Rust's `regex` has them; it is matched against bytes, line by line.
-    #[param(min_length = 1)]
+    #[param(min_length = 1, format = Regex)]
     pattern: String,
     /// Whether the pattern is plain text (`git grep -F`).
     literal: Option<bool>,
