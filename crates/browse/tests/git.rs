@@ -7,7 +7,7 @@ use weir_browse::{
     entry_at, grep, grep_pattern, list_folder, log, tree_of_revision, write_tar, write_zip,
 };
 use weir_repo::{Repo, open_directory};
-use weir_testing::{Numbers, folder, output_of, run_git};
+use weir_testing::{Numbers, folder, git, output_of, run_git};
 
 /// Makes a bare repository at `path` with `count` commits, a third of them merges, with times that are not
 /// in order.
@@ -207,7 +207,8 @@ fn a_zip_unpacks_to_what_gits_does() {
     let archive = TreeArchive { tree, commit, prefix: b"top/".to_vec(), time: 1_700_000_001 };
     let mut ours = Vec::new();
     write_zip(&repo, &archive, &mut ours).unwrap();
-    let theirs = run_git(&path, &["archive", "--format=zip", "--prefix=top/", "main"], b"");
+    let theirs =
+        output_of(git(&path, &["archive", "--format=zip", "--prefix=top/", "main"]).env("TZ", "UTC"));
     let files = [("ours.zip", ours), ("theirs.zip", theirs)].map(|(name, data)| {
         let path = dir.path().join(name);
         std::fs::write(&path, data).unwrap();
@@ -302,7 +303,7 @@ fn a_search_finds_the_lines_that_git_finds() {
     ] {
         let args = ["grep", "-n", "-I", options, "-e", pattern, "main", "--", at];
         let args = if at.is_empty() { &args[..7] } else { &args[..] };
-        let output = weir_testing::git(&path, args).output().unwrap();
+        let output = git(&path, args).output().unwrap();
         let expected = String::from_utf8(output.stdout).unwrap().replace("main:", "").replace('\r', "");
         let pattern = grep_pattern(pattern, options == "-F", options.contains('i')).unwrap();
         for (count_max, bytes_max) in [(1000, 1 << 20), (3, 1 << 20), (1000, 1), (1, 1)] {
