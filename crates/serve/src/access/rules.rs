@@ -117,9 +117,10 @@ impl Access {
         self.shown(client).is_some_and(|token| token.manages)
     }
 
-    /// Returns whether `client` presents a token that nobody has.
+    /// Returns whether `client` presents a token that nobody has. Without tokens, what a client presents is
+    /// for a proxy in front.
     pub fn is_mistaken(&self, client: &Client) -> bool {
-        client.token.is_some() && self.shown(client).is_none()
+        !self.tokens.is_empty() && client.token.is_some() && self.shown(client).is_none()
     }
 
     /// Returns whether any client may manage the pool.

@@ -9,7 +9,7 @@ use hyper::body::Bytes;
 use hyper::http::request::Parts;
 use hyper::{Request, Response, StatusCode};
 
-use crate::access::locate::Client;
+use crate::access::locate::{BUSY, Client};
 use crate::http::body::ResponseBody;
 use crate::http::front::{HttpRefusal, host_of, token_of};
 use crate::server::daemon::Daemon;
@@ -83,7 +83,7 @@ impl Daemon {
         // The sender is unknown until the handler has checked it, and gets less time.
         let idle_timeout = self.limits.init_timeout.min(self.limits.idle_timeout);
         let received = self.receive(&head.headers, body, bytes_max, idle_timeout, peer).await?;
-        let (body, share) = received.unpacked().await?;
+        let (body, mut share) = received.unpacked().await?;
         let client = HandlerClient {
             client: Client { address: peer, token: token_of(&head.headers), known_as: None },
             host: host_of(&head.headers, &head.uri),
@@ -93,6 +93,10 @@ impl Daemon {
             bytes_per_second_min: self.limits.bytes_per_second_min,
         };
         let answer = handler.answer(Request::from_parts(head, Bytes::from(body)), client).await;
+        // An answer waits in memory until its client has read it.
+        share
+            .resize(answer.body().held_bytes())
+            .map_err(|_| HttpRefusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY))?;
         Ok(answer.map(|body| ResponseBody::from(body).holding(share)))
     }
 }

@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// An answer that a handler is making.
 pub type HandlerAnswer<'h> = Pin<Box<dyn Future<Output = Response<HandlerBody>> + Send + 'h>>;
 
-/// What a handler does with a request, by its head.
+/// The decision of a handler about a request, by its head.
 #[derive(Debug)]
 pub enum HttpAdmission {
     /// The path is not one of its own.
@@ -90,6 +90,14 @@ impl From<Vec<u8>> for HandlerBody {
 }
 
 impl HandlerBody {
+    /// Returns the bytes that are in memory until the client has read them.
+    pub(crate) fn held_bytes(&self) -> usize {
+        match &self.0 {
+            HandlerContent::Whole(bytes) => bytes.len(),
+            HandlerContent::Stream(..) => PIECES_MAX * PIECE_BYTES,
+        }
+    }
+
     /// Sets the number of bytes of a body that is written while it is sent.
     #[must_use]
     pub fn of_length(mut self, bytes: u64) -> HandlerBody {
