@@ -2,6 +2,7 @@
 //! tables that mining makes of a whole repository.
 
 use std::cell::RefCell;
+use std::ops::Range;
 use std::rc::Rc;
 
 use weir_git::{Kind, Oid, OidMap, TreeEntry};
@@ -52,8 +53,10 @@ pub struct DifferenceSide {
 /// The files that differ between two trees.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TreeDifference {
-    /// The files, in git's order.
+    /// The wanted ones of the files, in git's order.
     pub files: Vec<FileDifference>,
+    /// The number of all files that differ.
+    pub count: usize,
     /// Whether more files differ than are wanted: then none is listed.
     pub is_too_large: bool,
 }
@@ -94,8 +97,8 @@ impl<'r> NumberedObjects<'r> for MetObjects<'r> {
     }
 }
 
-/// Returns the files that differ between the trees `old` and `new`; `None` is the empty tree. If more than
-/// `count_max` differ, returns none of them.
+/// Returns the files `wanted`, by number, of those that differ between the trees `old` and `new`; `None` is
+/// the empty tree. Lines are counted of these alone. If more than `count_max` differ, returns none of them.
 ///
 /// # Errors
 /// If a tree is missing or malformed.
@@ -105,6 +108,7 @@ pub fn compare_trees(
     new: Option<&Oid>,
     renames: &RenameOptions,
     count_max: usize,
+    wanted: Range<usize>,
 ) -> Result<TreeDifference> {
     let objects = MetObjects {
         repo,
@@ -114,7 +118,7 @@ pub fn compare_trees(
     };
     let mut changes = FileChanges::at_most(count_max);
     if old != new && !add_changes(&objects, old, new, &mut Vec::new(), 0, &mut changes)? {
-        return Ok(TreeDifference { files: Vec::new(), is_too_large: true });
+        return Ok(TreeDifference { is_too_large: true, ..TreeDifference::default() });
     }
     let mut similarity = Similarity::new(&objects, renames.counts_last_line);
     let mut found = Vec::new();
@@ -124,8 +128,8 @@ pub fn compare_trees(
         let oid = (!item.mode.is_absent()).then(|| objects.oid(item.object));
         oid.map(|oid| DifferenceSide { path: path.to_vec(), mode: item.mode, oid })
     };
-    let mut files = Vec::with_capacity(found.len());
-    for pair in &found {
+    let mut files = Vec::new();
+    for pair in found.iter().take(wanted.end).skip(wanted.start) {
         let (from, to) = (&changes.list[pair.old as usize], &changes.list[pair.new as usize]);
         files.push(FileDifference {
             status: pair.status,
@@ -135,7 +139,7 @@ pub fn compare_trees(
             lines: lines(&objects, from.old, to.new, &mut counter),
         });
     }
-    Ok(TreeDifference { files, is_too_large: false })
+    Ok(TreeDifference { files, count: found.len(), is_too_large: false })
 }
 
 /// Adds the files that differ between two trees in the folder `path`. Returns whether there is room for all.

@@ -60,7 +60,7 @@ fn history(seed: u64, commits: u64) -> String {
 
 /// Returns what differs, as git prints it.
 fn told(repo: &Repo, old: Option<&Oid>, new: Option<&Oid>) -> String {
-    let difference = compare_trees(repo, old, new, &RenameOptions::default(), 10_000).unwrap();
+    let difference = compare_trees(repo, old, new, &RenameOptions::default(), 10_000, 0..10_000).unwrap();
     assert!(!difference.is_too_large);
     let zero = "0".repeat(40);
     let (mut raw, mut numstat) = (String::new(), String::new());
@@ -116,7 +116,15 @@ fn two_trees_differ_as_git_says() {
             ["diff-tree", "-r", "-M", "-z", "--raw", "--numstat", "--root", "--no-commit-id", "main~59"];
         let expected = String::from_utf8(run_git(&path, &args, b"")).unwrap();
         assert_eq!(told(&repo, None, Some(&tree("main~59"))), expected);
-        let few = compare_trees(&repo, None, Some(&tree("main")), &RenameOptions::default(), 2).unwrap();
+        let few =
+            compare_trees(&repo, None, Some(&tree("main")), &RenameOptions::default(), 2, 0..2).unwrap();
         assert!(few.is_too_large && few.files.is_empty());
+        let all = |wanted| {
+            compare_trees(&repo, None, Some(&tree("main")), &RenameOptions::default(), 10_000, wanted)
+                .unwrap()
+        };
+        let (whole, part) = (all(0..10_000), all(1..3));
+        assert_eq!((whole.count, part.count), (whole.files.len(), whole.count));
+        assert_eq!(part.files, whole.files[1..3]);
     }
 }
