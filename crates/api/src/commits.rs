@@ -15,6 +15,9 @@ use crate::state::ApiState;
 /// Commits that one page of a log goes through at most.
 const WALKED_MAX: usize = 20_000;
 
+/// Bytes of each message in a list.
+const LISTED_MESSAGE_BYTES: usize = 8 << 10;
+
 /// A commit.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct CommitEntry {
@@ -28,7 +31,7 @@ pub(crate) struct CommitEntry {
     author: PersonEntry,
     /// Who made the commit.
     committer: PersonEntry,
-    /// The message.
+    /// The message; in a list, its first 8 KiB.
     message: String,
     /// The kind of its signature, if it has one: `openpgp`, `ssh`, `x509` or `other`. Nobody has checked it.
     signature: Option<&'static str>,
@@ -54,6 +57,14 @@ impl From<Person> for PersonEntry {
     }
 }
 
+impl CommitEntry {
+    /// Returns the commit with as much of its message as a list has.
+    fn shortened(mut self) -> CommitEntry {
+        self.message.truncate(self.message.floor_char_boundary(LISTED_MESSAGE_BYTES));
+        self
+    }
+}
+
 impl From<ToldCommit> for CommitEntry {
     fn from(told: ToldCommit) -> CommitEntry {
         CommitEntry {
@@ -73,7 +84,8 @@ impl From<ToldCommit> for CommitEntry {
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "it describes parameters")]
 struct CommitFilter {
-    /// Where the log begins: a branch, a tag or an id, as `git log` takes it; HEAD, if it is not there.
+    /// The first commit of the log: a branch, a tag or an id, as `git log` takes it; HEAD, if it is not
+    /// there.
     revision: Option<String>,
     /// The path of a file or a folder that the commits change.
     path: Option<String>,
@@ -129,7 +141,7 @@ pub(crate) async fn list(state: Arc<ApiState>, mut request: ApiRequest) -> ApiRe
         let found = log(&repo, &from, &query, &logs)?;
         let mut commits = ToldCommits::new(&repo);
         let told: Result<Vec<ToldCommit>, _> = found.commits.iter().map(|oid| commits.read(oid)).collect();
-        let items = told?.into_iter().map(CommitEntry::from).collect();
+        let items = told?.into_iter().map(|told| CommitEntry::from(told).shortened()).collect();
         Ok(EntryPage { items, next: found.next.map(|passed| cursor_at(format!("{from}:{passed}"))) })
     };
     json(&request.headers, &request.client.run(listed).await??)

@@ -126,18 +126,18 @@ pub(crate) async fn files(state: Arc<ApiState>, mut request: ApiRequest) -> ApiR
         };
         let old = before.map(|(tree, _)| tree);
         let options = RenameOptions::default();
-        let found = compare_trees(&repo, old.as_ref(), Some(&new), &options, FILES_MAX)
+        let end = passed.saturating_add(page.limit);
+        let found = compare_trees(&repo, old.as_ref(), Some(&new), &options, FILES_MAX, passed..end)
             .map_err(weir_browse::Error::from)?;
         if found.is_too_large {
             let words = format!("more than {FILES_MAX} files differ; use 'git diff' in a clone");
             return Err(Problem::new(hyper::StatusCode::UNPROCESSABLE_ENTITY, words));
         }
-        let end = passed.saturating_add(page.limit).min(found.files.len());
-        let next = (end < found.files.len()).then(|| {
+        let next = (end < found.count).then(|| {
             let base = before.map(|(tree, commit)| commit.unwrap_or(tree).to_string()).unwrap_or_default();
             cursor_at(format!("{base}:{}:{end}", commit.unwrap_or(new)))
         });
-        let items = found.files.into_iter().skip(passed).take(page.limit).map(DiffEntry::from).collect();
+        let items = found.files.into_iter().map(DiffEntry::from).collect();
         Ok(EntryPage { items, next })
     };
     json(&request.headers, &request.client.run(compared).await??)

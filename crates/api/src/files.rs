@@ -16,8 +16,8 @@ use crate::problem::{NotModified, Problem, Problems};
 use crate::request::{ApiRequest, NamedRepository};
 use crate::state::ApiState;
 
-/// The largest file that is sent. It is whole in memory meanwhile.
-const FILE_BYTES_MAX: u64 = 256 << 20;
+/// The largest file that is sent. The server has it in memory meanwhile.
+const FILE_BYTES_MAX: u64 = 32 << 20;
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
 /// A page that somebody has committed does nothing in the name of this server.

@@ -30,7 +30,7 @@ pub(crate) struct RefEntry {
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "it describes parameters")]
 struct RefFilter {
-    /// What their names begin with, such as `refs/heads/`.
+    /// A prefix of their names, such as `refs/heads/`.
     prefix: Option<String>,
 }
 
@@ -51,25 +51,27 @@ pub(crate) async fn list(state: Arc<ApiState>, mut request: ApiRequest) -> ApiRe
     let prefix = request.parameters.bytes("prefix").unwrap_or_default();
     request.parameters.end()?;
     let (_, repo) = state.open(&request).await?;
-    let head = match &repo.refs().head {
-        Head::Symbolic(name) => Some(name),
-        Head::Detached(_) => None,
-    };
-    let after = page.cursor.as_deref().unwrap_or_default();
-    let wanted = repo.refs().list().iter().filter(|r| r.name.starts_with(&prefix) && *r.name > *after);
-    let mut items: Vec<RefEntry> = Vec::new();
-    let mut next = None;
-    for r in wanted {
-        if items.len() == page.limit {
-            next = items.last().map(|entry| cursor_at(&entry.name));
-            break;
+    let listed = move || {
+        let head = match &repo.refs().head {
+            Head::Symbolic(name) => Some(name),
+            Head::Detached(_) => None,
+        };
+        let after = page.cursor.as_deref().unwrap_or_default();
+        let mut wanted =
+            repo.refs().list().iter().filter(|r| r.name.starts_with(&prefix) && *r.name > *after).peekable();
+        let (mut items, mut last) = (Vec::new(), None);
+        for r in wanted.by_ref().take(page.limit) {
+            last = Some(&r.name);
+            items.push(RefEntry {
+                name: String::from_utf8_lossy(&r.name).into_owned(),
+                oid: r.oid.to_string(),
+                peeled: r.peeled.map(|oid| oid.to_string()),
+                head: head.is_some_and(|head| **head == *r.name),
+            });
         }
-        items.push(RefEntry {
-            name: String::from_utf8_lossy(&r.name).into_owned(),
-            oid: r.oid.to_string(),
-            peeled: r.peeled.map(|oid| oid.to_string()),
-            head: head.is_some_and(|head| **head == *r.name),
-        });
-    }
-    json(&request.headers, &EntryPage { items, next })
+        // Names need not be UTF-8.
+        let next = last.filter(|_| wanted.peek().is_some()).map(cursor_at);
+        EntryPage { items, next }
+    };
+    json(&request.headers, &request.client.run(listed).await?)
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use hyper::StatusCode;
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 use weir_catalog::{ForgeMetadata, FoundRepositories, Repository, RepositorySearch, StateFilter};
@@ -72,7 +73,7 @@ pub(crate) struct RepositoryEntry {
     error: Option<String>,
 }
 
-/// A repository with what its forge says of it.
+/// A repository with the metadata that its forge reports.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct RepositoryWithForge {
     #[serde(flatten)]
@@ -86,7 +87,7 @@ pub(crate) struct RepositoryWithForge {
 }
 
 impl RepositoryEntry {
-    /// Returns what the API says of a repository of `pool`.
+    /// Returns the entry of a repository of `pool`.
     pub(crate) fn of(pool: &Pool, r: &Repository, is_manager: bool) -> RepositoryEntry {
         let view = RepositoryView::of(pool, r);
         RepositoryEntry {
@@ -129,7 +130,7 @@ struct RepositoryFilter {
     state: Option<RepositoryState>,
 }
 
-/// Returns what the catalog knows of repositories in `state`. Some states depend on files, too.
+/// Returns a filter of the catalog that repositories in `state` pass. Some states depend on files, too.
 fn state_filter(state: RepositoryState) -> Option<StateFilter> {
     match state {
         RepositoryState::Stale | RepositoryState::Failed => Some(StateFilter::Failing),
@@ -208,7 +209,7 @@ pub(crate) async fn list(state: Arc<ApiState>, mut request: ApiRequest) -> ApiRe
     json(&request.headers, &found.await?)
 }
 
-/// Shows a repository, with what its forge says of it.
+/// Shows a repository, with the metadata that its forge reports.
 #[utoipa::path(
     get, operation_id = "getRepository",
     path = "/api/v1/repositories/{repository}", tag = "repositories",
@@ -222,9 +223,12 @@ pub(crate) async fn show(state: Arc<ApiState>, request: ApiRequest) -> ApiResult
     request.parameters.end()?;
     let known = state.repository(&request).await?;
     let is_manager = state.may_manage(&request);
-    // What cannot be opened has a state that says so.
-    let opened = state.open(&request).await.ok();
-    let default_branch = opened.and_then(|(_, repo)| match &repo.refs().head {
+    // The state of the repository tells of an archive that cannot be opened.
+    let opened = match state.open_known(&request, &known.repository).await {
+        Err(problem) if problem.status == StatusCode::SERVICE_UNAVAILABLE => return Err(problem),
+        opened => opened.ok(),
+    };
+    let default_branch = opened.and_then(|repo| match &repo.refs().head {
         Head::Symbolic(name) => Some(name.strip_prefix(b"refs/heads/").unwrap_or(name).to_vec()),
         Head::Detached(_) => None,
     });

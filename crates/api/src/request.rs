@@ -20,7 +20,7 @@ pub(crate) struct NamedRepository {
 
 /// A request.
 pub(crate) struct ApiRequest {
-    /// What stands for the parts in braces of the endpoint's path.
+    /// The values of the parts in braces of the endpoint's path.
     pub(crate) parts: Vec<Vec<u8>>,
     pub(crate) parameters: Parameters,
     pub(crate) headers: HeaderMap,

@@ -58,7 +58,7 @@ routes! {
     GET "/openapi.json" => openapi::description;
 }
 
-/// Returns the endpoint for a request, and what stands for the parts in braces.
+/// Returns the endpoint for a request, and the values of the parts in braces.
 ///
 /// # Errors
 /// If there is none for the path, or none for the method.
@@ -92,13 +92,13 @@ pub(crate) fn allowed(path: &str) -> Result<String, Problem> {
     Ok(allow.join(", "))
 }
 
-/// Returns the endpoints for a path, with what stands for the parts in braces.
+/// Returns the endpoints for a path, with the values of the parts in braces.
 fn of_path(path: &str) -> impl Iterator<Item = (&'static ApiRoute, Vec<Vec<u8>>)> {
     let below = path.strip_prefix(PREFIX).unwrap_or_default();
     ROUTES.iter().filter_map(move |route| Some((route, parts(route.path, below)?)))
 }
 
-/// Returns what stands for the parts in braces of `template`, if `path` is like it.
+/// Returns the values of the parts in braces of `template`, if `path` is like it.
 fn parts(template: &str, path: &str) -> Option<Vec<Vec<u8>>> {
     let mut parts = Vec::new();
     let mut given = path.split('/');

@@ -1,4 +1,4 @@
-//! What endpoints answer from: the catalog, and the repositories that a client may read.
+//! The state that all endpoints share: the catalog, and the repositories that a client may read.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,14 +15,14 @@ use crate::request::ApiRequest;
 /// Handles of the pool that are kept for the next requests.
 const KEPT_MAX: usize = 8;
 
-/// What endpoints answer from.
+/// The state that all endpoints share.
 pub(crate) struct ApiState {
     pub(crate) locator: CatalogLocator,
     first: Mutex<Pool>,
     /// Handles that no request uses.
     free: Mutex<Vec<Pool>>,
     pub(crate) seal: CursorSeal,
-    /// Where logs have ended their pages.
+    /// The places where pages of logs ended.
     pub(crate) logs: Arc<LogPositions>,
     /// The origins of pages that may read answers.
     pub(crate) cors: Vec<String>,
@@ -107,13 +107,22 @@ impl ApiState {
         request: &ApiRequest,
     ) -> Result<(Repository, Arc<Repo>), Problem> {
         let repository = self.repository(request).await?.repository;
-        let path = self.first.lock().unwrap_or_else(PoisonError::into_inner).archive_path(&repository);
+        let repo = self.open_known(request, &repository).await?;
+        Ok((repository, repo))
+    }
+
+    /// Opens a repository that the client of `request` may read.
+    pub(crate) async fn open_known(
+        &self,
+        request: &ApiRequest,
+        repository: &Repository,
+    ) -> Result<Arc<Repo>, Problem> {
+        let path = self.first.lock().unwrap_or_else(PoisonError::into_inner).archive_path(repository);
         if !path.exists() {
             let words = format!("'{}' has not been mirrored yet", repository.name);
             return Err(Problem::not_found(words).of(ProblemCode::NotMirrored));
         }
-        let repo = request.client.open(Found::Archive(path), &repository.name).await?;
-        Ok((repository, repo))
+        Ok(request.client.open(Found::Archive(path), &repository.name).await?)
     }
 
     /// Returns whether the client of `request` may manage the pool.

@@ -84,8 +84,8 @@ struct WantedArchive {
     /// `tar.gz`, `tar` or `zip`.
     #[param(schema_with = format_schema)]
     format: Option<ArchiveFormat>,
-    /// What the paths in it begin with (`git archive --prefix`); the name of the repository, the revision
-    /// and a slash, if it is not there.
+    /// A prefix of all paths in it (`git archive --prefix`). Without the parameter, the prefix is the name of
+    /// the repository, the revision and a slash.
     #[param(max_length = 255)]
     prefix: Option<String>,
 }

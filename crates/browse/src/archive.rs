@@ -29,7 +29,7 @@ pub struct TreeArchive {
     pub tree: Oid,
     /// The commit that it belongs to.
     pub commit: Option<Oid>,
-    /// What the paths begin with; a folder ends with a slash.
+    /// The prefix of all paths; a folder ends with a slash.
     pub prefix: Vec<u8>,
     /// The time of all files, in seconds since 1970.
     pub time: u64,

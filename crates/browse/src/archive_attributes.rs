@@ -12,7 +12,7 @@ use crate::work_tree_text::LineEnds;
 const EXPORT_IGNORE: &str = "export-ignore";
 const IDENT: &str = "ident";
 const TEXT: &str = "text";
-/// What `text` was called before.
+/// The old name of `text`.
 const CRLF: &str = "crlf";
 const EOL: &str = "eol";
 /// The attributes that matter here.

@@ -169,7 +169,7 @@ impl Searcher<'_> {
             number += data[counted..start].iter().filter(|byte| is_break(byte)).count() as u64;
             counted = start;
             let line = &data[start..end];
-            // What was found may begin in this line and end in another.
+            // A match may begin in this line and end in another.
             if number > passed && self.query.pattern.is_match(line) {
                 if self.page.lines.len() >= self.query.count_max {
                     return Some(number - 1);

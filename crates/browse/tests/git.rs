@@ -1,4 +1,4 @@
-//! What this crate shows is what git shows.
+//! Compares the answers of this crate with those of git.
 
 use std::path::Path;
 
@@ -33,7 +33,7 @@ fn create(path: &Path, count: u64, seed: u64) -> Repo {
                 0 => stream += &format!("D f{folder}/s/n{file}\n"),
                 1 => stream += &format!("D f{folder}/s\nM 100644 inline f{folder}/s\ndata 1\n{file}\n"),
                 content => {
-                    // What was a file may have to be a folder again.
+                    // A file gives way to the folder.
                     stream += &format!("D f{folder}/s\n");
                     stream += &format!("M 100644 inline f{folder}/s/n{file}\ndata 1\n{content}\n");
                 }

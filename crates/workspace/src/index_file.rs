@@ -24,7 +24,7 @@ pub(crate) const MODE: usize = 6;
 const ENTRY_BYTES: usize = 80;
 /// Where the number of entries is in the file.
 const COUNT_AT: usize = 8;
-/// Where the entries begin.
+/// The place of the first entry.
 const ENTRIES_AT: usize = 12;
 /// The bytes of the numbers of an entry.
 const FIELDS_BYTES: usize = size_of::<EntryStat>();

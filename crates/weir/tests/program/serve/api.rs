@@ -202,9 +202,15 @@ fn api_sends_folders_files_and_archives() {
         M 644 inline a/b/text.txt\ndata 6\nhello\n\nM 755 inline run.sh\ndata 2\n#!\nM 644 inline a/bytes\n\
         data 3\n\x00\x01\x02\nM 644 inline page.html\ndata 8\n<script>\n";
     env.git_with(&upstream, &["fast-import", "--quiet"], stream.as_bytes());
+    let odd =
+        b"reset refs/heads/\xffa\nfrom refs/heads/main^0\n\nreset refs/heads/\xffb\nfrom refs/heads/main^0\n";
+    env.git_with(&upstream, &["fast-import", "--quiet"], odd);
     env.weir(&["add", "--name", "up", upstream.to_str().unwrap()]);
     env.weir(&["mirror"]);
     let server = Http::serve(&env, &[]);
+    assert_eq!(all(&server, "/repositories/up/refs", 1).len(), 3, "names need not be UTF-8");
+    let gone = b"delete refs/heads/\xffa\ndelete refs/heads/\xffb\n";
+    env.git_with(&upstream, &["update-ref", "--stdin"], gone);
     let list = |query: &str| texts(&all(&server, &format!("/repositories/up/tree?{query}"), 1), "path");
     assert_eq!(list(""), ["a", "page.html", "run.sh"]);
     assert_eq!(list("recursive=true"), ["a/b/text.txt", "a/bytes", "page.html", "run.sh"]);
@@ -434,4 +440,7 @@ fn api_checks_requests() {
     env.configure("serve", "api = false");
     let without = Http::serve(&env, &[]);
     assert_eq!(send(&without, "GET", "/repositories", "", "").status, 404);
+    // Without tokens, one is for a proxy in front.
+    let passed = send(&server, "GET", "/repositories", "Authorization: Basic dTpw\r\n", "");
+    assert_eq!(passed.status, 200);
 }
