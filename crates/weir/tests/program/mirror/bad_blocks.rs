@@ -133,11 +133,40 @@ fn disk(env: &Env, mount: &Path, bytes: u64) -> Option<BadDisk> {
     Some(BadDisk { mount: mount.to_owned(), device })
 }
 
+/// Fills the disk at `mount` with files of 1 MiB; their numbers go on from `count`.
+fn fill(mount: &Path, count: &mut u64) {
+    loop {
+        let path = mount.join(format!("fill{count}"));
+        *count += 1;
+        if std::fs::write(&path, vec![7; 1 << 20]).and_then(|()| File::open(&path)?.sync_all()).is_err() {
+            return;
+        }
+    }
+}
+
 /// Writes the file at `path` again so that a part of it, between `from` and `to`, lies behind everything else
 /// on the disk. Returns the block on the disk where that part begins.
+///
+/// The file system chooses where a file lies, by the process that writes it, too. So the disk is full, with
+/// room only where the next part belongs: first at its front, then behind.
 fn lay_out(path: &Path, mount: &Path, from: u64, to: u64) -> u64 {
     let data = std::fs::read(path).unwrap();
     std::fs::remove_file(path).unwrap();
+    let mut count = 0;
+    fill(mount, &mut count);
+    let name = |n: u64| mount.join(format!("fill{n}"));
+    let lies: Vec<(u64, u64, u64)> = (0..count)
+        .filter_map(|n| {
+            let begins = || blocks(&name(n)).into_iter().map(|(_, physical)| physical);
+            Some((begins().min()?, begins().max()?, n))
+        })
+        .collect();
+    let (behind, _, last) = *lies.iter().max().unwrap();
+    let before = lies.iter().filter(|(_, end, _)| *end < behind);
+    for (.., n) in before.take(data.len().div_ceil(1 << 20) + 1) {
+        std::fs::remove_file(name(*n)).unwrap();
+    }
+    run("sync", &[]).unwrap();
     let file = File::create(path).unwrap();
     let write = |from: u64, to: u64| {
         file.write_all_at(&data[from as usize..to as usize], from).unwrap();
@@ -145,22 +174,13 @@ fn lay_out(path: &Path, mount: &Path, from: u64, to: u64) -> u64 {
     };
     write(0, from);
     write(to, data.len() as u64);
-    let fill = |n: u64| mount.join(format!("fill{n}"));
-    let mut count = 0;
-    while std::fs::write(fill(count), vec![7; 1 << 20])
-        .and_then(|()| File::open(fill(count))?.sync_all())
-        .is_ok()
-    {
-        count += 1;
-    }
-    let first = |n: u64| blocks(&fill(n)).iter().map(|(_, physical)| *physical).min().unwrap_or(0);
-    let last = (0..count).max_by_key(|n| first(*n)).unwrap();
-    std::fs::remove_file(fill(last)).unwrap();
+    fill(mount, &mut count);
+    std::fs::remove_file(name(last)).unwrap();
     run("sync", &[]).unwrap();
     write(from, to);
     let found = blocks(path).into_iter().max_by_key(|(_, physical)| *physical);
-    for n in 0..=count {
-        let _ = std::fs::remove_file(fill(n));
+    for n in 0..count {
+        let _ = std::fs::remove_file(name(n));
     }
     run("sync", &[]).unwrap();
     let (logical, physical) = found.unwrap();
