@@ -73,9 +73,18 @@ impl Archive {
     /// # Errors
     /// If the chain of records is damaged.
     pub fn at(&self, seq: u64) -> Result<Option<Archive>> {
+        self.at_newest(|record| record.seq == seq)
+    }
+
+    /// Returns the archive as of the newest commit whose record `is_wanted`; `None` if it has none (any
+    /// more). Walks back from the last commit.
+    ///
+    /// # Errors
+    /// If the chain of records is damaged.
+    pub fn at_newest(&self, is_wanted: impl Fn(&Record) -> bool) -> Result<Option<Archive>> {
         let mut records = self.records();
         while let Some((record, at)) = records.next_placed()? {
-            if record.seq == seq {
+            if is_wanted(&record) {
                 let state = state::assemble(&*self.file, record, at)?;
                 return Archive::with_state(self.file.clone(), state).map(Some);
             }

@@ -49,6 +49,7 @@ pub use repo::archive_file::{check_end, epoch_of, has_doubtful_tail, lock_archiv
 pub use repo::base::{base_holds, base_path};
 pub use repo::bodies::{Bodies, Body, BodyBundle, RefClass, WholeClone};
 pub use repo::directory::{folders_of, named_by_file, open_directory};
+pub use repo::named_state::NamedState;
 pub use repo::origin::Origin;
 pub use repo::reached::{are_reachable, reachable_among};
 pub use repo::repository::{DirectoryExtras, Repo};

@@ -6,7 +6,9 @@ use std::path::Path;
 use weir_git::{HashKind, Oid, OidSet};
 use weir_ground::{Epoch, Timestamp};
 use weir_repo::ingest::{IngestLimits, IngestOptions, Ingested, SpillPlace, ingest};
-use weir_repo::{ArchiveRepo, Head, NewState, Ref, RefClass, Refs, Repo, Rewrite, Sharing, StateKind};
+use weir_repo::{
+    ArchiveRepo, Head, NamedState, NewState, Ref, RefClass, Refs, Repo, Rewrite, Sharing, StateKind,
+};
 use weir_testing::run_git;
 
 fn git(at: &Path, args: &[&str], input: &str) -> Vec<u8> {
@@ -75,9 +77,21 @@ fn a_hole_in_an_older_state_stays_one_and_keeps_nothing_else_from_being_compacte
     archive.commit(Some((RefClass::HeadsAndTags, added)), state(&refs(now), 2)).unwrap();
     drop(archive);
     let whole = std::fs::read(&path).unwrap();
+    let assert_states = || {
+        let repo = Repo::open_archive(&path).unwrap();
+        let tip = |state| Some(repo.at_state(state).unwrap()?.refs().list()[0].oid);
+        let [at_first, at_second, before] = [1, 2, 0].map(|time| tip(NamedState::Until(Timestamp(time))));
+        assert_eq!((at_first, at_second, before), (Some(older), Some(now), None));
+        let [first, second, none, later] = [1, 2, 0, 3].map(|number| tip(NamedState::Number(number)));
+        assert_eq!((first, second, none), (Some(older), Some(now), None));
+        // The compaction is a commit, too.
+        assert_eq!(later, (repo.archive().unwrap().state().record.seq == 3).then_some(now));
+    };
+    assert_states();
 
     let how = Rewrite { sharing: Sharing::Keep, time: Timestamp(3), threads: 1, spill: &spill };
     weir_repo::compact(&path, &how).unwrap();
+    assert_states();
     let repo = Repo::open_archive(&path).unwrap();
     assert!(weir_repo::fsck(&repo).unwrap().problems.is_empty());
     assert_eq!(repo.refs_at(1).unwrap().unwrap().list()[0].oid, older);

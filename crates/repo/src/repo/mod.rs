@@ -7,6 +7,7 @@ pub(crate) mod caches;
 pub(crate) mod directory;
 pub(crate) mod keys;
 pub(crate) mod lost;
+pub(crate) mod named_state;
 pub(crate) mod object_folders;
 pub(crate) mod open;
 pub(crate) mod origin;
