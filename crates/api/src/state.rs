@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use weir_browse::LogPositions;
 use weir_catalog::Repository;
 use weir_pool::{CatalogLocator, KnownRepository, Pool};
-use weir_repo::Repo;
-use weir_serve::{Found, Locator, Refusal};
+use weir_repo::{NamedState, Repo};
+use weir_serve::{Found, HandlerClient, Locator, Refusal};
 
 use crate::page::CursorSeal;
 use crate::problem::{Problem, ProblemCode};
@@ -76,38 +76,60 @@ impl ApiState {
         request: &ApiRequest,
     ) -> Result<KnownRepository, Problem> {
         let name = request.part(0)?.to_owned();
-        let (state, host, client) =
-            (self.clone(), request.client.host.clone(), request.client.client.clone());
-        let find = move || {
-            let readable = |name: &str| state.locator.readable(name, host.as_deref(), &client);
-            let number = Some(&name).filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
-            let Some(id) = number.and_then(|digits| digits.parse().ok()) else {
-                return readable(&name).map_err(Problem::from);
-            };
-            // A name may look like a number.
-            match readable(&name) {
-                Err(Refusal::NotFound(_) | Refusal::Unauthorized(_)) => {}
-                other => return other.map_err(Problem::from),
-            }
-            let named = state.with_handle(|pool| Ok(pool.catalog.get_by_id(id)?))?;
-            readable(named.as_ref().map_or(&name, |repository| &repository.name)).map_err(|refusal| {
-                match refusal {
-                    // The name of a hidden repository is not told.
-                    Refusal::NotFound(_) => Problem::not_found(format!("no such repository: {name}")),
-                    refusal => refusal.into(),
-                }
-            })
-        };
-        if self.locator.may_block() { request.client.run(find).await? } else { find() }
+        self.find(request, move |state, client| state.named(&name, client)).await
     }
 
-    /// Opens the repository that the first part of the path names.
+    /// Runs `find` with the client of a request; on a thread that may block, if that may take long.
+    async fn find<T: Send + 'static>(
+        self: &Arc<Self>,
+        request: &ApiRequest,
+        find: impl FnOnce(&ApiState, &HandlerClient) -> Result<T, Problem> + Send + 'static,
+    ) -> Result<T, Problem> {
+        if !self.locator.may_block() {
+            return find(self, &request.client);
+        }
+        let (state, client) = (self.clone(), request.client.clone());
+        request.client.run(move || find(&state, &client)).await?
+    }
+
+    /// Returns the repository called `name`, or whose number it is.
+    fn named(&self, name: &str, client: &HandlerClient) -> Result<KnownRepository, Problem> {
+        let readable = |name: &str| self.locator.readable(name, client.host.as_deref(), &client.client);
+        let number = Some(name).filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
+        let Some(id) = number.and_then(|digits| digits.parse().ok()) else {
+            return readable(name).map_err(Problem::from);
+        };
+        // A name may look like a number.
+        match readable(name) {
+            Err(Refusal::NotFound(_) | Refusal::Unauthorized(_)) => {}
+            other => return other.map_err(Problem::from),
+        }
+        let named = self.with_handle(|pool| Ok(pool.catalog.get_by_id(id)?))?;
+        readable(named.as_ref().map_or(name, |repository| &repository.name)).map_err(|refusal| {
+            match refusal {
+                // The name of a hidden repository is not told.
+                Refusal::NotFound(_) => Problem::not_found(format!("no such repository: {name}")),
+                refusal => refusal.into(),
+            }
+        })
+    }
+
+    /// Opens the repository that the first part of the path names, in an older state if it is `REPO@STATE`.
     pub(crate) async fn open(
         self: &Arc<Self>,
         request: &ApiRequest,
     ) -> Result<(Repository, Arc<Repo>), Problem> {
-        let repository = self.repository(request).await?.repository;
-        let repo = self.open_known(request, &repository).await?;
+        let name = request.part(0)?.to_owned();
+        let found = self.find(request, move |state, client| {
+            let Some((repository, older)) = NamedState::split(&name) else {
+                return state.named(&name, client).map(|known| (known.repository, None));
+            };
+            let known = state.named(repository, client)?;
+            state.locator.check_older_states(&client.client)?;
+            Ok((known.repository, Some(older)))
+        });
+        let (repository, older) = found.await?;
+        let repo = self.open_in_state(request, &repository, older).await?;
         Ok((repository, repo))
     }
 
@@ -117,12 +139,28 @@ impl ApiState {
         request: &ApiRequest,
         repository: &Repository,
     ) -> Result<Arc<Repo>, Problem> {
+        self.open_in_state(request, repository, None).await
+    }
+
+    async fn open_in_state(
+        &self,
+        request: &ApiRequest,
+        repository: &Repository,
+        older: Option<NamedState>,
+    ) -> Result<Arc<Repo>, Problem> {
         let path = self.first.lock().unwrap_or_else(PoisonError::into_inner).archive_path(repository);
         if !path.exists() {
             let words = format!("'{}' has not been mirrored yet", repository.name);
             return Err(Problem::not_found(words).of(ProblemCode::NotMirrored));
         }
-        Ok(request.client.open(Found::Archive(path), &repository.name).await?)
+        let name = &repository.name;
+        let opened = match older {
+            None => request.client.open(Found::Archive(path), name).await?,
+            Some(state) => {
+                request.client.open(Found::OlderState(path, state), &format!("{name}@{state}")).await?
+            }
+        };
+        Ok(opened)
     }
 
     /// Returns whether the client of `request` may manage the pool.

@@ -318,6 +318,8 @@ pub struct ServeConfig {
     pub steps_max: u64,
     pub drain_timeout: Span,
     pub push_hint: bool,
+    /// Whether `REPO@STATE` is served.
+    pub older_states: bool,
     /// Whether the API is served over HTTP.
     pub api: bool,
     /// The origins of pages that may read the API's answers; `*` stands for all.
@@ -493,6 +495,7 @@ impl Default for ServeConfig {
             steps_max: weir_upload::UploadLimits::default().steps_max,
             drain_timeout: Span(d.drain_timeout),
             push_hint: false,
+            older_states: false,
             api: true,
             cors: Vec::new(),
             trusted_proxies: Vec::new(),

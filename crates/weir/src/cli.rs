@@ -364,7 +364,7 @@ pub(crate) enum Command {
     },
     /// Export a repository as a tar file, a directory or a bundle
     Export {
-        /// Name of the repository
+        /// Name of the repository, or REPO@STATE for an older state
         repo: String,
         /// File to write, or directory for a bare repository
         #[arg(value_hint = ValueHint::AnyPath)]
@@ -411,7 +411,7 @@ pub(crate) enum Command {
     Purge(PurgeArgs),
     /// Print a file or any other object from an archive
     Cat {
-        /// Name of the repository
+        /// Name of the repository, or REPO@STATE for an older state
         repo: String,
         /// Object to print: REV:PATH, or REV alone for the object that it names
         #[arg(value_name = "REV:PATH")]
@@ -419,7 +419,7 @@ pub(crate) enum Command {
     },
     /// List the contents of a tree in an archive
     LsTree {
-        /// Name of the repository
+        /// Name of the repository, or REPO@STATE for an older state
         repo: String,
         /// Tree to list: REV or REV:PATH
         #[arg(value_name = "REV[:PATH]", default_value = "HEAD")]

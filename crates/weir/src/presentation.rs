@@ -119,6 +119,11 @@ pub(crate) fn open(
 ) -> weir_repo::Result<(Arc<weir_repo::Repo>, Features)> {
     match found {
         Found::Archive(path) => Ok((Arc::new(weir_repo::Repo::open_archive(path)?), Features::default())),
+        Found::OlderState(path, state) => {
+            let older = weir_repo::Repo::open_archive(path)?.at_state(*state)?;
+            let none = || weir_repo::Error::NotFound(format!("no state {state}"));
+            Ok((Arc::new(older.ok_or_else(none)?), Features::default()))
+        }
         Found::Directory(path) => {
             let Opened { repo, features, .. } = presentation.open(path)?;
             Ok((repo, features.unwrap_or_default()))

@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use weir_catalog::{Catalog, Exposure, Repository};
+use weir_repo::NamedState;
 use weir_serve::{Access, AccessedName, Client, Found, Hook, Locator, MapRule, Refusal, map};
 use weir_transport::{Scheme, Url};
 use weir_upload::{DaemonRequest, Service};
@@ -163,7 +164,13 @@ pub struct CatalogLocator {
     hook: Option<Hook>,
     /// Whether clients that push are told where to push instead.
     push_hint: bool,
+    /// Whether any client may read older states.
+    older_states: bool,
 }
+
+/// The refusal of an older state.
+const OLDER_STATES_OFF: &str =
+    "older states are not served here ('older_states = true' below [serve] in weir.toml serves them)";
 
 impl CatalogLocator {
     /// Returns a locator as the pool's configuration says.
@@ -180,6 +187,7 @@ impl CatalogLocator {
             access: access.rules().map_err(wrong)?,
             hook: access.hook.clone().map(|program| Hook { program, timeout: access.hook_timeout.0 }),
             push_hint: serve.push_hint,
+            older_states: serve.older_states,
         })
     }
 
@@ -204,6 +212,15 @@ impl CatalogLocator {
             Some(found) => (name.to_owned(), Some(found)),
             None => (bare.to_owned(), if bare == name { None } else { self.lookups.get(bare) }),
         }
+    }
+
+    /// Checks that `client` may read older states of the repositories that it may read.
+    ///
+    /// # Errors
+    /// If it may not.
+    pub fn check_older_states(&self, client: &Client) -> std::result::Result<(), Refusal> {
+        let may = self.older_states || self.may_manage(client);
+        may.then_some(()).ok_or_else(|| Refusal::Off(format!("weir: {OLDER_STATES_OFF}")))
     }
 
     /// Returns the repository called `name`, with or without `.git`, for a client that names the host
@@ -291,11 +308,17 @@ impl Locator for CatalogLocator {
     fn find(&self, request: &DaemonRequest, client: &Client) -> std::result::Result<Found, Refusal> {
         let not_there = || self.access.not_there(&request.path, client);
         let name = self.name_of(request.host.as_deref(), &request.path).map_err(|_| not_there())?;
-        let repository = self.admit(&name, request, client)?.repository;
+        let (name, state) = NamedState::split(&name)
+            .map_or((name.as_str(), None), |(repository, state)| (repository, Some(state)));
+        let repository = self.admit(name, request, client)?.repository;
         let what = match request.service {
             Service::UploadPack => {
-                let path = Some(self.store.join(repository.path)).filter(|p| p.exists());
-                return path.map(Found::Archive).ok_or_else(not_there);
+                let path = self.store.join(repository.path);
+                if !path.exists() {
+                    return Err(not_there());
+                }
+                let Some(state) = state else { return Ok(Found::Archive(path)) };
+                return self.check_older_states(client).map(|()| Found::OlderState(path, state));
             }
             Service::ReceivePack => "this is a read-only mirror",
             Service::UploadArchive => "git archive is not served",

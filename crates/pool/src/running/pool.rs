@@ -12,13 +12,13 @@ use weir_ground::FileError;
 use weir_mirror::schedule::Policy;
 use weir_mirror::throttle::{Throttle, ThrottlePolicy};
 use weir_mirror::{Compacting, ForgeRefs, Mirror, MirrorOptions, Scratch, Space, StoreMark, VisitOptions};
-use weir_repo::Repo;
 use weir_repo::ingest::{IngestLimits, Quota};
+use weir_repo::{NamedState, Repo};
 use weir_settings::{Config, Environment, ForgeCredentials, MirrorConfig, MirrorRule, is_for_everybody};
 use weir_transport::{GitCredentialHelper, Netrc, TransportOptions};
 
 use crate::archives::{STORE_ID_NAME, Store, claim, get, matching, matching_any, read_or_make};
-use crate::error::{Error, Result};
+use crate::error::{Error, InRepo, Result};
 use crate::running::local::LocalUpstreams;
 
 /// The name of the configuration file in a pool.
@@ -222,6 +222,31 @@ impl Pool {
     /// If there is none, or it cannot be read.
     pub fn open_repo(&self, repository: &Repository) -> Result<Repo> {
         self.store.open(repository)
+    }
+
+    /// Opens the archive of `repository`, in an older state if one is named.
+    ///
+    /// # Errors
+    /// If there is none, or it cannot be read.
+    pub fn open_state(&self, repository: &Repository, state: Option<NamedState>) -> Result<Repo> {
+        let (repo, name) = (self.open_repo(repository)?, &repository.name);
+        let Some(state) = state else { return Ok(repo) };
+        let none = || {
+            Error::Refused(format!("'{name}' has no state {state}; run 'weir log {name}' to list its states"))
+        };
+        repo.at_state(state).in_repo(name)?.ok_or_else(none)
+    }
+
+    /// Returns the repository that `name` means, with or without `.git`, and the state, if it is
+    /// `REPO@STATE`.
+    ///
+    /// # Errors
+    /// If there is none, or several match, or the catalog fails.
+    pub fn get_state(&self, name: &str) -> Result<(Repository, Option<NamedState>)> {
+        match NamedState::split(name) {
+            Some((repository, state)) => Ok((self.get(repository)?, Some(state))),
+            None => Ok((self.get(name)?, None)),
+        }
     }
 
     /// Returns the repositories whose name matches `pattern`.

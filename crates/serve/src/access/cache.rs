@@ -39,9 +39,12 @@ struct OpenSlot {
     used: u64,
 }
 
-/// Open archives by path. If there are too many, the one that was unused longest is dropped.
+/// The part of the open archives that may be older states: clients choose these, and there are many of them.
+const OLDER_STATES_PART: usize = 4;
+
+/// Open archives. If there are too many, the one that was unused longest is dropped.
 pub struct RepoCache {
-    slots: Mutex<(HashMap<PathBuf, OpenSlot>, u64)>,
+    slots: Mutex<(HashMap<Found, OpenSlot>, u64)>,
     /// Git directories from which clients are being served.
     directories: Mutex<HashMap<PathBuf, Weak<Repo>>>,
     open_max: usize,
@@ -66,18 +69,20 @@ impl RepoCache {
 
     /// Returns the repository at `found` if it is open and has not changed.
     pub fn get(&self, found: &Found) -> Option<Opened> {
-        let Found::Archive(path) = found else { return None };
-        let stamp = Self::stamp(path)?;
+        if matches!(found, Found::Directory(_)) {
+            return None;
+        }
+        let stamp = Self::stamp(found.path())?;
         let mut slots = self.slots.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         slots.1 += 1;
         let now = slots.1;
-        let slot = slots.0.get_mut(path).filter(|s| s.stamp == stamp && s.base == base_file(&s.repo))?;
+        let slot = slots.0.get_mut(found).filter(|s| s.stamp == stamp && s.base == base_file(&s.repo))?;
         if slot.repo.check_reads().is_err() {
-            slots.0.remove(path);
+            slots.0.remove(found);
             return None;
         }
         slot.used = now;
-        Some(self.archived(slot.repo.clone()))
+        Some(self.archived(found, slot.repo.clone()))
     }
 
     /// Opens the repository at `found`, or returns it if it is open. Reads from disk.
@@ -88,30 +93,43 @@ impl RepoCache {
         if let Some(repo) = self.get(found) {
             return Ok(repo);
         }
-        let path = match found {
-            // Directories change in place in many ways, so they are opened each time.
-            Found::Directory(path) => {
-                let opened = self.presentation.open(path).map_err(OpenError::Broken)?;
-                return Ok(Opened { repo: self.shared(path, opened.repo), ..opened });
-            }
-            Found::Archive(path) => path,
-        };
+        // Directories change in place in many ways, so they are opened each time.
+        if let Found::Directory(path) = found {
+            let opened = self.presentation.open(path).map_err(OpenError::Broken)?;
+            return Ok(Opened { repo: self.shared(path, opened.repo), ..opened });
+        }
         // The stamp is taken before the archive is read: if the archive grows meanwhile, the next request
         // sees another stamp and opens it again.
-        let stamp = Self::stamp(path).ok_or(OpenError::NotFound)?;
-        let repo = Arc::new(Repo::open_archive(path).map_err(OpenError::Broken)?);
+        let stamp = Self::stamp(found.path()).ok_or(OpenError::NotFound)?;
+        let repo = match found {
+            Found::OlderState(path, state) => {
+                let now = self.open(&Found::Archive(path.clone()))?.repo;
+                now.at_state(*state).map_err(OpenError::Broken)?.ok_or(OpenError::NotFound)?
+            }
+            found => Repo::open_archive(found.path()).map_err(OpenError::Broken)?,
+        };
+        let repo = Arc::new(repo);
+        self.keep(found, &repo, stamp);
+        Ok(self.archived(found, repo))
+    }
+
+    /// Keeps the open repository at `found`, in place of another if there are too many.
+    fn keep(&self, found: &Found, repo: &Arc<Repo>, stamp: Stamp) {
+        let is_older = |found: &Found| matches!(found, Found::OlderState(..));
+        let mut slot = OpenSlot { stamp, base: base_file(repo), repo: repo.clone(), used: 0 };
         let mut slots = self.slots.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if slots.0.len() >= self.open_max
-            && !slots.0.contains_key(path)
-            && let Some(oldest) = slots.0.iter().min_by_key(|(_, s)| s.used).map(|(p, _)| p.clone())
-        {
-            slots.0.remove(&oldest);
+        let older_max = (self.open_max / OLDER_STATES_PART).max(1);
+        let older_are_full =
+            is_older(found) && slots.0.keys().filter(|kept| is_older(kept)).count() >= older_max;
+        if (slots.0.len() >= self.open_max || older_are_full) && !slots.0.contains_key(found) {
+            let candidates = slots.0.iter().filter(|(kept, _)| is_older(kept) || !older_are_full);
+            if let Some(oldest) = candidates.min_by_key(|(_, slot)| slot.used).map(|(kept, _)| kept.clone()) {
+                slots.0.remove(&oldest);
+            }
         }
         slots.1 += 1;
-        let used = slots.1;
-        let base = base_file(&repo);
-        slots.0.insert(path.clone(), OpenSlot { stamp, base, repo: repo.clone(), used });
-        Ok(self.archived(repo))
+        slot.used = slots.1;
+        slots.0.insert(found.clone(), slot);
     }
 
     /// Returns the directory at `path` as it is open for other clients, if it is the same as `repo`, so that
@@ -130,11 +148,9 @@ impl RepoCache {
         repo
     }
 
-    fn archived(&self, repo: Arc<Repo>) -> Opened {
-        Opened {
-            repo,
-            features: None,
-            http: HttpFeatures { files: self.presentation.files, upload_pack: true },
-        }
+    fn archived(&self, found: &Found, repo: Arc<Repo>) -> Opened {
+        // The files of an archive may be of another state than its refs.
+        let files = self.presentation.files && matches!(found, Found::Archive(_));
+        Opened { repo, features: None, http: HttpFeatures { files, upload_pack: true } }
     }
 }

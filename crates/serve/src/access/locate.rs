@@ -1,9 +1,10 @@
 //! Finds the repository that a client asks for.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use hyper::StatusCode;
+use weir_repo::NamedState;
 use weir_upload::DaemonRequest;
 
 /// The client that sends a request.
@@ -26,12 +27,23 @@ impl Client {
 }
 
 /// Where a repository lies.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Found {
     /// In an archive.
     Archive(PathBuf),
+    /// In an archive, in an older state.
+    OlderState(PathBuf, NamedState),
     /// In an ordinary git directory.
     Directory(PathBuf),
+}
+
+impl Found {
+    /// Returns the path of the archive or the directory.
+    pub fn path(&self) -> &Path {
+        match self {
+            Found::Archive(path) | Found::OlderState(path, _) | Found::Directory(path) => path,
+        }
+    }
 }
 
 /// The message to a client after a panic. The log has the details.

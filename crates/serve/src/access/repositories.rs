@@ -71,11 +71,11 @@ impl ServedRepositories {
         if let Some(opened) = self.cache.get(&found) {
             return Ok(opened);
         }
-        let (turns, path) = match &found {
-            Found::Archive(path) => (&self.archive_opens, path),
-            Found::Directory(path) => (&self.directory_opens, path),
+        let turns = match &found {
+            Found::Archive(_) | Found::OlderState(..) => &self.archive_opens,
+            Found::Directory(_) => &self.directory_opens,
         };
-        let Ok(turn) = turns.take(Party::new(peer, path)).await else {
+        let Ok(turn) = turns.take(Party::new(peer, found.path())).await else {
             return Err(OpenError::Busy);
         };
         let repositories = self.clone();
@@ -99,8 +99,9 @@ impl ServedRepositories {
         name: &str,
         peer: Option<SocketAddr>,
     ) -> Result<Opened, Refusal> {
+        let kind = if matches!(found, Found::OlderState(..)) { "state" } else { "repository" };
         self.opened(found, peer).await.map_err(|e| match e {
-            OpenError::NotFound => Refusal::NotFound(format!("no such repository: {name}")),
+            OpenError::NotFound => Refusal::NotFound(format!("no such {kind}: {name}")),
             OpenError::Busy => Refusal::Busy(BUSY.to_owned()),
             OpenError::Broken(e) => {
                 tracing::error!(path = name, "cannot open: {e}");

@@ -21,13 +21,19 @@ pub(crate) fn export(
     target: &Path,
     format: Option<ExportFormat>,
 ) -> Result<()> {
-    let r = pool.get(name)?;
-    let mut repo = pool.open_repo(&r)?;
+    let (r, state) = pool.get_state(name)?;
+    let mut repo = pool.open_state(&r, state)?;
     let format = match format {
         Some(format) => format,
         None => format_of(target)?,
     };
     let fail = FileError::on("write", target);
+    if matches!(format, ExportFormat::Tar) && state.is_some() {
+        return Err(Error::Message(
+            "an archive holds all states; export an older one as a bundle (NAME.bundle) or to a directory"
+                .to_owned(),
+        ));
+    }
     if matches!(format, ExportFormat::Tar) && target.exists() {
         return Err(Error::Message(format!("'{}' already exists; choose another file", target.display())));
     }
@@ -41,7 +47,11 @@ pub(crate) fn export(
         pool.store
             .rewrite(Sharing::Whole, |how| write_anew(&repo, &path, Takes::FreePlace, how))
             .in_repo(&r.name)?;
+        let refs = repo.refs().clone();
         repo = Repo::open_archive(&path).in_repo(&r.name)?;
+        if state.is_some() {
+            repo.set_refs(refs);
+        }
     }
     for pack in repo.objects().packs() {
         if !pack.crcs_match().in_repo(&r.name)? {

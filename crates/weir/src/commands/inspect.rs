@@ -145,8 +145,8 @@ pub(crate) fn du(pool: &Pool, global: &Global, selection: &RepoSelection) -> Res
 }
 
 pub(crate) fn cat(pool: &Pool, name: &str, object: &str) -> Result<()> {
-    let r = pool.get(name)?;
-    let repo = pool.open_repo(&r)?;
+    let (r, state) = pool.get_state(name)?;
+    let repo = pool.open_state(&r, state)?;
     let oid = match object.split_once(':') {
         Some((revision, path)) => resolve_path(&repo, revision, path.as_bytes()).in_repo(&r.name)?.1,
         None => resolve_revision(&repo, object).in_repo(&r.name)?,
@@ -196,8 +196,8 @@ fn quoted(path: &[u8]) -> String {
 }
 
 pub(crate) fn ls_tree(pool: &Pool, global: &Global, name: &str, tree: &str, recursive: bool) -> Result<()> {
-    let r = pool.get(name)?;
-    let repo = pool.open_repo(&r)?;
+    let (r, state) = pool.get_state(name)?;
+    let repo = pool.open_state(&r, state)?;
     let (revision, path) = tree.split_once(':').unwrap_or((tree, ""));
     let (_, oid) = resolve_path(&repo, revision, path.as_bytes()).in_repo(&r.name)?;
     let list = TreeListing::list(&repo, &oid, recursive).in_repo(&r.name)?;

@@ -62,6 +62,7 @@ pub(crate) fn shell(global: &Global, command: Option<String>, known_as: Option<S
     };
     let (repo, features) = match open(&found, &Presentation::default()) {
         Ok(opened) => opened,
+        Err(weir_repo::Error::NotFound(why)) => return fatal(&format!("weir: {path}: {why}")),
         Err(e) => {
             tracing::error!("cannot open: {e}");
             return fatal(weir_upload::UNREADABLE);

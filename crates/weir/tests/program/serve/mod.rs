@@ -18,6 +18,7 @@ mod lfs;
 mod lfs_ssh;
 mod listen;
 mod malformed;
+mod older_states;
 mod partial;
 mod random_walk;
 mod request_log;
