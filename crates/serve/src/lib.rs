@@ -5,6 +5,8 @@
 //! progress, and on connections, in all and per address.
 
 mod access;
+mod access_line;
+mod access_log;
 mod blocking;
 mod counts;
 mod http;
@@ -17,12 +19,14 @@ pub use access::{
     Access, AccessRule, AccessedName, Client, Found, Hook, HttpFeatures, Locator, MapRule, OpenError, Opened,
     Presentation, Refusal, RepoCache, Token, candidates, map,
 };
+pub use access_line::AccessLine;
+pub use access_log::{AccessLog, AccessLogFormat, append_access_line};
 pub use blocking::serve_blocking;
 pub use counts::{Histogram, KindCounts, RequestKind, RequestResult, ServingCounts};
 pub use http::{MetricsText, WantedPart, serve_cgi, serve_lfs_ssh, serve_text};
 pub use ipnet::IpNet;
 pub use limits::raise_descriptor_limit;
-pub use request_log::REQUEST_LOG;
+pub use request_log::{REQUEST_LOG, next_request_id};
 pub use server::{
     BodyWriter, Daemon, DaemonLimits, Door, HandlerAnswer, HandlerBody, HandlerClient, HttpAdmission,
     HttpHandler,

@@ -1,10 +1,14 @@
 //! One line of the log for each request: who asked for what, what the answer was, and what it took. The
 //! request is counted, too.
 
+use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
+use crate::access_line::AccessLine;
+use crate::access_log::AccessLog;
 use crate::counts::{RequestKind, RequestResult, ServingCounts};
 
 /// The target of these lines. Clients decide how many there are: a program should log them only if somebody
@@ -27,6 +31,22 @@ pub(crate) struct RequestEntry {
     /// Whether all of the answer was sent.
     pub(crate) is_whole: bool,
     started: Instant,
+    /// For the access log, if there is one.
+    access: Option<(Arc<AccessLog>, AccessFields)>,
+}
+
+/// What only the access log says of a request.
+#[derive(Debug, Default)]
+pub(crate) struct AccessFields {
+    pub(crate) request_id: String,
+    pub(crate) user: Option<String>,
+    pub(crate) version: &'static str,
+    pub(crate) method: String,
+    pub(crate) target: String,
+    /// The status in the terms of HTTP, if the request's own is another.
+    pub(crate) status: Option<u16>,
+    pub(crate) referer: Option<String>,
+    pub(crate) user_agent: Option<String>,
 }
 
 impl RequestEntry {
@@ -51,6 +71,25 @@ impl RequestEntry {
             bytes: 0,
             is_whole: true,
             started,
+            access: None,
+        }
+    }
+
+    /// Returns the entry, of which a line with `fields` goes to the access log, too.
+    pub(crate) fn with_access(mut self, log: Arc<AccessLog>, fields: AccessFields) -> RequestEntry {
+        self.access = Some((log, fields));
+        self
+    }
+
+    /// Returns the name of the request, if it has one.
+    pub(crate) fn request_id(&self) -> Option<&str> {
+        self.access.as_ref().map(|(_, fields)| fields.request_id.as_str())
+    }
+
+    /// Sets the status in the terms of HTTP.
+    pub(crate) fn set_status_of_http(&mut self, status: u16) {
+        if let Some((_, fields)) = &mut self.access {
+            fields.status = Some(status);
         }
     }
 
@@ -70,6 +109,25 @@ impl Drop for RequestEntry {
         let elapsed = self.started.elapsed();
         let elapsed_ms = elapsed.as_millis() as u64;
         self.counts.count(self.kind, self.result(), self.bytes, elapsed);
+        if let Some((log, fields)) = self.access.take() {
+            let status = fields.status.or_else(|| self.status.parse().ok()).unwrap_or(0);
+            let line = AccessLine {
+                request_id: fields.request_id,
+                user: fields.user,
+                protocol: self.protocol,
+                version: fields.version,
+                method: fields.method,
+                target: fields.target,
+                repository: (self.kind != RequestKind::Handler).then(|| self.repository.clone()),
+                status,
+                result: self.result().name(),
+                bytes: self.bytes,
+                referer: fields.referer,
+                user_agent: fields.user_agent,
+                ..AccessLine::ended(self.peer, elapsed)
+            };
+            log.line(line.encode(log.format));
+        }
         let RequestEntry { protocol, request, repository, status, bytes, .. } = self;
         // Text of clients is quoted: it cannot look like another field.
         tracing::info!(
@@ -77,4 +135,11 @@ impl Drop for RequestEntry {
             ended_early = (!self.is_whole).then_some(true), "request"
         );
     }
+}
+
+/// Returns a name for a request that no other request has, of this process or another.
+pub fn next_request_id() -> String {
+    static OF_PROCESS: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(std::process::id()));
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    format!("{:016x}-{:x}", *OF_PROCESS, NEXT.fetch_add(1, Ordering::Relaxed))
 }

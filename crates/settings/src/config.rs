@@ -9,7 +9,7 @@ use weir_collect::LineFilter;
 use weir_events::DoorGate;
 use weir_forge::CrawlSource;
 use weir_ground::{FileError, check_pattern};
-use weir_serve::{Access, AccessRule, MapRule, Token, network as network_of};
+use weir_serve::{Access, AccessLogFormat, AccessRule, MapRule, Token, network as network_of};
 
 use crate::collectors::{TableConfig, WorkerConfig};
 use crate::config_errors::{Wrong, line_of, toml_error, without_empty_tables};
@@ -304,6 +304,9 @@ pub struct ServeConfig {
     pub tls_certificate: Option<PathBuf>,
     pub tls_key: Option<PathBuf>,
     pub files: bool,
+    /// The file to which a line is written for each request.
+    pub access_log: Option<PathBuf>,
+    pub access_log_format: AccessLogFormat,
     pub init_timeout: Span,
     pub idle_timeout: Span,
     pub bytes_per_second_min: Size,
@@ -481,6 +484,8 @@ impl Default for ServeConfig {
             tls_certificate: None,
             tls_key: None,
             files: false,
+            access_log: None,
+            access_log_format: AccessLogFormat::default(),
             init_timeout: Span(d.init_timeout),
             idle_timeout: Span(d.idle_timeout),
             bytes_per_second_min: Size(d.bytes_per_second_min),

@@ -65,6 +65,11 @@ pub fn unusable(config: &Config, store: &Path) -> Vec<Unusable> {
     if let (Some(certificate), Some(key)) = (&config.serve.tls_certificate, &config.serve.tls_key) {
         try_out("serve.tls_certificate", Tls::load(certificate, key).map(drop));
     }
+    if let Some(folder) = config.serve.access_log.as_deref().and_then(Path::parent) {
+        let is_there = folder.as_os_str().is_empty() || folder.is_dir();
+        let missing = || format!("there is no folder '{}'; make it first", folder.display());
+        try_out("serve.access_log", is_there.then_some(()).ok_or_else(missing));
+    }
     if let Some(url) = &config.catalog.url {
         try_out("catalog.url", weir_catalog::check_url(url).map_err(|e| e.to_string()));
     }

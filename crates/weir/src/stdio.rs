@@ -23,6 +23,8 @@ struct Watched {
     /// Whether an answer is being made: then the process does not wait for the client.
     is_working: AtomicBool,
     cancelled: Arc<AtomicBool>,
+    /// Bytes that were sent to the client.
+    sent: AtomicU64,
 }
 
 impl Watched {
@@ -36,16 +38,18 @@ impl Watched {
 }
 
 /// Holds one conversation. If the client no longer reads, the work for it is cancelled. If the client neither
-/// sends nor takes anything for `idle_timeout`, the process ends, as with git's alarm.
+/// sends nor takes anything for `idle_timeout`, the process ends, as with git's alarm. Returns the number of
+/// bytes that were sent.
 ///
 /// # Errors
 /// If a system call fails.
-pub(crate) fn converse(machine: &mut UploadPack, idle_timeout: Option<Duration>) -> io::Result<()> {
+pub(crate) fn converse(machine: &mut UploadPack, idle_timeout: Option<Duration>) -> io::Result<u64> {
     let watched = Arc::new(Watched {
         start: Instant::now(),
         last: AtomicU64::new(0),
         is_working: AtomicBool::new(false),
         cancelled: Arc::new(AtomicBool::new(false)),
+        sent: AtomicU64::new(0),
     });
     let (mut reader, mut writer) =
         (StdioReader(stdin().lock(), watched.clone()), StdioWriter(stdout().lock(), watched.clone()));
@@ -57,7 +61,8 @@ pub(crate) fn converse(machine: &mut UploadPack, idle_timeout: Option<Duration>)
         watched.happens();
         watched.is_working.store(works, Ordering::Relaxed);
     };
-    serve_blocking(machine, &mut reader, &mut writer, &watched.cancelled, &is_working)
+    serve_blocking(machine, &mut reader, &mut writer, &watched.cancelled, &is_working)?;
+    Ok(watched.sent.load(Ordering::Relaxed))
 }
 
 /// Watches the client for as long as the process lives.
@@ -98,6 +103,7 @@ impl Write for StdioWriter {
         let works = self.1.is_working.swap(false, Ordering::Relaxed);
         self.1.happens();
         let result = self.0.write(data);
+        self.1.sent.fetch_add(*result.as_ref().unwrap_or(&0) as u64, Ordering::Relaxed);
         self.1.happens();
         self.1.is_working.store(works, Ordering::Relaxed);
         result

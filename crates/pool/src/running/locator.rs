@@ -331,6 +331,10 @@ impl Locator for CatalogLocator {
         ))
     }
 
+    fn user(&self, client: &Client) -> Option<String> {
+        self.access.token_of(client).map(str::to_owned)
+    }
+
     fn may_block(&self) -> bool {
         self.hook.is_some() || self.lookups.is_remote
     }

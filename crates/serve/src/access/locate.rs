@@ -110,6 +110,12 @@ pub trait Locator: Send + Sync {
     /// If this client does not get it.
     fn find(&self, request: &DaemonRequest, client: &Client) -> Result<Found, Refusal>;
 
+    /// Returns the name of `client`, if it has authenticated.
+    fn user(&self, client: &Client) -> Option<String> {
+        let _ = client;
+        None
+    }
+
     /// Returns whether finding may take long (to look up a name, or to run a program): it then runs on a
     /// thread of its own.
     fn may_block(&self) -> bool {

@@ -129,7 +129,7 @@ impl Access {
     }
 
     /// Returns the name of the token that `client` presents.
-    fn token_of(&self, client: &Client) -> Option<&str> {
+    pub fn token_of(&self, client: &Client) -> Option<&str> {
         self.shown(client).map(|token| token.name.as_str())
     }
 

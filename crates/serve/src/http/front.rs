@@ -32,11 +32,10 @@ use weir_upload::{DaemonRequest, Service};
 
 use crate::access::locate::{Client, Refusal};
 use crate::access::opened::Opened;
-use crate::counts::{RequestKind, ServingCounts};
 use crate::http::body::ResponseBody;
+use crate::http::entry::REQUEST_ID;
 use crate::http::route::{Route, route};
 use crate::http::under_way::UnderWay;
-use crate::request_log::RequestEntry;
 use crate::server::daemon::Daemon;
 use crate::sockets::paced::{Activity, Paced};
 use crate::sockets::socket::Socket;
@@ -160,9 +159,11 @@ impl Daemon {
                     let Ok(guard) = admitted else {
                         daemon.counts.refused.fetch_add(1, Ordering::Relaxed);
                         daemon.notices.say(client.map(|c| c.ip()), "refused", &TOO_MANY);
-                        return Ok(
-                            HttpRefusal::new(StatusCode::SERVICE_UNAVAILABLE, TOO_MANY).into_response()
-                        );
+                        let mut entry = daemon.entry_of(&request, client);
+                        let status = StatusCode::SERVICE_UNAVAILABLE;
+                        entry.status = status.as_u16().to_string();
+                        let refused = HttpRefusal::new(status, TOO_MANY).into_response();
+                        return Ok(refused.map(|body| body.logged(entry, false)));
                     };
                     Ok::<_, Infallible>(
                         daemon.answer_http(request, client).await.map(|body| body.guarded(guard)),
@@ -195,7 +196,10 @@ impl Daemon {
         let look = idle_timeout.min(std::time::Duration::from_secs(3600));
         loop {
             tokio::select! {
-                ended = connection.as_mut() => return ended.map_err(plain),
+                ended = connection.as_mut() => return ended.map_err(|e| {
+                    self.note_malformed(&*e, peer);
+                    plain(e)
+                }),
                 _ = stopping.wait_for(|stopping| *stopping), if !has_stopped => {
                     has_stopped = true;
                     connection.as_mut().graceful_shutdown();
@@ -221,9 +225,10 @@ impl Daemon {
         B::Error: Display,
     {
         let path = request.uri().path().to_owned();
-        let mut entry = entry_of(&request, self.counts.clone(), peer);
+        let mut entry = self.entry_of(&request, peer);
+        let request_id = entry.request_id().map(str::to_owned);
         let is_head = request.method() == Method::HEAD;
-        let response = match self.try_answer_http(request, peer).await {
+        let mut response = match self.try_answer_http(request, peer).await {
             Ok(response) => response,
             Err(refusal) => {
                 let told = format_args!(
@@ -237,6 +242,9 @@ impl Daemon {
                 refusal.into_response()
             }
         };
+        if let Some(id) = request_id.and_then(|id| HeaderValue::try_from(id).ok()) {
+            response.headers_mut().insert(REQUEST_ID, id);
+        }
         entry.status = response.status().as_u16().to_string();
         response.map(|body| body.logged(entry, is_head))
     }
@@ -328,25 +336,6 @@ impl Daemon {
 pub(crate) fn host_of(headers: &HeaderMap, uri: &Uri) -> Option<String> {
     let named = headers.get(HOST).and_then(|host| host.to_str().ok());
     named.or_else(|| uri.authority().map(Authority::as_str)).map(str::to_ascii_lowercase)
-}
-
-/// Starts the entry of a request in the log. The path is as sent: percent-encoded.
-fn entry_of<B>(request: &Request<B>, counts: Arc<ServingCounts>, peer: Option<SocketAddr>) -> RequestEntry {
-    let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
-    let routed = route(path, query);
-    let repository = routed.as_ref().map_or(path, |(name, _)| name);
-    let kind = match routed.as_ref().map(|(_, route)| route) {
-        None => RequestKind::Handler,
-        Some(Route::InfoRefs(_) | Route::UnknownService) => RequestKind::Refs,
-        Some(Route::Rpc(_)) => RequestKind::Pack,
-        Some(Route::LfsBatch | Route::LfsObject(_)) => RequestKind::Lfs,
-        Some(_) => RequestKind::File,
-    };
-    let asked = path[repository.len()..].trim_start_matches('/');
-    let is_https = request.extensions().get::<Scheme>() == Some(&Scheme::HTTPS);
-    let protocol = if is_https { "https" } else { "http" };
-    let words = format!("{} {asked}", request.method());
-    RequestEntry::start(counts, kind, peer, protocol, words.trim_end().to_owned(), repository.to_owned())
 }
 
 /// Returns the socket's error if it is the cause of hyper's error.

@@ -4,6 +4,7 @@
 pub(crate) mod body;
 mod cgi;
 mod conditional;
+mod entry;
 mod files;
 pub(crate) mod front;
 mod git;

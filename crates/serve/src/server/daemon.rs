@@ -17,6 +17,7 @@ use crate::access::clones::KeptClones;
 use crate::access::locate::Locator;
 use crate::access::presentation::Presentation;
 use crate::access::repositories::ServedRepositories;
+use crate::access_log::AccessLog;
 use crate::counts::ServingCounts;
 use crate::limits::admission::{TurnLimits, Turns, less, network_of};
 use crate::limits::answer_spool::Answers;
@@ -124,6 +125,7 @@ pub struct Daemon {
     /// Set when the server accepts no more connections.
     pub(crate) stopping: watch::Sender<bool>,
     pub(crate) notices: Notices,
+    pub(crate) access_log: Option<Arc<AccessLog>>,
     pub(crate) proxies: TrustedProxies,
     /// Answer requests over HTTP that are not git's.
     pub(crate) handlers: Vec<Arc<dyn HttpHandler>>,
@@ -195,6 +197,7 @@ impl Daemon {
             request_room: Arc::default(),
             stopping: watch::Sender::new(false),
             notices: Notices::default(),
+            access_log: None,
             proxies: TrustedProxies::default(),
             handlers: Vec::new(),
             limits,
@@ -216,6 +219,12 @@ impl Daemon {
     pub fn with_handler(mut self, handler: Arc<dyn HttpHandler>) -> Daemon {
         self.handlers.push(handler);
         self
+    }
+
+    /// Returns the server, which writes a line to `log` for each request.
+    #[must_use]
+    pub fn with_access_log(self, log: AccessLog) -> Daemon {
+        Daemon { access_log: Some(Arc::new(log)), ..self }
     }
 
     /// Resolves when each thread that serves connections has answered: at once, unless one is stuck.

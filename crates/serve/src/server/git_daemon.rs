@@ -5,15 +5,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use hyper::StatusCode;
 use weir_git::pktline::{self, Pkt};
 use weir_ground::{MinRate, printable};
-use weir_upload::{Step, UploadPack, Version, parse_daemon_request};
+use weir_upload::{DaemonRequest, Step, UploadPack, Version, parse_daemon_request};
 
 use crate::access::locate::{BUSY, Client, Refusal};
 use crate::access::opened::Opened;
 use crate::counts::RequestKind;
 use crate::limits::admission::Party;
-use crate::request_log::RequestEntry;
+use crate::request_log::{AccessFields, RequestEntry, next_request_id};
 use crate::server::daemon::Daemon;
 use crate::server::jobs::Out;
 use crate::sockets::send::{Gone, Sender};
@@ -49,19 +50,13 @@ impl Daemon {
         let Some(request) = parse_daemon_request(&line) else {
             return self.refuse(&mut sender, "weir: not a git request; this is a read-only git server").await;
         };
-        let mut entry = RequestEntry::start(
-            self.counts.clone(),
-            RequestKind::Git,
-            peer,
-            "git",
-            format!("git-{}", request.service.name()),
-            request.path.clone(),
-        );
+        let mut entry = self.entry_of_git(&request, peer);
         "refused".clone_into(&mut entry.status);
         let client = Client::at(peer);
         let found = match self.repositories.find(&request, client).await {
             Ok(found) => found,
             Err(refusal) => {
+                entry.set_status_of_http(refusal.status().as_u16());
                 self.notices.say(
                     peer.map(|p| p.ip()),
                     "refused",
@@ -84,8 +79,12 @@ impl Daemon {
         };
         let Opened { repo, features, .. } = match opened {
             Ok(opened) => opened,
-            Err(Refusal::Failed(words)) => return self.refuse(&mut sender, &format!("weir: {words}")).await,
-            Err(refusal) => return self.refuse(&mut sender, refusal.words()).await,
+            Err(refusal) => {
+                entry.set_status_of_http(refusal.status().as_u16());
+                let is_failure = matches!(refusal, Refusal::Failed(_));
+                let before = if is_failure { "weir: " } else { "" };
+                return self.refuse(&mut sender, &format!("{before}{}", refusal.words())).await;
+            }
         };
         let party = Party::new(peer, repo.path());
         let mut machine =
@@ -103,8 +102,28 @@ impl Daemon {
             );
         }
         "ok".clone_into(&mut entry.status);
+        entry.set_status_of_http(StatusCode::OK.as_u16());
         (entry.bytes, entry.is_whole) = (sender.sent, result.is_ok() && machine.failure().is_none());
         result
+    }
+
+    /// Starts the entry of a request in the logs.
+    fn entry_of_git(&self, request: &DaemonRequest, peer: Option<SocketAddr>) -> RequestEntry {
+        let command = format!("git-{}", request.service.name());
+        let path = request.path.clone();
+        let kind = RequestKind::Git;
+        let entry =
+            RequestEntry::start(self.counts.clone(), kind, peer, "git", command.clone(), path.clone());
+        let Some(log) = &self.access_log else { return entry };
+        let version = match request.version {
+            2 => "GIT/2",
+            1 => "GIT/1",
+            _ => "GIT/0",
+        };
+        let request_id = next_request_id();
+        let fields =
+            AccessFields { request_id, version, method: command, target: path, ..AccessFields::default() };
+        entry.with_access(log.clone(), fields)
     }
 
     async fn refuse(&self, sender: &mut Sender<'_>, why: &str) -> io::Result<()> {

@@ -285,7 +285,8 @@ fn converse(locator: &PathLocator, limits: &DaemonLimits) -> Result<()> {
     let mut machine = UploadPack::new(repo, Version::from_number(request.version), options);
     // `Duration::MAX` stands for no timeout.
     let idle_timeout = Some(limits.idle_timeout).filter(|timeout| *timeout < Duration::MAX);
-    Ok(stdio::converse(&mut machine, idle_timeout)?)
+    stdio::converse(&mut machine, idle_timeout)?;
+    Ok(())
 }
 
 /// Reads the request that a conversation starts with. Returns `None` if none comes, and `Some(None)` if it is

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use weir_api::ApiHandler;
 use weir_events::WebhookDoors;
-use weir_ground::Stop;
+use weir_ground::{FileError, Stop};
 use weir_pool::{CatalogLocator, Collectors, Counters, EventStreams, Metrics, Pool};
 use weir_serve::{
-    Address, Daemon, DaemonLimits, Door, ListenAddress, Listener, MetricsText, Presentation, Tls,
+    AccessLog, Address, Daemon, DaemonLimits, Door, ListenAddress, Listener, MetricsText, Presentation, Tls,
     TrustedProxies, raise_descriptor_limit, serve_text,
 };
 use weir_settings::ServeConfig;
@@ -139,6 +139,10 @@ fn daemon(
     let mut daemon = Daemon::new(locator, options, limits(c, scratch), presentation)?
         .behind(proxies)
         .counting(counters.serving.clone());
+    if let Some(path) = &c.access_log {
+        let log = AccessLog::open(path, c.access_log_format).map_err(FileError::on("open", path))?;
+        daemon = daemon.with_access_log(log);
+    }
     daemon = daemon.with_handler(Arc::new(HealthFront::new(pool, asked_to_stop)?));
     if c.api {
         daemon = daemon.with_handler(Arc::new(ApiHandler::new(pool)?));

@@ -1,10 +1,15 @@
 //! `shell`: serves the request of an ssh client from a pool, in place of git-shell.
 
-use std::io::{stdin, stdout};
+use std::io::{self, StdoutLock, Write, stdin, stdout};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
-use weir_pool::CatalogLocator;
-use weir_serve::{Client, Locator, Presentation, serve_lfs_ssh};
+use hyper::StatusCode;
+use weir_pool::{CatalogLocator, Pool};
+use weir_serve::{
+    AccessLine, Client, Locator, Presentation, RequestResult, append_access_line, next_request_id,
+    serve_lfs_ssh,
+};
 use weir_upload::{DaemonRequest, Service, UploadLimits, UploadOptions, UploadPack, Version};
 
 use crate::cli::Global;
@@ -53,33 +58,122 @@ pub(crate) fn shell(global: &Global, command: Option<String>, known_as: Option<S
         Some((words.next()?.parse::<std::net::IpAddr>().ok()?, words.next()?.parse::<u16>().ok()?).into())
     });
     let version = Version::from_protocol(&protocol);
-    let request = DaemonRequest { service, path: path.clone(), host: None, version: 0, protocol };
+    let request = DaemonRequest { service, path, host: None, version: 0, protocol };
     let pool = open_pool(global)?;
-    let locator = CatalogLocator::new(&pool)?;
-    let found = match locator.find(&request, &Client { address, known_as, token: None }) {
+    let began = Instant::now();
+    let client = Client { address, known_as, token: None };
+    let answered = answer(&pool, &ask, &request, version, &client)?;
+    let c = &pool.config.serve;
+    if let Some(log) = &c.access_log {
+        let line = access_line(&ask, &request, client, &answered, began.elapsed());
+        if let Err(e) = append_access_line(log, &line.encode(c.access_log_format)) {
+            tracing::warn!("cannot write to the access log '{}': {e}", log.display());
+        }
+    }
+    match answered.failure {
+        None => Ok(ExitCode::SUCCESS),
+        Some(why) => fatal(&why),
+    }
+}
+
+/// How a request ended.
+struct Answered {
+    /// The status, in the terms of HTTP.
+    status: StatusCode,
+    /// Bytes that were sent.
+    bytes: u64,
+    /// Why there is no answer.
+    failure: Option<String>,
+}
+
+impl Answered {
+    fn refused(status: StatusCode, why: &str) -> Answered {
+        Answered { status, bytes: 0, failure: Some(why.to_owned()) }
+    }
+}
+
+/// Answers the request of `client` over standard input and output.
+fn answer(
+    pool: &Pool,
+    ask: &Ask,
+    request: &DaemonRequest,
+    version: Version,
+    client: &Client,
+) -> Result<Answered> {
+    let found = match CatalogLocator::new(pool)?.find(request, client) {
         Ok(found) => found,
-        Err(refusal) => return fatal(refusal.words_without_token()),
+        Err(refusal) => return Ok(Answered::refused(refusal.status(), refusal.words_without_token())),
     };
     let (repo, features) = match open(&found, &Presentation::default()) {
         Ok(opened) => opened,
-        Err(weir_repo::Error::NotFound(why)) => return fatal(&format!("weir: {path}: {why}")),
+        Err(weir_repo::Error::NotFound(why)) => {
+            return Ok(Answered::refused(StatusCode::NOT_FOUND, &format!("weir: {}: {why}", request.path)));
+        }
         Err(e) => {
             tracing::error!("cannot open: {e}");
-            return fatal(weir_upload::UNREADABLE);
+            return Ok(Answered::refused(StatusCode::INTERNAL_SERVER_ERROR, weir_upload::UNREADABLE));
         }
     };
     if let Ask::Lfs(_) = ask {
-        serve_lfs_ssh(&repo, &mut stdin().lock(), &mut stdout().lock())?;
-        return Ok(ExitCode::SUCCESS);
+        let mut output = CountedOutput { output: stdout().lock(), bytes: 0 };
+        serve_lfs_ssh(&repo, &mut stdin().lock(), &mut output)?;
+        return Ok(Answered { status: StatusCode::OK, bytes: output.bytes, failure: None });
     }
     let c = &pool.config.serve;
     let limits = UploadLimits { steps_max: c.steps_max, ..UploadLimits::default() };
     let mut machine =
         UploadPack::new(repo, version, UploadOptions { features, limits, ..UploadOptions::default() });
-    stdio::converse(&mut machine, Some(c.idle_timeout.0))?;
-    match machine.failure() {
-        None => Ok(ExitCode::SUCCESS),
-        Some(why) => fatal(why),
+    let (bytes, failure) = match stdio::converse(&mut machine, Some(c.idle_timeout.0)) {
+        Ok(bytes) => (bytes, machine.failure().map(str::to_owned)),
+        Err(e) => (0, Some(e.to_string())),
+    };
+    Ok(Answered { status: StatusCode::OK, bytes, failure })
+}
+
+/// Returns the line of a request in the access log.
+fn access_line(
+    ask: &Ask,
+    request: &DaemonRequest,
+    client: Client,
+    answered: &Answered,
+    took: Duration,
+) -> AccessLine {
+    AccessLine {
+        request_id: next_request_id(),
+        user: client.known_as,
+        protocol: "ssh",
+        version: "SSH",
+        method: if let Ask::Lfs(_) = ask { "git-lfs-transfer" } else { "git-upload-pack" }.to_owned(),
+        target: request.path.clone(),
+        repository: Some(request.path.clone()),
+        status: answered.status.as_u16(),
+        result: match (&answered.failure, answered.status) {
+            (None, _) => RequestResult::Answered,
+            (Some(_), StatusCode::OK) => RequestResult::BrokenOff,
+            (Some(_), status) if status.is_server_error() => RequestResult::Failed,
+            (Some(_), _) => RequestResult::Refused,
+        }
+        .name(),
+        bytes: answered.bytes,
+        ..AccessLine::ended(client.address, took)
+    }
+}
+
+/// Counts what is written to standard output.
+struct CountedOutput {
+    output: StdoutLock<'static>,
+    bytes: u64,
+}
+
+impl Write for CountedOutput {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        let written = self.output.write(data)?;
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.output.flush()
     }
 }
 

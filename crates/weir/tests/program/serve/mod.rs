@@ -1,6 +1,7 @@
 //! Clones, fetches and files from a pool, over every door.
 
 mod access;
+mod access_log;
 mod api;
 mod attacks;
 mod behind_proxy;

@@ -1,0 +1,109 @@
+//! The entries of HTTP requests in the logs.
+
+use std::error::Error;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::header::{HeaderMap, HeaderName, REFERER, USER_AGENT};
+use hyper::http::uri::Scheme;
+use hyper::{Request, StatusCode, Version};
+
+use crate::access::locate::Client;
+use crate::access_line::AccessLine;
+use crate::access_log::AccessLog;
+use crate::counts::{RequestKind, RequestResult};
+use crate::http::front::token_of;
+use crate::http::route::{Route, route};
+use crate::request_log::{AccessFields, RequestEntry, next_request_id};
+use crate::server::daemon::Daemon;
+
+/// The header with a request's name, which many proxies set.
+pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// Bytes of such a name.
+const REQUEST_ID_BYTES_MAX: usize = 128;
+
+impl Daemon {
+    /// Starts the entry of a request in the logs. The path is as sent: percent-encoded.
+    pub(crate) fn entry_of<B>(&self, request: &Request<B>, peer: Option<SocketAddr>) -> RequestEntry {
+        let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
+        let routed = route(path, query);
+        let repository = routed.as_ref().map_or(path, |(name, _)| name);
+        let kind = match routed.as_ref().map(|(_, route)| route) {
+            None => RequestKind::Handler,
+            Some(Route::InfoRefs(_) | Route::UnknownService) => RequestKind::Refs,
+            Some(Route::Rpc(_)) => RequestKind::Pack,
+            Some(Route::LfsBatch | Route::LfsObject(_)) => RequestKind::Lfs,
+            Some(_) => RequestKind::File,
+        };
+        let asked = path[repository.len()..].trim_start_matches('/');
+        let is_https = request.extensions().get::<Scheme>() == Some(&Scheme::HTTPS);
+        let protocol = if is_https { "https" } else { "http" };
+        let words = format!("{} {asked}", request.method()).trim_end().to_owned();
+        let entry =
+            RequestEntry::start(self.counts.clone(), kind, peer, protocol, words, repository.to_owned());
+        match &self.access_log {
+            None => entry,
+            Some(log) => self.with_access(entry, log.clone(), request, peer),
+        }
+    }
+
+    /// Writes a line of the access log about a request that is no HTTP, and to which hyper has answered so,
+    /// if that is what `e` says.
+    pub(crate) fn note_malformed(&self, e: &(dyn Error + 'static), peer: Option<SocketAddr>) {
+        let Some(log) = &self.access_log else { return };
+        let Some(e) = e.downcast_ref::<hyper::Error>().filter(|e| e.is_parse()) else { return };
+        let status = match e.is_parse_too_large() {
+            true => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            false => StatusCode::BAD_REQUEST,
+        };
+        let line = AccessLine {
+            request_id: next_request_id(),
+            protocol: "http",
+            version: "-",
+            method: "-".to_owned(),
+            target: "-".to_owned(),
+            status: status.as_u16(),
+            result: RequestResult::Refused.name(),
+            ..AccessLine::ended(peer, Duration::ZERO)
+        };
+        log.line(line.encode(log.format));
+    }
+
+    fn with_access<B>(
+        &self,
+        entry: RequestEntry,
+        log: Arc<AccessLog>,
+        request: &Request<B>,
+        peer: Option<SocketAddr>,
+    ) -> RequestEntry {
+        let text = |name| {
+            let value = request.headers().get(name)?;
+            Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
+        };
+        let client = Client { address: peer, token: token_of(request.headers()), known_as: None };
+        let fields = AccessFields {
+            request_id: request_id_of(request.headers()).unwrap_or_else(next_request_id),
+            user: client.token.is_some().then(|| self.repositories.locator.user(&client)).flatten(),
+            version: match request.version() {
+                Version::HTTP_10 => "HTTP/1.0",
+                Version::HTTP_2 => "HTTP/2.0",
+                _ => "HTTP/1.1",
+            },
+            method: request.method().to_string(),
+            target: request.uri().path_and_query().map_or_else(String::new, ToString::to_string),
+            status: None,
+            referer: text(REFERER),
+            user_agent: text(USER_AGENT),
+        };
+        entry.with_access(log, fields)
+    }
+}
+
+/// Returns the name that a request has already, if it is one that a log can hold.
+fn request_id_of(headers: &HeaderMap) -> Option<String> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:+/=".contains(&byte);
+    let id = headers.get(REQUEST_ID)?.to_str().ok()?;
+    let fits = (1..=REQUEST_ID_BYTES_MAX).contains(&id.len()) && id.bytes().all(is_plain);
+    fits.then(|| id.to_owned())
+}
