@@ -31,7 +31,7 @@ pub use error::{Error, InRepo, Result};
 pub use running::{
     CATALOG_NAME, CLOCK_SKEW_TOLD_S, CONFIG_NAME, CatalogLocator, Collectors, Counters, EventDelays,
     EventReceiver, EventStreams, HintFinder, HookState, HookTest, Hooks, InitOutcome, KnownRepository,
-    LocalClones, LocalUpstreams, LookGuard, MIRROR_LOCK_NAME, Metrics, MirrorGuard, Notifier, Pool,
+    LocalClones, LocalUpstreams, LookGuard, MIRROR_LOCK_NAME, Metrics, MirrorGuard, Notifier, OnDemand, Pool,
     ReceivedEvent, RejectedLine, STORE_NAME, SweepOutcome, Sweeper, Verdict, asked, bytes_of, failed_events,
     hook_states, is_pool_folder, machine_of, open_catalog_again, open_local, pauses, received, received_one,
     recent_deliveries, rejected_lines, replay, shortage, space, test_hook, transport_options,

@@ -16,8 +16,8 @@ mod server;
 mod sockets;
 
 pub use access::{
-    Access, AccessRule, AccessedName, Client, Found, Hook, HttpFeatures, Locator, MapRule, OpenError, Opened,
-    Presentation, Refusal, RepoCache, Token, candidates, map,
+    Access, AccessRule, AccessedName, Awaited, AwaitedFor, Client, Found, Hook, HttpFeatures, Locator,
+    MapRule, OpenError, Opened, Presentation, Refusal, RepoCache, Token, candidates, map,
 };
 pub use access_line::AccessLine;
 pub use access_log::{AccessLog, AccessLogFormat, append_access_line};

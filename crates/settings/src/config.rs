@@ -18,6 +18,7 @@ use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::forges::ForgeConfig;
 use crate::hooks::HooksConfig;
+use crate::on_demand::OnDemandConfig;
 use crate::streams::StreamConfig;
 use crate::webhooks::WebhookConfig;
 
@@ -331,6 +332,8 @@ pub struct ServeConfig {
     pub proxy_protocol: bool,
     /// Rules that map URLs to names of repositories. Without rules, the path of a URL is the name.
     pub map: Vec<MapConfig>,
+    /// Repositories that are mirrored when a client asks for them.
+    pub fetch_on_demand: Vec<OnDemandConfig>,
 }
 
 /// A rule that maps a URL to the name of a repository.
@@ -506,6 +509,7 @@ impl Default for ServeConfig {
             trusted_proxies: Vec::new(),
             proxy_protocol: false,
             map: Vec::new(),
+            fetch_on_demand: Vec::new(),
         }
     }
 }

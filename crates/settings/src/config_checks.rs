@@ -119,6 +119,10 @@ impl Config {
         for (n, map) in self.serve.map.iter().enumerate() {
             map.rule().map_err(wrong("serve.map", n))?;
         }
+        let tokens: Vec<String> = self.access.tokens.iter().map(|token| token.name.clone()).collect();
+        for (n, rule) in self.serve.fetch_on_demand.iter().enumerate() {
+            rule.check(&tokens).map_err(wrong("serve.fetch_on_demand", n))?;
+        }
         for (n, forge) in self.forge.iter().enumerate() {
             forge.check().map_err(wrong("forge", n))?;
         }

@@ -17,6 +17,7 @@ mod error;
 mod forge_credentials;
 mod forges;
 mod hooks;
+mod on_demand;
 mod streams;
 mod webhooks;
 
@@ -35,5 +36,6 @@ pub use error::{Error, Result};
 pub use forge_credentials::ForgeCredentials;
 pub use forges::{ForgeConfig, ForgeKind};
 pub use hooks::{EventSelection, HookCommandConfig, HookWebhookConfig, HooksConfig};
+pub use on_demand::OnDemandConfig;
 pub use streams::StreamConfig;
 pub use webhooks::WebhookConfig;

@@ -7,6 +7,7 @@ use weir_git::{HashKind, Oid, OidSet};
 use weir_ground::printable;
 use weir_repo::{Cut, Deepen, Filter, FilterError, Refs, Repo};
 
+use crate::band::Framing;
 use crate::error::{RequestError, refuse};
 use crate::options::Context;
 
@@ -156,6 +157,8 @@ pub(crate) struct Sections {
     pub(crate) shallow_info: bool,
     pub(crate) wanted_refs: Vec<(Oid, Vec<u8>)>,
     pub(crate) sideband_all: bool,
+    /// A line that the client shows its user.
+    pub(crate) notice: Option<String>,
 }
 
 impl Sections {
@@ -176,7 +179,11 @@ impl Sections {
             push_delim(&mut out);
         }
         push(&mut out, b"packfile\n");
-        self.banded(out)
+        let mut out = self.banded(out);
+        if let Some(notice) = &self.notice {
+            Framing::Large.push_message(&mut out, 2, &format!("{notice}\n"));
+        }
+        out
     }
 
     /// Returns `lines`, in band 1 if the whole answer is in the side-band.

@@ -7,6 +7,9 @@ use weir_repo::Repo;
 
 use crate::policy::Features;
 
+/// The words, of git, with which a refusal of what is not here begins.
+pub(crate) const NOT_OUR_REF: &str = "upload-pack: not our ref";
+
 /// Limits on the cost of one request.
 #[derive(Clone, Copy, Debug)]
 pub struct UploadLimits {
@@ -37,6 +40,8 @@ pub struct UploadOptions {
     /// Whether a client that wants what is lost hears which alternate is not there. For clients on this
     /// machine: it tells a path.
     pub tells_lost_folders: bool,
+    /// A line that clients show their users when they fetch with protocol version 2.
+    pub notice: Option<String>,
 }
 
 impl Default for UploadOptions {
@@ -46,6 +51,7 @@ impl Default for UploadOptions {
             limits: UploadLimits::default(),
             features: Features::default(),
             tells_lost_folders: false,
+            notice: None,
         }
     }
 }
@@ -59,7 +65,7 @@ pub(crate) struct Context {
 impl Context {
     /// Returns why `oid`, which is wanted, cannot be had: in git's words, and what is known beyond them.
     pub(crate) fn refusal_of(&self, oid: &Oid) -> String {
-        let mut text = format!("upload-pack: not our ref {oid}");
+        let mut text = format!("{NOT_OUR_REF} {oid}");
         let named = self.repo.refs().list().iter().find(|r| r.oid == *oid);
         if let Some(r) = named.filter(|_| !self.repo.contains(oid)) {
             let name = String::from_utf8_lossy(&r.name);

@@ -13,7 +13,7 @@ use weir_repo::{
 
 use crate::band::Framing;
 use crate::fetch_arguments::{FetchArguments, Sections};
-use crate::options::Context;
+use crate::options::{Context, NOT_OUR_REF};
 use crate::policy::WantPolicy;
 
 /// The bytes that are gathered before they are sent.
@@ -200,7 +200,7 @@ impl PackRequest {
         if self.policy == WantPolicy::Reachable && are_reachable(&self.repo, &others, budget)? {
             return Ok(());
         }
-        Err(weir_repo::Error::NotFound(format!("upload-pack: not our ref {first}")))
+        Err(weir_repo::Error::NotFound(format!("{NOT_OUR_REF} {first}")))
     }
 
     /// Takes haves that refs do not reach for absent: that they are here is nobody's business.

@@ -9,7 +9,7 @@ use weir_repo::{Repo, StoredClone, pack_header};
 use crate::answer::{Answer, Step, list_refs};
 use crate::band::Framing;
 use crate::error::{RequestError, refuse};
-use crate::options::{Context, UploadOptions};
+use crate::options::{Context, NOT_OUR_REF, UploadOptions};
 use crate::pack_request::WorkOutcome;
 use crate::v0::V0;
 use crate::v2::V2;
@@ -251,6 +251,11 @@ impl UploadPack {
     /// Returns why the session failed, if it did. The client was told, except for internal causes.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
+    }
+
+    /// Returns whether the session failed because the client wants what is not here.
+    pub fn lacks_what_is_wanted(&self) -> bool {
+        self.failure().is_some_and(|why| why.starts_with(NOT_OUR_REF))
     }
 
     fn send(&mut self, bytes: Vec<u8>) {

@@ -6,13 +6,17 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
+use weir_catalog::clock::now;
 use weir_catalog::{Catalog, Exposure, Repository};
 use weir_repo::NamedState;
-use weir_serve::{Access, AccessedName, Client, Found, Hook, Locator, MapRule, Refusal, map};
+use weir_serve::{
+    Access, AccessedName, Awaited, AwaitedFor, Client, Found, Hook, Locator, MapRule, Refusal, map,
+};
 use weir_transport::{Scheme, Url};
 use weir_upload::{DaemonRequest, Service};
 
 use crate::error::{Error, Result};
+use crate::running::on_demand::OnDemand;
 use crate::running::pool::Pool;
 
 /// How long an answer of a catalog on another machine stays valid. Its failure holds for `SILENCE_AGE_MAX`.
@@ -22,6 +26,10 @@ const SILENCE_AGE_MAX: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The number of answers that are remembered: tens of megabytes.
 const ANSWERS_MAX: usize = 100_000;
+
+/// A client that wants what is missing causes a visit if the last one is at least that long ago: anybody may
+/// name an object that nobody has.
+const MISSING_AGE_MIN: Duration = Duration::from_secs(2);
 
 /// The number of no repository.
 const NOBODY: i64 = -1;
@@ -166,6 +174,7 @@ pub struct CatalogLocator {
     push_hint: bool,
     /// Whether any client may read older states.
     older_states: bool,
+    on_demand: Option<OnDemand>,
 }
 
 /// The refusal of an older state.
@@ -188,7 +197,14 @@ impl CatalogLocator {
             hook: access.hook.clone().map(|program| Hook { program, timeout: access.hook_timeout.0 }),
             push_hint: serve.push_hint,
             older_states: serve.older_states,
+            on_demand: None,
         })
+    }
+
+    /// Returns the locator, which has repositories fetched when clients ask for them.
+    #[must_use]
+    pub fn fetching(self, on_demand: Option<OnDemand>) -> CatalogLocator {
+        CatalogLocator { on_demand, ..self }
     }
 
     /// Returns the name that a URL means, with or without `.git` at its end.
@@ -273,6 +289,18 @@ impl CatalogLocator {
         request: &DaemonRequest,
         client: &Client,
     ) -> std::result::Result<KnownRepository, Refusal> {
+        let (_, known) = self.admit_name(name, request, client)?;
+        known.ok_or_else(|| self.access.not_there(&request.path, client))
+    }
+
+    /// Returns the name that `name` leads to, and the repository of that name, if there is one, for the
+    /// `request` of a client.
+    fn admit_name(
+        &self,
+        name: &str,
+        request: &DaemonRequest,
+        client: &Client,
+    ) -> std::result::Result<(String, Option<KnownRepository>), Refusal> {
         let not_there = || self.access.not_there(&request.path, client);
         let (name, known) = self.look_up(name);
         // A hidden repository is refused as if it did not exist, with the path that was requested.
@@ -284,7 +312,7 @@ impl CatalogLocator {
             hook.ask(request, &name, client)
                 .map_err(|why| if why.is_empty() { not_there() } else { Refusal::NotFound(why) })?;
         }
-        known.ok_or_else(not_there)
+        Ok((name, known))
     }
 
     /// Checks whether `client` may have the repository `name`. `known` is what the catalog knows about it.
@@ -329,6 +357,42 @@ impl Locator for CatalogLocator {
         Err(Refusal::Off(
             url.map_or_else(|| format!("weir: {what}"), |url| format!("weir: {what}; push to {url} instead")),
         ))
+    }
+
+    fn awaited(
+        &self,
+        request: &DaemonRequest,
+        client: &Client,
+        why: AwaitedFor,
+    ) -> std::result::Result<Option<Awaited>, Refusal> {
+        let Some(on_demand) = self.on_demand.as_ref().filter(|_| request.service == Service::UploadPack)
+        else {
+            return Ok(None);
+        };
+        let Ok(name) = self.name_of(request.host.as_deref(), &request.path) else { return Ok(None) };
+        let name = name.strip_suffix(".git").unwrap_or(&name);
+        let Some((rule, url)) = on_demand.rule(name) else { return Ok(None) };
+        let (_, known) = self.admit_name(name, request, client)?;
+        let is_here = known.as_ref().is_some_and(|known| known.repository.seq.is_some());
+        let token = self.access.token_of(client);
+        if !rule.tokens.is_empty() && !token.is_some_and(|token| rule.tokens.iter().any(|t| t == token)) {
+            // git sends a token only if it is asked for one.
+            let may_help = !is_here && token.is_none();
+            return if may_help { Err(Access::needs_token()) } else { Ok(None) };
+        }
+        let last_visit = known.and_then(|known| known.repository.last_success);
+        let age = last_visit.map(|at| now().since(at));
+        let max_age = match why {
+            AwaitedFor::Begin => rule.max_age.map(|max| max.0),
+            AwaitedFor::Missing => Some(MISSING_AGE_MIN),
+        };
+        let is_old = max_age.is_some_and(|max| age.is_none_or(|age| age >= max));
+        if is_here && !is_old {
+            return Ok(None);
+        }
+        let answered = on_demand.ask(name, url, rule.timeout.0);
+        let gone = || Refusal::Failed("weir: the catalog cannot be read now".to_owned());
+        Ok(Some(Box::pin(async move { answered.await.unwrap_or_else(|_| Err(gone())) })))
     }
 
     fn user(&self, client: &Client) -> Option<String> {

@@ -11,6 +11,7 @@ mod locator;
 mod metrics;
 mod metrics_text;
 mod notify;
+mod on_demand;
 mod pauses;
 mod pool;
 mod process_metrics;
@@ -28,6 +29,7 @@ pub use local::{LocalClones, LocalUpstreams, bytes_of, open_local};
 pub use locator::{CatalogLocator, KnownRepository, asked};
 pub use metrics::{Counters, Metrics};
 pub use notify::Notifier;
+pub use on_demand::OnDemand;
 pub use pauses::{pauses, shortage};
 pub use pool::{
     CATALOG_NAME, CLOCK_SKEW_TOLD_S, CONFIG_NAME, InitOutcome, Pool, STORE_NAME, is_pool_folder, machine_of,

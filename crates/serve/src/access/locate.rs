@@ -1,7 +1,9 @@
 //! Finds the repository that a client asks for.
 
+use std::future::Future;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 
 use hyper::StatusCode;
 use weir_repo::NamedState;
@@ -102,6 +104,19 @@ impl Refusal {
     }
 }
 
+/// Why a client may have to wait for a visit to an upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AwaitedFor {
+    /// It begins to read.
+    Begin,
+    /// The copy lacks what it wants.
+    Missing,
+}
+
+/// The end of a visit to an upstream, for which clients wait. If the visit has failed and there is an older
+/// copy, it results in the reason.
+pub type Awaited = Pin<Box<dyn Future<Output = Result<Option<String>, Refusal>> + Send>>;
+
 /// Finds the repositories that clients ask for.
 pub trait Locator: Send + Sync {
     /// Finds what a request asks for.
@@ -109,6 +124,20 @@ pub trait Locator: Send + Sync {
     /// # Errors
     /// If this client does not get it.
     fn find(&self, request: &DaemonRequest, client: &Client) -> Result<Found, Refusal>;
+
+    /// Returns the visit to the upstream for which a client must wait; `None` if it need not wait.
+    ///
+    /// # Errors
+    /// If this client does not get what `request` asks for.
+    fn awaited(
+        &self,
+        request: &DaemonRequest,
+        client: &Client,
+        why: AwaitedFor,
+    ) -> Result<Option<Awaited>, Refusal> {
+        let _ = (request, client, why);
+        Ok(None)
+    }
 
     /// Returns the name of `client`, if it has authenticated.
     fn user(&self, client: &Client) -> Option<String> {

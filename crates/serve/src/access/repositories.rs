@@ -1,15 +1,16 @@
 //! Finds and opens the repositories that clients ask for, a limited number at a time.
 
+use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 use weir_upload::{DaemonRequest, UNREADABLE};
 
 use crate::access::cache::{OpenError, RepoCache};
-use crate::access::locate::{BUSY, Client, Found, INTERNAL_ERROR, Locator, Refusal};
+use crate::access::locate::{AwaitedFor, BUSY, Client, Found, INTERNAL_ERROR, Locator, Refusal};
 use crate::access::opened::Opened;
 use crate::limits::admission::{Party, TurnLimits, Turns};
 
@@ -28,7 +29,16 @@ pub(crate) struct ServedRepositories {
     lookups: Arc<Semaphore>,
     /// How long a lookup may wait.
     queue_timeout: Duration,
+    /// The paths of copies whose upstream could not be visited when a client began to read them, and when
+    /// that was.
+    stale: Mutex<HashMap<String, Instant>>,
 }
+
+/// How long clients are told that the upstream could not be visited, and of how many repositories.
+const STALE_TOLD: Duration = Duration::from_secs(600);
+const STALE_MAX: usize = 10_000;
+/// The line for clients that read such a copy.
+const STALE_NOTICE: &str = "weir: the upstream could not be visited; this is the copy that is here";
 
 impl ServedRepositories {
     /// Returns the repositories that `locator` finds and `cache` keeps open. `opens` limits how many are
@@ -41,23 +51,92 @@ impl ServedRepositories {
             archive_opens: Turns::new(TurnLimits { per_repository: 1, ..opens.clone() }),
             directory_opens: Turns::new(TurnLimits { per_repository: usize::MAX, ..opens }),
             lookups: Arc::new(Semaphore::new(LOOKUPS_MAX)),
+            stale: Mutex::default(),
         }
     }
 
-    /// Finds what `request` asks for; on a thread of its own if that may take long.
+    /// Finds what `request` asks for, with which a client begins to read: it waits for a visit to the
+    /// upstream, if it is to.
+    pub(crate) async fn find_fresh(
+        self: &Arc<Self>,
+        request: &DaemonRequest,
+        client: Client,
+    ) -> Result<Found, Refusal> {
+        self.wait(request, &client, AwaitedFor::Begin).await?;
+        self.find(request, client).await
+    }
+
+    /// Finds what `request` asks for after a visit to the upstream, because the copy lacks what the client
+    /// wants. Returns `None` if there is no such visit.
+    pub(crate) async fn find_missing(
+        self: &Arc<Self>,
+        request: &DaemonRequest,
+        client: Client,
+    ) -> Result<Option<Found>, Refusal> {
+        if !self.wait(request, &client, AwaitedFor::Missing).await? {
+            return Ok(None);
+        }
+        self.find(request, client).await.map(Some)
+    }
+
+    /// Waits for a visit to the upstream, if the client is to wait; returns whether there was one.
+    async fn wait(
+        self: &Arc<Self>,
+        request: &DaemonRequest,
+        client: &Client,
+        why: AwaitedFor,
+    ) -> Result<bool, Refusal> {
+        let asks = client.clone();
+        let looked_up = self.look_up(request, move |locator, request| locator.awaited(request, &asks, why));
+        let Some(awaited) = looked_up.await? else { return Ok(false) };
+        let outcome = awaited.await?;
+        let mut stale = self.stale.lock().unwrap_or_else(PoisonError::into_inner);
+        match &outcome {
+            None => drop(stale.remove(&request.path)),
+            Some(why) => {
+                tracing::info!(
+                    path = request.path.escape_default().to_string(),
+                    "serving an older copy: its upstream could not be visited: {}",
+                    why.escape_default()
+                );
+                if stale.len() >= STALE_MAX {
+                    stale.clear();
+                }
+                stale.insert(request.path.clone(), Instant::now());
+            }
+        }
+        Ok(outcome.is_none())
+    }
+
+    /// Returns the line for clients that read a copy whose upstream could not be visited.
+    pub(crate) fn notice(&self, path: &str) -> Option<String> {
+        let stale = self.stale.lock().unwrap_or_else(PoisonError::into_inner);
+        stale.get(path).filter(|since| since.elapsed() < STALE_TOLD).map(|_| STALE_NOTICE.to_owned())
+    }
+
+    /// Finds what `request` asks for.
     pub(crate) async fn find(
         self: &Arc<Self>,
         request: &DaemonRequest,
         client: Client,
     ) -> Result<Found, Refusal> {
+        self.look_up(request, move |locator, request| locator.find(request, &client)).await
+    }
+
+    /// Has the locator look something up; on a thread of its own if that may take long.
+    async fn look_up<T: Send + 'static>(
+        self: &Arc<Self>,
+        request: &DaemonRequest,
+        look_up: impl FnOnce(&dyn Locator, &DaemonRequest) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
         if !self.locator.may_block() {
-            return self.locator.find(request, &client);
+            return look_up(&*self.locator, request);
         }
         let turn = tokio::time::timeout(self.queue_timeout, self.lookups.clone().acquire_owned()).await;
         let Ok(Ok(turn)) = turn else { return Err(Refusal::Busy(BUSY.to_owned())) };
         let (repositories, request) = (self.clone(), request.clone());
         let finding = tokio::task::spawn_blocking(move || {
-            let found = repositories.locator.find(&request, &client);
+            let found = look_up(&*repositories.locator, &request);
             // Given back when the program has ended, even if the client left long before.
             drop(turn);
             found

@@ -93,7 +93,7 @@ impl Access {
             true => Ok(()),
             // The words are the same as for a repository that does not exist.
             false if self.tokens.is_empty() || token.is_some() => Err(self.not_there(asked.name, client)),
-            false => Err(Refusal::Unauthorized(UNAUTHORIZED.to_owned())),
+            false => Err(Access::needs_token()),
         }
     }
 
@@ -106,10 +106,15 @@ impl Access {
         let is_unknown = self.token_of(client).is_none();
         let hides_any = !self.public || self.rules.iter().any(|rule| !rule.public);
         if is_unknown && hides_any && !self.tokens.is_empty() {
-            Refusal::Unauthorized(UNAUTHORIZED.to_owned())
+            Access::needs_token()
         } else {
             Refusal::NotFound(format!("no such repository: {name}"))
         }
+    }
+
+    /// Returns the refusal of a client for which a token might help.
+    pub fn needs_token() -> Refusal {
+        Refusal::Unauthorized(UNAUTHORIZED.to_owned())
     }
 
     /// Returns whether `client` may manage the pool.

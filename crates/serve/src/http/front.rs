@@ -292,43 +292,63 @@ impl Daemon {
             }
             _ => Service::UploadPack,
         };
-        let opened = self.find_http(&request, name, service, peer).await?;
+        let asked = asked_by(&request, name, service, peer);
+        let opened = self.find_http(&asked, matches!(route, Route::InfoRefs(_))).await?;
         match route {
-            Route::InfoRefs(Some(_)) => self.advertise(&request, opened, peer).await,
-            Route::Rpc(_) => self.converse_once(request, opened, peer).await,
+            Route::InfoRefs(Some(_)) => self.advertise(&request, opened, &asked).await,
+            Route::Rpc(_) => self.converse_once(request, opened, &asked).await,
             Route::LfsBatch => self.lfs_batch(request, opened, peer).await,
             route => self.file(&request, opened, route).await,
         }
     }
 
-    async fn find_http<B>(
+    /// Finds and opens what a client asks for after a visit to the upstream, because the copy lacks what it
+    /// wants. Returns `None` if there is no such visit.
+    pub(crate) async fn find_missing_http(
         self: &Arc<Self>,
-        request: &Request<B>,
-        name: &str,
-        service: Service,
-        peer: Option<SocketAddr>,
-    ) -> Result<Opened, HttpRefusal> {
-        let asked = DaemonRequest {
-            service,
-            path: name.to_owned(),
-            host: host_of(request.headers(), request.uri()),
-            version: 0,
-            protocol: request
-                .headers()
-                .get(GIT_PROTOCOL)
-                .and_then(|p| p.to_str().ok())
-                .unwrap_or_default()
-                .to_owned(),
+        asked: &Asked,
+    ) -> Result<Option<Opened>, HttpRefusal> {
+        let Asked { request, client } = asked;
+        let Some(found) = self.repositories.find_missing(request, client.clone()).await? else {
+            return Ok(None);
         };
-        let client = Client { address: peer, token: token_of(request.headers()), known_as: None };
-        let found = self.repositories.find(&asked, client).await?;
-        match self.repositories.open(found, name, peer).await {
+        Ok(Some(self.repositories.open(found, &request.path, client.address).await?))
+    }
+
+    /// Finds and opens what a client asks for. If it begins to read, it may wait for a visit to the upstream.
+    async fn find_http(self: &Arc<Self>, asked: &Asked, begins: bool) -> Result<Opened, HttpRefusal> {
+        let Asked { request, client } = asked;
+        let found = match begins {
+            true => self.repositories.find_fresh(request, client.clone()).await?,
+            false => self.repositories.find(request, client.clone()).await?,
+        };
+        match self.repositories.open(found, &request.path, client.address).await {
             Ok(opened) if !opened.http.upload_pack => {
                 Err(HttpRefusal::new(StatusCode::FORBIDDEN, "service not enabled: upload-pack"))
             }
             Ok(opened) => Ok(opened),
             Err(refusal) => Err(refusal.into()),
         }
+    }
+}
+
+/// What a client asks for, and who it is.
+pub(crate) struct Asked {
+    pub(crate) request: DaemonRequest,
+    pub(crate) client: Client,
+}
+
+fn asked_by<B>(request: &Request<B>, name: &str, service: Service, peer: Option<SocketAddr>) -> Asked {
+    let protocol = request.headers().get(GIT_PROTOCOL).and_then(|p| p.to_str().ok()).unwrap_or_default();
+    Asked {
+        request: DaemonRequest {
+            service,
+            path: name.to_owned(),
+            host: host_of(request.headers(), request.uri()),
+            version: 0,
+            protocol: protocol.to_owned(),
+        },
+        client: Client { address: peer, token: token_of(request.headers()), known_as: None },
     }
 }
 

@@ -17,7 +17,7 @@ use weir_upload::{Features, Step, UploadOptions, UploadPack, Version};
 use crate::access::locate::BUSY;
 use crate::access::opened::Opened;
 use crate::http::body::{ResponseBody, Stream};
-use crate::http::front::{GIT_PROTOCOL, HttpRefusal, ok};
+use crate::http::front::{Asked, GIT_PROTOCOL, HttpRefusal, ok};
 use crate::limits::admission::{Party, network_of};
 use crate::limits::room::RoomShare;
 use crate::server::daemon::Daemon;
@@ -45,18 +45,19 @@ impl Daemon {
         self: &Arc<Self>,
         request: &Request<B>,
         opened: Opened,
-        peer: Option<SocketAddr>,
+        asked: &Asked,
     ) -> Result<Response<ResponseBody>, HttpRefusal> {
         let version = version_asked(request);
-        let party = Party::new(peer, opened.repo.path());
-        let machine = UploadPack::new(opened.repo, version, self.stateless(opened.features));
+        let party = Party::new(asked.client.address, opened.repo.path());
+        let options = self.stateless(opened.features, &asked.request.path);
+        let machine = UploadPack::new(opened.repo, version, options);
         let before = if version == Version::V2 { Vec::new() } else { PREAMBLE.to_vec() };
         self.run_http(machine, before, ADVERTISEMENT, party, None).await
     }
 
-    fn stateless(&self, features: Option<Features>) -> Arc<UploadOptions> {
+    fn stateless(&self, features: Option<Features>, path: &str) -> Arc<UploadOptions> {
         let is_archive = features.is_none();
-        let mut options = UploadOptions::clone(&self.options_with(features));
+        let mut options = UploadOptions::clone(&self.options_with(features, path));
         options.features.stateless = true;
         if is_archive {
             options.features.bundles = Some(BUNDLES.to_owned());
@@ -167,12 +168,13 @@ impl Daemon {
         self: &Arc<Self>,
         request: Request<B>,
         opened: Opened,
-        peer: Option<SocketAddr>,
+        asked: &Asked,
     ) -> Result<Response<ResponseBody>, HttpRefusal>
     where
         B: Body<Data = Bytes> + Unpin,
         B::Error: Display,
     {
+        let peer = asked.client.address;
         if request.headers().get(CONTENT_TYPE) != Some(&REQUEST) {
             let words = format!("the content type must be {}", REQUEST.to_str().unwrap_or_default());
             return Err(HttpRefusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, words));
@@ -184,15 +186,17 @@ impl Daemon {
             .resize(received.len * PARSED_TIMES)
             .map_err(|_| HttpRefusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY))?;
         let party = Party::new(peer, opened.repo.path());
-        let mut machine = UploadPack::answering(opened.repo, version, self.stateless(opened.features));
-        let is_large = received.len > PARSED_AT_ONCE_BYTES;
-        let feed = move || {
-            let share = received.feed(&mut machine)?;
-            Ok::<_, HttpRefusal>((machine, share))
-        };
-        // A large request is parsed on a thread that may block.
-        let (machine, share) = if is_large { blocking(feed).await? } else { feed() }?;
-        self.run_http(machine, Vec::new(), RESULT, party, Some(share)).await
+        let options = self.stateless(opened.features, &asked.request.path);
+        let machine = UploadPack::answering(opened.repo, version, options);
+        let (mut machine, mut received) = parsed(machine, received).await?;
+        if machine.lacks_what_is_wanted()
+            && let Some(fresh) = self.find_missing_http(asked).await?
+        {
+            let options = self.stateless(fresh.features, &asked.request.path);
+            machine = UploadPack::answering(fresh.repo, version, options);
+            (machine, received) = parsed(machine, received).await?;
+        }
+        self.run_http(machine, Vec::new(), RESULT, party, Some(received.share)).await
     }
 
     /// Sends `out`, and then the answer to what `machine` was fed. Holds `share` until the request is
@@ -312,13 +316,11 @@ impl Received {
         if is_large { blocking(unpack).await? } else { unpack() }
     }
 
-    /// Feeds the body to `machine` piece by piece: it is never unpacked as a whole. Returns the room that it
-    /// takes.
-    fn feed(self, machine: &mut UploadPack) -> Result<RoomShare, HttpRefusal> {
+    /// Feeds the body to `machine` piece by piece: it is never unpacked as a whole.
+    fn feed(&self, machine: &mut UploadPack) -> Result<(), HttpRefusal> {
         let mut goes_on = true;
         // A refusal is queued for the client.
-        self.pieces(&mut |piece| goes_on = goes_on && machine.feed(piece).is_ok())?;
-        Ok(self.share)
+        self.pieces(&mut |piece| goes_on = goes_on && machine.feed(piece).is_ok())
     }
 
     fn pieces(&self, give: &mut dyn FnMut(&[u8])) -> Result<(), HttpRefusal> {
@@ -343,6 +345,16 @@ impl Received {
             }
         }
     }
+}
+
+/// Feeds the body of a request to `machine`; a large one on a thread that may block.
+async fn parsed(mut machine: UploadPack, received: Received) -> Result<(UploadPack, Received), HttpRefusal> {
+    let is_large = received.len > PARSED_AT_ONCE_BYTES;
+    let feed = move || {
+        received.feed(&mut machine)?;
+        Ok((machine, received))
+    };
+    if is_large { blocking(feed).await? } else { feed() }
 }
 
 /// Runs work that takes long on a thread that may block.

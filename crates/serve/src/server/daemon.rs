@@ -355,11 +355,14 @@ impl Daemon {
         }
     }
 
-    pub(crate) fn options_with(&self, features: Option<Features>) -> Arc<UploadOptions> {
-        match features {
-            None => self.options.clone(),
-            Some(features) => Arc::new(UploadOptions { features, ..UploadOptions::clone(&self.options) }),
+    /// Returns the options for a repository that clients know as `path`.
+    pub(crate) fn options_with(&self, features: Option<Features>, path: &str) -> Arc<UploadOptions> {
+        let notice = self.repositories.notice(path);
+        if features.is_none() && notice.is_none() {
+            return self.options.clone();
         }
+        let options = UploadOptions::clone(&self.options);
+        Arc::new(UploadOptions { features: features.unwrap_or(options.features), notice, ..options })
     }
 }
 

@@ -53,7 +53,7 @@ impl Daemon {
         let mut entry = self.entry_of_git(&request, peer);
         "refused".clone_into(&mut entry.status);
         let client = Client::at(peer);
-        let found = match self.repositories.find(&request, client).await {
+        let found = match self.repositories.find_fresh(&request, client).await {
             Ok(found) => found,
             Err(refusal) => {
                 entry.set_status_of_http(refusal.status().as_u16());
@@ -87,8 +87,11 @@ impl Daemon {
             }
         };
         let party = Party::new(peer, repo.path());
-        let mut machine =
-            UploadPack::new(repo, Version::from_number(request.version), self.options_with(features));
+        let mut machine = UploadPack::new(
+            repo,
+            Version::from_number(request.version),
+            self.options_with(features, &request.path),
+        );
         if used < input.len() {
             let _ = machine.feed(&input[used..]);
         }

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use weir_api::ApiHandler;
 use weir_events::WebhookDoors;
 use weir_ground::{FileError, Stop};
-use weir_pool::{CatalogLocator, Collectors, Counters, EventStreams, Metrics, Pool};
+use weir_pool::{CatalogLocator, Collectors, Counters, EventStreams, Metrics, OnDemand, Pool};
 use weir_serve::{
     AccessLog, Address, Daemon, DaemonLimits, Door, ListenAddress, Listener, MetricsText, Presentation, Tls,
     TrustedProxies, raise_descriptor_limit, serve_text,
@@ -126,6 +126,7 @@ fn daemon(
     pool: &Pool,
     counters: &Counters,
     asked_to_stop: watch::Receiver<bool>,
+    stop: &Stop,
 ) -> Result<(Arc<Daemon>, Option<Webhooks>)> {
     let c = &pool.config.serve;
     let options = UploadOptions {
@@ -135,7 +136,7 @@ fn daemon(
     let scratch = pool.store.scratch.clone().folder.unwrap_or_else(std::env::temp_dir);
     let presentation = Presentation { files: c.files, ..Presentation::default() };
     let proxies = TrustedProxies::new(&c.trusted_proxies, c.proxy_protocol).map_err(Error::Message)?;
-    let locator = Arc::new(CatalogLocator::new(pool)?);
+    let locator = Arc::new(CatalogLocator::new(pool)?.fetching(OnDemand::start(pool, stop)?));
     let mut daemon = Daemon::new(locator, options, limits(c, scratch), presentation)?
         .behind(proxies)
         .counting(counters.serving.clone());
@@ -166,7 +167,7 @@ pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> 
     let (listeners, monitored) = runtime.block_on(async { listen(c, &args) })?;
     raise_descriptor_limit();
     let counters = Arc::new(Counters::default());
-    let (daemon, webhooks) = daemon(&pool, &counters, asked_to_stop.clone())?;
+    let (daemon, webhooks) = daemon(&pool, &counters, asked_to_stop.clone(), &stop)?;
     let urls = announce(&listeners, global.json)?;
     announce_metrics(&monitored, global.json)?;
     let doors = listeners.iter().map(|(door, listener)| (listener.as_raw_fd(), scheme(door)));

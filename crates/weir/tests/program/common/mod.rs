@@ -89,9 +89,18 @@ impl Http {
     }
 
     fn serve_at(env: &Env, http: u16, more: &[&str], log: Stdio) -> Http {
+        Http::start(env, http, &[&["--no-mirror"], more].concat(), log)
+    }
+
+    /// Starts `weir serve` that mirrors, too, and writes its log to the file `log`.
+    pub fn serve_mirroring(env: &Env, log: &Path) -> Http {
+        Http::start(env, free_port(), &[], std::fs::File::create(log).unwrap().into())
+    }
+
+    fn start(env: &Env, http: u16, more: &[&str], log: Stdio) -> Http {
         let git = free_port();
         let (git_option, http_option) = (format!("127.0.0.1:{git}"), format!("127.0.0.1:{http}"));
-        let mut all = vec!["serve", "--no-mirror", "--git", &git_option, "--http", &http_option];
+        let mut all = vec!["serve", "--git", &git_option, "--http", &http_option];
         all.extend(more);
         let child = env.weir_command(&all).stdout(Stdio::null()).stderr(log).spawn().unwrap();
         wait_for_port(http);

@@ -20,6 +20,7 @@ mod lfs_ssh;
 mod listen;
 mod malformed;
 mod older_states;
+mod on_demand;
 mod partial;
 mod random_walk;
 mod request_log;

@@ -1,0 +1,101 @@
+//! Repositories that are mirrored when a client asks for them.
+
+use serde::{Deserialize, Serialize};
+use weir_ground::{check_pattern, name_matches};
+
+use crate::config_values::Span;
+
+/// Repositories that are mirrored when a client asks for them (`[[serve.fetch_on_demand]]`).
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct OnDemandConfig {
+    /// Patterns of their names.
+    pub repositories: Vec<String>,
+    /// Their upstreams: `{name}` stands for the name, `{path}` for the name without its first part.
+    #[serde(default = "https_name")]
+    pub url: String,
+    /// The names of the tokens with which clients may ask for them; all who may read may ask, without.
+    #[serde(default)]
+    pub tokens: Vec<String>,
+    /// How old a copy may be when a client begins to read it; any age is right, without.
+    pub max_age: Option<Span>,
+    /// How long a client waits.
+    #[serde(default = "an_hour")]
+    pub timeout: Span,
+}
+
+fn https_name() -> String {
+    "https://{name}".to_owned()
+}
+
+fn an_hour() -> Span {
+    Span::seconds(3600)
+}
+
+impl OnDemandConfig {
+    /// Checks the rule; `tokens` are those that there are.
+    ///
+    /// # Errors
+    /// If it is wrong. The error says why.
+    pub fn check(&self, tokens: &[String]) -> Result<(), String> {
+        if self.repositories.is_empty() {
+            return Err("'repositories' must name some".to_owned());
+        }
+        self.repositories.iter().try_for_each(|pattern| check_pattern(pattern))?;
+        if let Some(unknown) = self.tokens.iter().find(|name| !tokens.contains(name)) {
+            return Err(format!("it names a token '{unknown}', which is not among access.tokens"));
+        }
+        if !self.url.contains("{name}") && !self.url.contains("{path}") {
+            return Err(format!("the url '{}' needs {{name}} or {{path}}", self.url));
+        }
+        Ok(())
+    }
+
+    /// Returns the URL of the upstream of the repository called `name`, if the rule is about it.
+    ///
+    /// A client has chosen the name: it must consist of what is plain in a URL.
+    pub fn url_of(&self, name: &str) -> Option<String> {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/".contains(&byte);
+        let path = name.split_once('/').map_or("", |(_, path)| path);
+        let is_about = name.bytes().all(is_plain)
+            && !path.is_empty()
+            && self.repositories.iter().any(|pattern| name_matches(pattern, name));
+        is_about.then(|| self.url.replace("{name}", name).replace("{path}", path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(text: &str) -> OnDemandConfig {
+        toml::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn a_name_gives_a_url() {
+        let rule =
+            rule("repositories = ['github.com/team/*', 'here/*']\nurl = 'http://127.0.0.1:81/{path}.git'");
+        assert_eq!(rule.url_of("github.com/team/a").as_deref(), Some("http://127.0.0.1:81/team/a.git"));
+        for other in ["github.com/other/a", "here", "here/a%2fb", "here/a b", "here/a@b:80", "here/\u{e9}"] {
+            assert_eq!(rule.url_of(other), None, "{other}");
+        }
+        let plain = self::rule("repositories = ['*']");
+        assert_eq!(plain.url_of("example.org/a/b").as_deref(), Some("https://example.org/a/b"));
+    }
+
+    #[test]
+    fn wrong_rules_are_named() {
+        let tokens = ["ci".to_owned()];
+        for (text, why) in [
+            ("repositories = []", "must name some"),
+            ("repositories = ['a//b']", "matches no valid"),
+            ("repositories = ['a']\ntokens = ['robot']", "a token 'robot'"),
+            ("repositories = ['a']\nurl = 'https://x/y'", "needs {name} or {path}"),
+        ] {
+            let error = rule(text).check(&tokens).unwrap_err();
+            assert!(error.contains(why), "{error}");
+        }
+        assert!(rule("repositories = ['a/*']\ntokens = ['ci']").check(&tokens).is_ok());
+    }
+}

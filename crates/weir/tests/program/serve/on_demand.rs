@@ -1,0 +1,183 @@
+//! Repositories are mirrored when clients ask for them, and upstreams are visited before old copies are read.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Output;
+
+use crate::common::{Env, Http, Server};
+
+/// SHA-256 of "open sesame".
+const OPEN_SESAME: &str = "41ef4bb0b23661e66301aac36066912dac037827b4ae63a7b1165a5aa93ed4eb";
+
+/// A pool that fetches `here/...` on demand, and the server of its upstreams.
+fn pool_on_demand(env: &Env, more: &str) -> Server {
+    let upstreams = env.git_daemon(&[]);
+    let url = format!("git://127.0.0.1:{}/{{path}}", upstreams.port);
+    rule(env, &url, more);
+    upstreams
+}
+
+fn rule(env: &Env, url: &str, more: &str) {
+    let settings = env.pool().join("weir.toml");
+    let text = std::fs::read_to_string(&settings).unwrap();
+    let rule = format!("[[serve.fetch_on_demand]]\nrepositories = ['here/*']\nurl = '{url}'\n{more}\n");
+    std::fs::write(&settings, format!("{text}\n{rule}")).unwrap();
+}
+
+fn cloned(env: &Env, url: &str, to: &str) -> Output {
+    env.git_command(env.dir.path(), &["clone", "-q", "--mirror", url, to]).output().unwrap()
+}
+
+fn assert_clones(env: &Env, url: &str, upstream: &Path) {
+    let folder = tempfile::tempdir_in(env.dir.path()).unwrap();
+    let copy = folder.path().join("copy.git");
+    let output = cloned(env, url, copy.to_str().unwrap());
+    assert!(output.status.success(), "{url}: {}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(env.picture(&copy), env.picture(upstream), "{url}");
+}
+
+fn assert_refused(env: &Env, url: &str, why: &str) {
+    let output = cloned(env, url, "refused.git");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains(why), "{url}: {said}");
+}
+
+#[test]
+fn a_clone_of_what_is_not_here_fetches_it_once() {
+    let env = Env::new();
+    let (a, b) = (env.odd_repository("a.git"), env.odd_repository("b.git"));
+    let _upstreams = pool_on_demand(&env, "");
+    let log = env.path("log");
+    let server = Http::serve_mirroring(&env, &log);
+    assert_clones(&env, &server.url("here/a.git"), &a);
+    assert_clones(&env, &server.git_url("here/a"), &a);
+    std::thread::scope(|scope| {
+        for n in 0..20 {
+            let url = if n % 2 == 0 { server.url("here/b") } else { server.git_url("here/b.git") };
+            let (env, b) = (&env, &b);
+            scope.spawn(move || assert_clones(env, &url, b));
+        }
+    });
+    let listed = env.weir_json(&["ls", "--json"]);
+    let names: Vec<_> = listed.as_array().unwrap().iter().map(|r| r["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["here/a", "here/b"]);
+    for name in ["here/a", "here/b"] {
+        let visits = env.weir_json(&["visits", "--json", name]);
+        assert_eq!(visits.as_array().unwrap().len(), 1, "{visits}");
+    }
+    let said = std::fs::read_to_string(&log).unwrap();
+    assert_eq!(said.matches("cloned     here/b").count(), 1, "{said}");
+}
+
+#[test]
+fn what_cannot_be_fetched_leaves_nothing_behind() {
+    let env = Env::new();
+    env.odd_repository("a.git");
+    let upstreams = pool_on_demand(&env, "");
+    let server = Http::serve_mirroring(&env, &env.path("log"));
+    for name in ["here/nosuch", "other/a", "here/a%20b", "here/a@1", "here"] {
+        assert_refused(&env, &server.url(name), "not found");
+    }
+    assert_refused(&env, &server.git_url("here/nosuch"), "no such repository: here/nosuch");
+    drop(upstreams);
+    let answer = server.ask(
+        b"GET /here/late/info/refs?service=git-upload-pack HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+    );
+    assert!(
+        answer.starts_with("HTTP/1.1 503") && answer.contains("cannot be fetched from its upstream"),
+        "{answer}"
+    );
+    assert_eq!(env.weir_json(&["ls", "--json"]), serde_json::json!([]));
+}
+
+#[test]
+fn an_old_copy_is_read_after_a_visit_and_without_if_the_upstream_is_down() {
+    let env = Env::new();
+    let up = env.init_bare("up.git");
+    env.commit_file(&up, "refs/heads/main", "a", b"first");
+    let upstreams = pool_on_demand(&env, "max_age = '0s'");
+    let log = env.path("log");
+    let server = Http::serve_mirroring(&env, &log);
+    for n in 0..4_u8 {
+        let newest = env.commit_file(&up, "refs/heads/main", &format!("f{n}"), &[n; 100]);
+        let url = if n % 2 == 0 { server.url("here/up") } else { server.git_url("here/up") };
+        let here = env.git(env.dir.path(), &["ls-remote", &url, "refs/heads/main"]);
+        assert!(here.starts_with(newest.trim()), "{here} {newest}");
+        assert_clones(&env, &url, &up);
+    }
+    drop(upstreams);
+    let expected = env.picture(&up);
+    env.commit_file(&up, "refs/heads/main", "late", b"nobody has it");
+    for (n, url) in [server.url("here/up"), server.git_url("here/up")].into_iter().enumerate() {
+        let copy = env.path(&format!("copy{n}.git"));
+        let arguments = ["clone", "--progress", "--mirror", &url, copy.to_str().unwrap()];
+        let output = env.git_command(env.dir.path(), &arguments).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{said}");
+        assert!(said.contains("remote: weir: the upstream could not be visited; this is the copy"), "{said}");
+        assert_eq!(env.picture(&copy), expected);
+    }
+    let said = std::fs::read_to_string(&log).unwrap();
+    assert!(said.contains("serving an older copy: its upstream could not be visited"), "{said}");
+}
+
+#[test]
+fn a_commit_that_is_wanted_and_not_here_makes_weir_look_upstream() {
+    let env = Env::new();
+    let up = env.init_bare("up.git");
+    env.commit_file(&up, "refs/heads/main", "a", b"first");
+    let _upstreams = pool_on_demand(&env, "");
+    let server = Http::serve_mirroring(&env, &env.path("log"));
+    let url = server.url("here/up");
+    assert_clones(&env, &url, &up);
+    let newest = env.commit_file(&up, "refs/heads/main", "b", b"second").trim().to_owned();
+    let copy = env.init_bare("copy.git");
+    let fetch = |version: &str| {
+        let version = format!("protocol.version={version}");
+        env.git_command(&copy, &["-c", &version, "fetch", "-q", &url, &newest]).output().unwrap()
+    };
+    // Not at once after a visit: anybody may name a commit.
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    let output = fetch("2");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(env.git(&copy, &["rev-parse", "FETCH_HEAD"]), newest);
+    let absent = "1234567890123456789012345678901234567890";
+    let output = env.git_command(&copy, &["fetch", "-q", &url, absent]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains(&format!("not our ref {absent}")), "{said}");
+}
+
+#[test]
+fn only_those_who_may_ask_cause_a_fetch() {
+    let env = Env::new();
+    let up = env.odd_repository("up.git");
+    env.configure("access", &format!("tokens = [{{ name = 'ci', sha256 = '{OPEN_SESAME}' }}]"));
+    let _upstreams = pool_on_demand(&env, "tokens = ['ci']");
+    let server = Http::serve_mirroring(&env, &env.path("log"));
+    assert_refused(&env, &server.url("here/up"), "could not read Username");
+    assert_refused(&env, &server.git_url("here/up"), "needs a token");
+    assert_eq!(env.weir_json(&["ls", "--json"]), serde_json::json!([]));
+    let with_token = server.url("here/up").replace("http://", "http://x:open%20sesame@");
+    assert_clones(&env, &with_token, &up);
+    // It is here now, for all who may read.
+    assert_clones(&env, &server.url("here/up"), &up);
+}
+
+#[test]
+fn a_client_waits_longer_than_it_may_be_idle() {
+    let env = Env::new();
+    let up = env.odd_repository("up.git");
+    let ssh = env.path("ssh");
+    std::fs::write(&ssh, "#!/bin/sh\nsleep 5\nfor last; do :; done\neval \"$last\"\n").unwrap();
+    std::fs::set_permissions(&ssh, std::fs::Permissions::from_mode(0o755)).unwrap();
+    env.configure("transport", &format!("ssh_command = '{}'", ssh.display()));
+    env.configure("serve", "idle_timeout = '2s'\ninit_timeout = '2s'");
+    rule(&env, &format!("ssh://host{}/{{path}}.git", env.dir.path().display()), "");
+    let server = Http::serve_mirroring(&env, &env.path("log"));
+    std::thread::scope(|scope| {
+        for url in [server.url("here/up"), server.git_url("here/up")] {
+            let (env, up) = (&env, &up);
+            scope.spawn(move || assert_clones(env, &url, up));
+        }
+    });
+}
