@@ -4,6 +4,7 @@ use weir_git::{Kind, Oid, TreeEntry, TreeIter};
 use weir_repo::{ObjectReader, Repo};
 
 use crate::error::{Error, Result};
+use crate::kept;
 
 /// Trees nested deeper than this are not listed; git's own limit is 2048 (core.maxTreeDepth).
 const DEPTH_MAX: usize = 2048;
@@ -57,7 +58,7 @@ pub fn entry_at(repo: &Repo, top: &Oid, path: &[u8]) -> Result<(u32, Oid)> {
         if mode & 0o170_000 != FOLDER {
             return Err(none());
         }
-        let object = reader.require(&at)?;
+        let object = kept::read(&mut reader, &at)?;
         let found = TreeIter::new(repo.hash(), &object.data).filter_map(std::result::Result::ok);
         let entry = found.into_iter().find(|entry| entry.name == name).ok_or_else(none)?;
         (mode, at) = (entry.mode, Oid::from_bytes(repo.hash(), entry.id).expect("ids of entries are ids"));
@@ -109,7 +110,7 @@ pub(crate) fn names_of(path: &[u8]) -> impl Iterator<Item = &[u8]> {
 impl FolderLister<'_> {
     /// Lists the tree `oid` at `path`. Returns whether that is all of it.
     fn list(&mut self, oid: &Oid, path: &mut Vec<u8>, depth: usize) -> Result<bool> {
-        let object = self.reader.require(oid)?;
+        let object = kept::read(&mut self.reader, oid)?;
         let len = path.len();
         for entry in TreeIter::new(self.repo.hash(), &object.data) {
             let entry = entry.map_err(Error::of_object(oid))?;

@@ -8,6 +8,7 @@ mod archive_attributes;
 mod error;
 mod folder;
 mod grep;
+mod kept;
 mod log;
 mod revision;
 mod tar_header;

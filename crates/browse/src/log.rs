@@ -11,6 +11,7 @@ use weir_repo::{LinkedCommit, ObjectReader, Repo};
 
 use crate::error::{Error, Result};
 use crate::folder::names_of;
+use crate::kept;
 
 /// Commits that all kept positions together have met at most: each takes some 60 bytes.
 const KEPT_COMMITS_MAX: usize = 1_000_000;
@@ -228,7 +229,7 @@ impl LogWalk<'_> {
         if let Some(entry) = self.known[depth].get(tree) {
             return Ok(*entry);
         }
-        let object = self.reader.require(tree)?;
+        let object = kept::read(&mut self.reader, tree)?;
         let mut found = None;
         if object.kind == Kind::Tree {
             for entry in TreeIter::new(self.repo.hash(), &object.data) {

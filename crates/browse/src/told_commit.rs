@@ -5,6 +5,7 @@ use weir_mine::{CommitDecoder, CommitParts, Ident, lossy};
 use weir_repo::{ObjectReader, Repo};
 
 use crate::error::{Error, Result};
+use crate::kept;
 
 /// A commit, in UTF-8. U+FFFD replaces what no encoding explains.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +68,7 @@ impl<'r> ToldCommits<'r> {
     /// # Errors
     /// If it is missing, or no commit.
     pub fn read(&mut self, oid: &Oid) -> Result<ToldCommit> {
-        let object = self.reader.require(oid)?;
+        let object = kept::read(&mut self.reader, oid)?;
         let raw = CommitParts::parse(self.hash, &object.data).map_err(Error::of_object(oid))?;
         let decoded = self.decoder.decode(raw.encoding, raw.data);
         let parts = match &decoded {
