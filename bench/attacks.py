@@ -26,7 +26,7 @@ import signal
 import sys
 import time
 
-from attacks import client, computed, doors, programs, stage
+from attacks import client, computed, doors, http, programs, stage
 
 SECONDS = float(os.environ.get("WEIR_ATTACK_SECONDS", "5" if stage.SMOKE else "60"))
 ALONE_SECONDS = min(15.0, SECONDS / 3)
@@ -164,7 +164,7 @@ def row(title, function, repositories, prepare, addresses, start=stage.serve):
 
 
 def main():
-    every = {name: rest for name, *rest in [*computed.ATTACKS, *doors.ATTACKS, *programs.ATTACKS]}
+    every = {name: rest for name, *rest in [*computed.ATTACKS, *doors.ATTACKS, *http.ATTACKS, *programs.ATTACKS]}
     unknown = set(sys.argv[1:]) - set(every)
     if unknown:
         raise SystemExit(
