@@ -34,6 +34,11 @@ impl ApiHandler {
         Ok(ApiHandler(Arc::new(ApiState::new(pool)?)))
     }
 
+    /// Returns the state of the API.
+    pub(crate) fn state(&self) -> Arc<ApiState> {
+        self.0.clone()
+    }
+
     /// Lets pages of other origins read an answer, if the settings say so. A browser sends no token by
     /// itself.
     fn let_read(&self, origin: Option<&HeaderValue>, answer: &mut HeaderMap) {

@@ -1,6 +1,6 @@
 //! The REST API of a pool, below `/api/v1`: repositories, the states of their refs, commits, files and
 //! archives of trees; for managers also the state of the pool, and what adds, pauses and removes
-//! repositories.
+//! repositories. [`McpHandler`] answers the same to programs that speak the Model Context Protocol.
 //!
 //! [`ApiHandler`] answers the requests that a server hands on. Whatever a client asks for, it learns of no
 //! repository that `[access]` hides from it. [`openapi`] describes all requests and answers.
@@ -11,6 +11,7 @@ mod diff;
 mod files;
 mod handler;
 mod manage;
+mod mcp;
 mod openapi;
 mod page;
 mod parameters;
@@ -24,4 +25,5 @@ mod state;
 mod tree_archive;
 
 pub use handler::ApiHandler;
+pub use mcp::McpHandler;
 pub use openapi::openapi;

@@ -30,6 +30,11 @@ impl Parameters {
         Ok(Parameters(all))
     }
 
+    /// Returns parameters with these names, no two alike.
+    pub(crate) fn of(all: Vec<(String, Vec<u8>)>) -> Parameters {
+        Parameters(all)
+    }
+
     /// Takes a parameter as bytes.
     pub(crate) fn bytes(&mut self, name: &str) -> Option<Vec<u8>> {
         let at = self.0.iter().position(|(known, _)| known == name)?;

@@ -326,6 +326,8 @@ pub struct ServeConfig {
     pub older_states: bool,
     /// Whether the API is served over HTTP.
     pub api: bool,
+    /// Whether programs reach the API's read requests by the Model Context Protocol, at `/mcp`.
+    pub mcp: bool,
     /// The origins of pages that may read the API's answers; `*` stands for all.
     pub cors: Vec<String>,
     pub trusted_proxies: Vec<String>,
@@ -505,6 +507,7 @@ impl Default for ServeConfig {
             push_hint: false,
             older_states: false,
             api: true,
+            mcp: true,
             cors: Vec::new(),
             trusted_proxies: Vec::new(),
             proxy_protocol: false,

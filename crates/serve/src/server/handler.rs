@@ -98,6 +98,14 @@ impl HandlerBody {
         }
     }
 
+    /// Returns the bytes of a body that is in memory; `None` for one that is written while it is sent.
+    pub fn into_whole(self) -> Option<Bytes> {
+        match self.0 {
+            HandlerContent::Whole(bytes) => Some(bytes),
+            HandlerContent::Stream(..) => None,
+        }
+    }
+
     /// Sets the number of bytes of a body that is written while it is sent.
     #[must_use]
     pub fn of_length(mut self, bytes: u64) -> HandlerBody {

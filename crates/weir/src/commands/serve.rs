@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::sync::watch;
-use weir_api::ApiHandler;
+use weir_api::{ApiHandler, McpHandler};
 use weir_events::WebhookDoors;
 use weir_ground::{FileError, Stop};
 use weir_pool::{CatalogLocator, Collectors, Counters, EventStreams, Metrics, OnDemand, Pool};
@@ -146,7 +146,11 @@ fn daemon(
     }
     daemon = daemon.with_handler(Arc::new(HealthFront::new(pool, asked_to_stop)?));
     if c.api {
-        daemon = daemon.with_handler(Arc::new(ApiHandler::new(pool)?));
+        let api = ApiHandler::new(pool)?;
+        if c.mcp {
+            daemon = daemon.with_handler(Arc::new(McpHandler::of(&api)));
+        }
+        daemon = daemon.with_handler(Arc::new(api));
     }
     let Some((front, intake)) = WebhookFront::of(pool, counters)? else {
         return Ok((Arc::new(daemon), None));

@@ -19,6 +19,7 @@ mod lfs;
 mod lfs_ssh;
 mod listen;
 mod malformed;
+mod mcp;
 mod older_states;
 mod on_demand;
 mod partial;
