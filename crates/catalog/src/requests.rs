@@ -74,6 +74,22 @@ impl Catalog {
         self.database.transaction(TransactionKind::Visits, |db| db.execute(sql, &parameters))
     }
 
+    /// Makes a repository due as [`Catalog::hint`] does. Returns whether a visit is under way, which may have
+    /// begun before; `None` if the repository is not visited at all.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn hint_one(&mut self, id: i64, now: Timestamp) -> Result<Option<bool>> {
+        let sql = concat!(
+            "UPDATE repositories SET ",
+            hinted!("?2"),
+            " WHERE id = ?1 AND enabled = 1 RETURNING CASE WHEN lease_until > ?2 THEN 1 ELSE 0 END"
+        );
+        self.database.transaction(TransactionKind::Visits, |db| {
+            db.query_one(sql, &[Value::Integer(id), now.into()], |row| Ok(row.get::<i64>(0)? != 0))
+        })
+    }
+
     /// Makes the repositories with these numbers due, as their intervals do: they go before no others. Those
     /// whose last visit failed stay as they are.
     ///

@@ -78,7 +78,7 @@ impl Drop for AccessLog {
 
 /// Writes lines until nobody can send any more.
 fn write_lines(mut file: LogFile, waiting: &Receiver<Vec<u8>>, lost: &AtomicU64) {
-    let mut told = None::<Instant>;
+    let (mut told, mut failure) = (None::<Instant>, None);
     while let Ok(mut bytes) = waiting.recv() {
         let mut count = 1;
         while bytes.len() < WRITE_BYTES
@@ -87,22 +87,25 @@ fn write_lines(mut file: LogFile, waiting: &Receiver<Vec<u8>>, lost: &AtomicU64)
             bytes.extend_from_slice(&line);
             count += 1;
         }
-        let failure = file.write(&bytes).err();
-        if failure.is_some() {
+        if let Err(e) = file.write(&bytes) {
+            failure = Some(e);
             lost.fetch_add(count, Ordering::Relaxed);
         }
         if told.is_none_or(|told| told.elapsed() >= TELL_EVERY) && lost.load(Ordering::Relaxed) > 0 {
             told = Some(Instant::now());
-            let (lost, path) = (lost.swap(0, Ordering::Relaxed), file.path.display());
-            match failure {
-                Some(e) => {
-                    tracing::error!("{lost} lines of the access log are lost: cannot write '{path}': {e}")
-                }
-                None => {
-                    tracing::warn!("{lost} lines of the access log are lost: '{path}' takes them too slowly")
-                }
-            }
+            tell_lost(&file.path, lost, failure.take().as_ref());
         }
+    }
+    tell_lost(&file.path, lost, failure.as_ref());
+}
+
+/// Says how many lines are lost, if any are.
+fn tell_lost(path: &Path, lost: &AtomicU64, failure: Option<&io::Error>) {
+    let (lost, path) = (lost.swap(0, Ordering::Relaxed), path.display());
+    match failure {
+        _ if lost == 0 => {}
+        Some(e) => tracing::error!("{lost} lines of the access log are lost: cannot write '{path}': {e}"),
+        None => tracing::warn!("{lost} lines of the access log are lost: '{path}' takes them too slowly"),
     }
 }
 

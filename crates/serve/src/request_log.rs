@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::access_line::AccessLine;
 use crate::access_log::AccessLog;
@@ -134,6 +134,24 @@ impl Drop for RequestEntry {
             target: REQUEST_LOG, %peer, protocol, request, repository, %status, bytes, elapsed_ms,
             ended_early = (!self.is_whole).then_some(true), "request"
         );
+    }
+}
+
+impl AccessLog {
+    /// Writes a line about a request that does not follow its protocol, to which the server answered with
+    /// `status`, in the terms of HTTP.
+    pub(crate) fn malformed(&self, protocol: &'static str, status: u16, peer: Option<SocketAddr>) {
+        let line = AccessLine {
+            request_id: next_request_id(),
+            protocol,
+            version: "-",
+            method: "-".to_owned(),
+            target: "-".to_owned(),
+            status,
+            result: RequestResult::Refused.name(),
+            ..AccessLine::ended(peer, Duration::ZERO)
+        };
+        self.line(line.encode(self.format));
     }
 }
 

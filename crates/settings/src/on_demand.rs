@@ -45,6 +45,14 @@ impl OnDemandConfig {
         if let Some(unknown) = self.tokens.iter().find(|name| !tokens.contains(name)) {
             return Err(format!("it names a token '{unknown}', which is not among access.tokens"));
         }
+        let names_host =
+            |pattern: &String| !pattern.split('/').next().unwrap_or_default().contains(['*', '?']);
+        let is_chosen = self.url.split_once("://").is_some_and(|(_, rest)| rest.starts_with("{name}"));
+        if let Some(pattern) = self.repositories.iter().find(|pattern| is_chosen && !names_host(pattern)) {
+            return Err(format!(
+                "with '{pattern}' clients could choose any host: begin with the name of one"
+            ));
+        }
         if !self.url.contains("{name}") && !self.url.contains("{path}") {
             return Err(format!("the url '{}' needs {{name}} or {{path}}", self.url));
         }
@@ -80,7 +88,7 @@ mod tests {
         for other in ["github.com/other/a", "here", "here/a%2fb", "here/a b", "here/a@b:80", "here/\u{e9}"] {
             assert_eq!(rule.url_of(other), None, "{other}");
         }
-        let plain = self::rule("repositories = ['*']");
+        let plain = self::rule("repositories = ['example.org']");
         assert_eq!(plain.url_of("example.org/a/b").as_deref(), Some("https://example.org/a/b"));
     }
 
@@ -92,6 +100,7 @@ mod tests {
             ("repositories = ['a//b']", "matches no valid"),
             ("repositories = ['a']\ntokens = ['robot']", "a token 'robot'"),
             ("repositories = ['a']\nurl = 'https://x/y'", "needs {name} or {path}"),
+            ("repositories = ['a', '*/b']", "with '*/b' clients could choose any host"),
         ] {
             let error = rule(text).check(&tokens).unwrap_err();
             assert!(error.contains(why), "{error}");

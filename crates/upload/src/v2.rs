@@ -200,7 +200,7 @@ fn answer_fetch(context: &Context, asked: FetchArguments) -> Vec<Answer> {
         shallow_info: asked.has_shallow_info(&context.repo),
         wanted_refs: asked.want_refs.clone(),
         sideband_all: asked.sideband_all,
-        notice: context.options.notice.clone().filter(|_| !asked.no_progress),
+        notice: context.options.notice.clone(),
     };
     let common: Vec<Oid> = asked.haves.clone();
     let (done, wait_for_done, has_haves) = (asked.done, asked.wait_for_done, asked.has_haves);

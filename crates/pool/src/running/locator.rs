@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use weir_catalog::clock::now;
 use weir_catalog::{Catalog, Exposure, Repository};
+use weir_ground::check_name;
 use weir_repo::NamedState;
 use weir_serve::{
     Access, AccessedName, Awaited, AwaitedFor, Client, Found, Hook, Locator, MapRule, Refusal, map,
@@ -178,8 +179,7 @@ pub struct CatalogLocator {
 }
 
 /// The refusal of an older state.
-const OLDER_STATES_OFF: &str =
-    "older states are not served here ('older_states = true' below [serve] in weir.toml serves them)";
+const OLDER_STATES_OFF: &str = "older states are not served here; serve.older_states in weir.toml allows it";
 
 impl CatalogLocator {
     /// Returns a locator as the pool's configuration says.
@@ -371,11 +371,15 @@ impl Locator for CatalogLocator {
         };
         let Ok(name) = self.name_of(request.host.as_deref(), &request.path) else { return Ok(None) };
         let name = name.strip_suffix(".git").unwrap_or(&name);
-        let Some((rule, url)) = on_demand.rule(name) else { return Ok(None) };
+        let rule = Some(name).filter(|name| check_name(name).is_ok()).and_then(|name| on_demand.rule(name));
+        let Some((rule, url)) = rule else { return Ok(None) };
         let (_, known) = self.admit_name(name, request, client)?;
         let is_here = known.as_ref().is_some_and(|known| known.repository.seq.is_some());
         let token = self.access.token_of(client);
-        if !rule.tokens.is_empty() && !token.is_some_and(|token| rule.tokens.iter().any(|t| t == token)) {
+        let may_ask = rule.tokens.is_empty()
+            || token.is_some_and(|token| rule.tokens.iter().any(|name| name == token))
+            || self.may_manage(client);
+        if !may_ask {
             // git sends a token only if it is asked for one.
             let may_help = !is_here && token.is_none();
             return if may_help { Err(Access::needs_token()) } else { Ok(None) };

@@ -1,10 +1,15 @@
 //! Mirrors repositories when clients ask for them, and visits upstreams before clients read old copies.
 //!
-//! One thread registers what is asked for and makes it due; the mirror loop visits it, of this process or
-//! another. The thread looks at the catalog until the visit has ended, and then tells all who wait. However
-//! many ask for a repository, there is one visit.
+//! One thread makes due what is asked for; the mirror loop visits it, of this process or another. The thread
+//! looks at the catalog until the visit has ended, and then tells all who wait. However many ask for a
+//! repository, there is one visit, or two if the first had begun before.
+//!
+//! Clients may ask for names that nobody has. So the upstream is asked for a repository first (a *probe*),
+//! and only what is there is registered: names that are not there fill no catalog, and count neither as
+//! failures of their host nor of anything else.
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -15,11 +20,16 @@ use weir_ground::thread::spawn;
 use weir_ground::{FailureClass, Stop, Timestamp, printable};
 use weir_serve::Refusal;
 use weir_settings::OnDemandConfig;
+use weir_transport::{Session, TransportOptions, Url};
 
 use crate::archives::{SoundEntries, forget};
 use crate::error::{Error, Result};
-use crate::running::pool::Pool;
+use crate::running::pool::{Pool, transport_options};
 
+/// Upstreams that are asked at once whether they have a repository.
+const PROBES_MAX: usize = 32;
+/// The names that a host may not have in a minute before it is asked for no more.
+const ABSENT_A_MINUTE_MAX: usize = 60;
 /// Time between looks at the catalog while somebody waits.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Repositories for which clients may wait at once.
@@ -57,13 +67,17 @@ impl OnDemand {
             return Ok(None);
         }
         let (asks, asked) = channel();
+        let (answers, probed) = channel();
         let mut waiting = Waiting {
             pool: pool.again()?,
+            transport: transport_options(&pool.config),
             stop: stop.clone(),
             repositories: HashMap::new(),
+            probes: HashMap::new(),
+            answers,
             absent: HashMap::new(),
         };
-        spawn("on demand", move || waiting.run(&asked))?;
+        spawn("on demand", move || waiting.run(&asked, &probed))?;
         Ok(Some(OnDemand { rules, asks }))
     }
 
@@ -89,11 +103,30 @@ impl OnDemand {
 /// What clients wait for.
 struct Waiting {
     pool: Pool,
+    transport: TransportOptions,
     stop: Stop,
     /// By the numbers of the repositories.
     repositories: HashMap<i64, Awaited>,
+    /// Those who wait until an upstream says whether it has a repository, by its name.
+    probes: HashMap<String, Vec<Ask>>,
+    answers: Sender<ProbeAnswer>,
     /// What is not there upstream, since when.
-    absent: HashMap<String, (Instant, Refusal)>,
+    absent: HashMap<String, Absent>,
+}
+
+/// What an upstream said about a repository that a client asks for.
+struct ProbeAnswer {
+    name: String,
+    /// Why it does not give it.
+    failure: Option<(FailureClass, String)>,
+}
+
+/// A repository that could not be had.
+struct Absent {
+    since: Instant,
+    /// The host that was asked.
+    host: String,
+    refusal: Refusal,
 }
 
 /// A repository for which clients wait.
@@ -107,15 +140,17 @@ struct Awaited {
 struct Waiter {
     /// When it asked: a visit must have begun after that.
     asked: Timestamp,
+    /// Whether a visit was under way then, after which another must come.
+    is_early: bool,
     until: Instant,
     answer: oneshot::Sender<std::result::Result<Stale, Refusal>>,
 }
 
 impl Waiting {
     /// Answers those who ask until nobody can ask any more.
-    fn run(&mut self, asked: &Receiver<Ask>) {
+    fn run(&mut self, asked: &Receiver<Ask>, probed: &Receiver<ProbeAnswer>) {
         loop {
-            let first = match self.repositories.is_empty() {
+            let first = match self.repositories.is_empty() && self.probes.is_empty() {
                 true => asked.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 false => asked.recv_timeout(LOOK_EVERY),
             };
@@ -129,10 +164,17 @@ impl Waiting {
             for ask in asks {
                 by_name.entry(ask.name.clone()).or_default().push(ask);
             }
-            for (name, asks) in by_name {
-                if let Err(e) = self.begin(&name, asks) {
-                    tracing::error!("cannot fetch '{}' on demand: {e}", printable(&name));
+            let told = |name: &str, begun: Result<()>| {
+                if let Err(e) = begun {
+                    tracing::error!("cannot fetch '{}' on demand: {e}", printable(name));
                 }
+            };
+            for (name, asks) in by_name {
+                told(&name, self.begin(&name, asks));
+            }
+            for answer in probed.try_iter() {
+                let name = answer.name.clone();
+                told(&name, self.heard(answer));
             }
             if let Err(e) = self.look() {
                 tracing::error!("cannot look at what is fetched on demand: {e}");
@@ -140,37 +182,100 @@ impl Waiting {
         }
     }
 
-    /// Makes a repository due for those who ask for it. If that fails, they learn so: nobody answers them.
+    /// Makes a repository due for those who ask for it, or asks its upstream whether it is there. If that
+    /// fails, they learn so: nobody answers them.
     fn begin(&mut self, name: &str, asks: Vec<Ask>) -> Result<()> {
-        self.absent.retain(|_, (since, _)| since.elapsed() < ABSENT_AGE_MAX);
-        if let Some((_, refusal)) = self.absent.get(name) {
-            return answer_all(asks, &Err(refusal.clone()));
-        }
-        let Some(url) = asks.first().map(|ask| ask.url.clone()) else { return Ok(()) };
+        self.absent.retain(|_, absent| absent.since.elapsed() < ABSENT_AGE_MAX);
         let known = self.pool.catalog.get(name)?;
-        let is_new = known.is_none();
+        let is_here = known.as_ref().is_some_and(|known| known.seq.is_some());
+        if let Some(absent) = self.absent.get(name).filter(|_| !is_here) {
+            return answer_all(asks, &Err(absent.refusal.clone()));
+        }
+        if let Some(known) = known {
+            return self.make_due(&known, asks, false);
+        }
+        if let Some(waiting) = self.probes.get_mut(name) {
+            waiting.extend(asks);
+            return Ok(());
+        }
+        let Some(url) = asks.first().and_then(|ask| Url::parse(&ask.url).ok()) else {
+            return answer_all(asks, &Err(not_there(name)));
+        };
+        let host = url.host_port();
+        let absent = self.absent.values().filter(|absent| absent.host == host).count();
+        if absent >= ABSENT_A_MINUTE_MAX || self.probes.len() >= PROBES_MAX {
+            return answer_all(asks, &Err(busy("too many repositories are being looked for")));
+        }
+        let (options, answers, name) = (self.transport.clone(), self.answers.clone(), name.to_owned());
+        self.probes.insert(name.clone(), asks);
+        spawn("probe", move || {
+            let opened = catch_unwind(AssertUnwindSafe(|| Session::open(&url, &options).map(drop)));
+            let failure = match opened {
+                Ok(Ok(())) => None,
+                Ok(Err(e)) => Some((e.class(), e.to_string())),
+                Err(_) => Some((FailureClass::Defect, "internal error (a bug in weir)".to_owned())),
+            };
+            let _ = answers.send(ProbeAnswer { name, failure });
+        })?;
+        Ok(())
+    }
+
+    /// Registers a repository that its upstream has, and makes it due; otherwise refuses it.
+    fn heard(&mut self, ProbeAnswer { name, failure }: ProbeAnswer) -> Result<()> {
+        let Some(asks) = self.probes.remove(&name) else { return Ok(()) };
+        let Some(url) = asks.first().map(|ask| ask.url.clone()) else { return Ok(()) };
+        if let Some((class, why)) = failure {
+            let refusal = self.refuse(&name, &url, class, &why);
+            return answer_all(asks, &Err(refusal));
+        }
+        match self.add(&name, &url) {
+            Ok(added) => self.make_due(&added, asks, true),
+            Err(Error::Refused(why)) => {
+                tracing::info!("'{name}' is not fetched on demand: {why}");
+                answer_all(asks, &Err(not_there(&name)))
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Remembers that a repository could not be had. Returns what clients are told: the words of the upstream
+    /// and the names of hosts are for the log.
+    fn refuse(&mut self, name: &str, url: &str, class: FailureClass, why: &str) -> Refusal {
+        tracing::info!("a client asked for '{name}', which cannot be fetched: {} ({class})", printable(why));
+        let refusal = match class {
+            FailureClass::Gone | FailureClass::Forbidden => not_there(name),
+            _ => busy("it cannot be fetched from its upstream now"),
+        };
+        if self.absent.len() >= ABSENT_MAX {
+            self.absent.clear();
+        }
+        let host = Url::parse(url).map(|url| url.host_port()).unwrap_or_default();
+        let absent = Absent { since: Instant::now(), host, refusal: refusal.clone() };
+        self.absent.insert(name.to_owned(), absent);
+        refusal
+    }
+
+    /// Makes a repository due for those who ask for it.
+    fn make_due(&mut self, repository: &Repository, asks: Vec<Ask>, is_new: bool) -> Result<()> {
         if self.repositories.len() >= REPOSITORIES_MAX {
             return answer_all(asks, &Err(busy("too many repositories are being fetched")));
         }
-        let repository = match known {
-            Some(known) => known,
-            None => match self.add(name, &url) {
-                Ok(added) => added,
-                Err(Error::Refused(why)) => return answer_all(asks, &Err(Refusal::NotFound(why))),
-                Err(e) => return Err(e),
-            },
-        };
         let asked_at = now();
         // Those who wait for the first clone get it, whenever they came.
-        let is_under_way = repository.seq.is_none() && self.repositories.contains_key(&repository.id);
-        if !is_under_way && self.pool.catalog.hint(&[repository.id], asked_at)? == 0 {
-            let words = "it is paused or set back, and not visited".to_owned();
-            return answer_all(asks, &Ok(Some(words)));
+        let joins = repository.seq.is_none() && self.repositories.contains_key(&repository.id);
+        let mut is_early = false;
+        if !joins {
+            let Some(is_under_way) = self.pool.catalog.hint_one(repository.id, asked_at)? else {
+                let words = "it is paused or set back, and not visited".to_owned();
+                return answer_all(asks, &Ok(Some(words)));
+            };
+            is_early = is_under_way && repository.seq.is_some();
         }
         let awaited = self.repositories.entry(repository.id).or_default();
         awaited.is_new |= is_new;
         awaited.waiters.extend(asks.into_iter().map(|ask| Waiter {
             asked: asked_at,
+            is_early,
             until: Instant::now() + ask.timeout,
             answer: ask.answer,
         }));
@@ -183,7 +288,8 @@ impl Waiting {
         let mut sound = SoundEntries::default();
         sound.take(&self.pool.catalog, &self.pool.store, url, Some(name), true)?;
         self.pool.catalog.add(&sound.entries, now())?;
-        tracing::info!("a client asked for '{name}': mirroring it from {url}");
+        let shown = Url::parse(url).map(|url| url.without_userinfo()).unwrap_or_default();
+        tracing::info!("a client asked for '{name}': mirroring it from {shown}");
         self.pool.get(name)
     }
 
@@ -195,7 +301,16 @@ impl Waiting {
             let found = self.pool.catalog.get_by_id(id)?;
             // Whoever asks makes it due; a visit, or a pause of its host, puts its next time into the future.
             let has_ended = |waiter: &Waiter| found.as_ref().is_none_or(|r| r.next_due > waiter.asked);
-            let (ended, rest): (Vec<Waiter>, Vec<Waiter>) = awaited.waiters.drain(..).partition(has_ended);
+            let (mut ended, mut rest): (Vec<Waiter>, Vec<Waiter>) =
+                awaited.waiters.drain(..).partition(has_ended);
+            // That visit may have begun before they asked.
+            let is_again = ended.iter().any(|waiter| waiter.is_early) && found.is_some();
+            if is_again && self.pool.catalog.hint_one(id, now())?.is_some() {
+                let asked = now();
+                let early = ended.extract_if(.., |waiter| waiter.is_early);
+                rest.extend(early.map(|waiter| Waiter { asked, is_early: false, ..waiter }));
+                self.stop.nudge();
+            }
             let (late, rest): (Vec<Waiter>, Vec<Waiter>) =
                 rest.into_iter().partition(|waiter: &Waiter| waiter.until <= Instant::now());
             awaited.waiters = rest;
@@ -223,24 +338,20 @@ impl Waiting {
         if r.seq.is_some() {
             return Ok(Ok(r.error.filter(|_| r.failures > 0)));
         }
-        let why = r.error.clone().unwrap_or_else(|| "its host is not visited now".to_owned());
-        if is_new && r.failures > 0 {
+        if r.failures == 0 {
+            return Ok(Err(busy("its host is not visited now")));
+        }
+        if is_new {
             forget(&mut self.pool.catalog, &self.pool.store, &r, false)?;
         }
-        let refusal = match r.error_class {
-            Some(FailureClass::Gone | FailureClass::Forbidden) => {
-                Refusal::NotFound(format!("no such repository: {}", r.name))
-            }
-            _ => busy(&format!("it cannot be fetched from its upstream: {why}")),
-        };
-        if self.absent.len() >= ABSENT_MAX {
-            self.absent.clear();
-        }
-        if r.failures > 0 {
-            self.absent.insert(r.name.clone(), (Instant::now(), refusal.clone()));
-        }
-        Ok(Err(refusal))
+        let class = r.error_class.unwrap_or(FailureClass::Local);
+        let why = r.error.clone().unwrap_or_default();
+        Ok(Err(self.refuse(&r.name, &r.url, class, &why)))
     }
+}
+
+fn not_there(name: &str) -> Refusal {
+    Refusal::NotFound(format!("no such repository: {name}"))
 }
 
 fn busy(why: &str) -> Refusal {

@@ -22,6 +22,8 @@ use crate::sockets::send::{Gone, RELEASE_BYTES, Sending};
 
 /// Side-band frames in one piece of a body: about a megabyte.
 const FRAMES_A_PIECE: usize = 16;
+/// Bytes of a body in memory that the connection takes at a time.
+const WHOLE_PIECE_BYTES: usize = 256 << 10;
 /// Pieces that wait between their producer and the connection.
 const PIECES_MAX: usize = 2;
 
@@ -34,6 +36,24 @@ pub(crate) struct Pieces {
 impl From<Bytes> for Pieces {
     fn from(bytes: Bytes) -> Pieces {
         Pieces { left: bytes.len(), parts: VecDeque::from([bytes]) }
+    }
+}
+
+impl Pieces {
+    /// Takes the first bytes off, at most and about `max`; returns them, and whether they are the last.
+    fn take_first(&mut self, max: usize) -> (Pieces, bool) {
+        let (mut parts, mut left) = (VecDeque::new(), 0);
+        while left < max
+            && let Some(mut part) = self.parts.pop_front()
+        {
+            if left + part.len() > max {
+                self.parts.push_front(part.split_off(max - left));
+            }
+            left += part.len();
+            parts.push_back(part);
+        }
+        self.left -= left;
+        (Pieces { parts, left }, self.left == 0)
     }
 }
 
@@ -151,7 +171,15 @@ impl Body for ResponseBody {
     ) -> Poll<Option<io::Result<Frame<Pieces>>>> {
         let ResponseBody { content, entry, .. } = self.get_mut();
         let (polled, is_last) = match content {
-            Content::Whole(pieces) => (Poll::Ready(pieces.take().map(Ok)), true),
+            // In pieces, so that what is counted as sent is about what was sent.
+            Content::Whole(whole) => {
+                let first = whole.as_mut().map(|pieces| pieces.take_first(WHOLE_PIECE_BYTES));
+                let is_last = first.as_ref().is_none_or(|(_, is_last)| *is_last);
+                if is_last {
+                    *whole = None;
+                }
+                (Poll::Ready(first.map(|(piece, _)| Ok(piece))), is_last)
+            }
             Content::Stream(receiver, left) => count(receiver.poll_recv(context), left),
             Content::Handed(receiver, left) => {
                 let polled = receiver.poll_recv(context);

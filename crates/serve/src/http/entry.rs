@@ -3,16 +3,14 @@
 use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use hyper::header::{HeaderMap, HeaderName, REFERER, USER_AGENT};
 use hyper::http::uri::Scheme;
 use hyper::{Request, StatusCode, Version};
 
 use crate::access::locate::Client;
-use crate::access_line::AccessLine;
 use crate::access_log::AccessLog;
-use crate::counts::{RequestKind, RequestResult};
+use crate::counts::RequestKind;
 use crate::http::front::token_of;
 use crate::http::route::{Route, route};
 use crate::request_log::{AccessFields, RequestEntry, next_request_id};
@@ -57,17 +55,7 @@ impl Daemon {
             true => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             false => StatusCode::BAD_REQUEST,
         };
-        let line = AccessLine {
-            request_id: next_request_id(),
-            protocol: "http",
-            version: "-",
-            method: "-".to_owned(),
-            target: "-".to_owned(),
-            status: status.as_u16(),
-            result: RequestResult::Refused.name(),
-            ..AccessLine::ended(peer, Duration::ZERO)
-        };
-        log.line(line.encode(log.format));
+        log.malformed("http", status.as_u16(), peer);
     }
 
     fn with_access<B>(
@@ -91,7 +79,11 @@ impl Daemon {
                 _ => "HTTP/1.1",
             },
             method: request.method().to_string(),
-            target: request.uri().path_and_query().map_or_else(String::new, ToString::to_string),
+            target: match (request.version(), request.uri().path_and_query()) {
+                // There the host is a part of it, too.
+                (Version::HTTP_2, Some(path)) => path.to_string(),
+                _ => request.uri().to_string(),
+            },
             status: None,
             referer: text(REFERER),
             user_agent: text(USER_AGENT),

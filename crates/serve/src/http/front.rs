@@ -293,7 +293,7 @@ impl Daemon {
             _ => Service::UploadPack,
         };
         let asked = asked_by(&request, name, service, peer);
-        let opened = self.find_http(&asked, matches!(route, Route::InfoRefs(_))).await?;
+        let opened = self.find_http(&asked, matches!(route, Route::InfoRefs(_) | Route::Clone)).await?;
         match route {
             Route::InfoRefs(Some(_)) => self.advertise(&request, opened, &asked).await,
             Route::Rpc(_) => self.converse_once(request, opened, &asked).await,

@@ -48,6 +48,7 @@ impl Daemon {
         let Ok(first) = first else { return Err(io::Error::new(io::ErrorKind::TimedOut, "no request came")) };
         let Some((line, used)) = first? else { return Ok(()) };
         let Some(request) = parse_daemon_request(&line) else {
+            self.note_malformed_git(peer);
             return self.refuse(&mut sender, "weir: not a git request; this is a read-only git server").await;
         };
         let mut entry = self.entry_of_git(&request, peer);
@@ -108,6 +109,13 @@ impl Daemon {
         entry.set_status_of_http(StatusCode::OK.as_u16());
         (entry.bytes, entry.is_whole) = (sender.sent, result.is_ok() && machine.failure().is_none());
         result
+    }
+
+    /// Writes a line of the access log about a request that is none of git's.
+    fn note_malformed_git(&self, peer: Option<SocketAddr>) {
+        if let Some(log) = &self.access_log {
+            log.malformed("git", StatusCode::BAD_REQUEST.as_u16(), peer);
+        }
     }
 
     /// Starts the entry of a request in the logs.

@@ -44,7 +44,10 @@ fn access_log_has_the_form_of_web_servers() {
     server.get("/nothing/info/refs", "User-Agent: a\u{e9}\t\"b\r\n");
     env.git_command(env.dir.path(), &["ls-remote", &server.git_url("nothing")]).output().unwrap();
     server.ask(b"GET /a HTTP/1.1\r\nno colon\r\n\r\n");
-    let told = wait_for_lines(&log, 7);
+    server.ask(b"GET http://elsewhere/healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    let mut git = std::net::TcpStream::connect(("127.0.0.1", server.1)).unwrap();
+    std::io::Write::write_all(&mut git, b"000erm -rf /\n\n").unwrap();
+    let told = wait_for_lines(&log, 9);
     let is_told = |words: &[&str]| told.iter().any(|line| words.iter().all(|words| line.contains(words)));
     for words in [
         &["127.0.0.1 - - [", "] \"git-upload-pack /some/up GIT/2\" 200 ", " \"-\" \"-\""][..],
@@ -58,6 +61,7 @@ fn access_log_has_the_form_of_web_servers() {
         &["\"GET /nothing/info/refs HTTP/1.1\" 404 ", "\"a\\xc3\\xa9\\x09\\\"b\""],
         &["\"git-upload-pack /nothing GIT/", "\" 404 -"],
         &["127.0.0.1 - - [", "] \"- - -\" 400 - \"-\" \"-\""],
+        &["\"GET http://elsewhere/healthz HTTP/1.1\" 200 "],
     ] {
         assert!(is_told(words), "{words:?}: {told:#?}");
     }
@@ -97,6 +101,23 @@ fn access_log_in_json_names_requests_and_their_results() {
     std::thread::sleep(std::time::Duration::from_millis(1100));
     server.get("/healthz", "");
     wait_for_lines(&log, 1);
+}
+
+#[test]
+fn access_log_says_that_a_file_broke_off() {
+    let (env, log) = pool_with_log("json");
+    let big = env.init_bare("big.git");
+    env.commit_file(&big, "refs/heads/main", "big", &crate::common::Rng(7).bytes(20_000_000));
+    env.mirror_new("big", &big);
+    let server = Http::serve(&env, &[]);
+    let mut client = std::net::TcpStream::connect(("127.0.0.1", server.0.port)).unwrap();
+    let request = "GET /api/v1/repositories/big/file?path=big HTTP/1.1\r\nHost: x\r\n\r\n";
+    std::io::Write::write_all(&mut client, request.as_bytes()).unwrap();
+    std::io::Read::read_exact(&mut client, &mut [0; 100_000]).unwrap();
+    drop(client);
+    let line: Value = serde_json::from_str(&wait_for_lines(&log, 1)[0]).unwrap();
+    assert_eq!((&line["status"], &line["result"]), (&200.into(), &"broken_off".into()), "{line}");
+    assert!(line["bytes"].as_u64() < Some(15_000_000), "{line}");
 }
 
 #[test]

@@ -110,7 +110,8 @@ fn an_old_copy_is_read_after_a_visit_and_without_if_the_upstream_is_down() {
     env.commit_file(&up, "refs/heads/main", "late", b"nobody has it");
     for (n, url) in [server.url("here/up"), server.git_url("here/up")].into_iter().enumerate() {
         let copy = env.path(&format!("copy{n}.git"));
-        let arguments = ["clone", "--progress", "--mirror", &url, copy.to_str().unwrap()];
+        // A job has no terminal, and git then wants no progress.
+        let arguments = ["clone", "--mirror", &url, copy.to_str().unwrap()];
         let output = env.git_command(env.dir.path(), &arguments).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{said}");
@@ -164,13 +165,98 @@ fn only_those_who_may_ask_cause_a_fetch() {
 }
 
 #[test]
+fn names_that_clients_invent_cost_others_nothing() {
+    let env = Env::new();
+    let up = env.init_bare("up.git");
+    env.commit_file(&up, "refs/heads/main", "a", b"first");
+    let _upstreams = pool_on_demand(&env, "max_age = '0s'");
+    let server = Http::serve_mirroring(&env, &env.path("log"));
+    assert_clones(&env, &server.url("here/up"), &up);
+    let ask = |name: &str| {
+        let head = "HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+        server.ask(format!("GET /{name}/info/refs?service=git-upload-pack {head}").as_bytes())
+    };
+    let answers: Vec<String> = (0..70).map(|n| ask(&format!("here/invented{n}"))).collect();
+    assert!(answers[0].starts_with("HTTP/1.1 404"), "{}", answers[0]);
+    // A host is not asked for many names that it does not have.
+    assert!(answers[69].starts_with("HTTP/1.1 503"), "{}", answers[69]);
+    assert_eq!(env.weir_json(&["ls", "--json"]).as_array().unwrap().len(), 1);
+    let newest = env.commit_file(&up, "refs/heads/main", "b", b"second");
+    let here = env.git(env.dir.path(), &["ls-remote", &server.url("here/up"), "refs/heads/main"]);
+    assert!(here.starts_with(newest.trim()), "{here} {newest}");
+}
+
+#[test]
+fn an_upstream_tells_clients_nothing_and_the_log_no_password() {
+    let env = Env::new();
+    let port = weir_testing::free_port();
+    let log = env.path("log");
+    rule(&env, &format!("http://mirror:open-sesame@127.0.0.1:{port}/{{path}}"), "");
+    let server = Http::serve_mirroring(&env, &log);
+    let answer = server.ask(
+        b"GET /here/a/info/refs?service=git-upload-pack HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+    );
+    assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("cannot be fetched"), "{answer}");
+    assert!(!answer.contains(&port.to_string()) && !answer.contains("127.0.0.1"), "{answer}");
+    let said = std::fs::read_to_string(&log).unwrap();
+    assert!(said.contains("here/a") && !said.contains("open-sesame"), "{said}");
+}
+
+#[test]
+fn a_folder_of_git_is_no_name() {
+    let env = Env::new();
+    let up = env.odd_repository("up.git");
+    env.git(env.dir.path(), &["clone", "-q", up.to_str().unwrap(), "tree"]);
+    let _upstreams = pool_on_demand(&env, "");
+    let server = Http::serve_mirroring(&env, &env.path("log"));
+    assert_refused(&env, &server.url("here/tree/.git"), "not found");
+    assert_eq!(env.weir_json(&["ls", "--json"]), serde_json::json!([]));
+}
+
+/// Has ssh upstreams be reached by a script that runs `first`, and then the command here.
+fn ssh_that(env: &Env, first: &str) {
+    let ssh = env.path("ssh");
+    std::fs::write(&ssh, format!("#!/bin/sh\n{first}\nfor last; do :; done\neval \"$last\"\n")).unwrap();
+    std::fs::set_permissions(&ssh, std::fs::Permissions::from_mode(0o755)).unwrap();
+    env.configure("transport", &format!("ssh_command = '{}'", ssh.display()));
+}
+
+#[test]
+fn who_asks_while_a_visit_is_under_way_waits_for_the_next() {
+    let env = Env::new();
+    let up = env.init_bare("up.git");
+    env.commit_file(&up, "refs/heads/main", "a", b"first");
+    // The upstream lists its refs at once, and takes its time for the pack.
+    let hook = env.path("hook");
+    std::fs::write(&hook, "#!/bin/sh\nsleep 3\nexec \"$@\"\n").unwrap();
+    std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).unwrap();
+    ssh_that(
+        &env,
+        &format!(
+            "export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=uploadpack.packObjectsHook GIT_CONFIG_VALUE_0={}",
+            hook.display()
+        ),
+    );
+    let more = "max_age = '0s'";
+    rule(&env, &format!("ssh://host{}/{{path}}.git", env.dir.path().display()), more);
+    let server = Http::serve_mirroring(&env, &env.path("log"));
+    let listed = || env.git(env.dir.path(), &["ls-remote", &server.url("here/up"), "refs/heads/main"]);
+    listed();
+    env.commit_file(&up, "refs/heads/main", "b", b"second");
+    std::thread::scope(|scope| {
+        scope.spawn(listed);
+        std::thread::sleep(std::time::Duration::from_millis(1500));
+        let newest = env.commit_file(&up, "refs/heads/main", "c", b"third");
+        let here = listed();
+        assert!(here.starts_with(newest.trim()), "{here} {newest}");
+    });
+}
+
+#[test]
 fn a_client_waits_longer_than_it_may_be_idle() {
     let env = Env::new();
     let up = env.odd_repository("up.git");
-    let ssh = env.path("ssh");
-    std::fs::write(&ssh, "#!/bin/sh\nsleep 5\nfor last; do :; done\neval \"$last\"\n").unwrap();
-    std::fs::set_permissions(&ssh, std::fs::Permissions::from_mode(0o755)).unwrap();
-    env.configure("transport", &format!("ssh_command = '{}'", ssh.display()));
+    ssh_that(&env, "sleep 5");
     env.configure("serve", "idle_timeout = '2s'\ninit_timeout = '2s'");
     rule(&env, &format!("ssh://host{}/{{path}}.git", env.dir.path().display()), "");
     let server = Http::serve_mirroring(&env, &env.path("log"));
