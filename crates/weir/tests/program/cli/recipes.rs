@@ -133,9 +133,10 @@ const CHAPTERS: &[Chapter] = &[
         file: "history.md",
         before: "pool; weir -q add --name github.com/git/git /srv/git/git.git; weir -q mirror
             for n in 2 3; do commit $n; weir -q mirror --all; done
+            sed -i 's/^#*\\[serve\\]/[serve]\\nolder_states = true/' $WEIR_POOL/weir.toml
             serve weir serve --no-mirror --git 127.0.0.1:9418",
         between: &[],
-        left_out: &[],
+        left_out: &[("git clone http:", "there is no state of that day")],
     },
     Chapter {
         file: "mounting.md",
@@ -336,7 +337,16 @@ impl World {
             text = text.replace(&format!("127.0.0.1:{port}"), &format!("127.0.0.1:{here}"));
             text = text.replace(&format!("127.0.0.1/{port}"), &format!("127.0.0.1/{here}"));
         }
-        for path in ["/var/lib", "/var/www", "/usr/local/bin", "/etc/weir", "/etc/ssl", "/srv/", "/backup"] {
+        for path in [
+            "/var/lib",
+            "/var/www",
+            "/var/log",
+            "/usr/local/bin",
+            "/etc/weir",
+            "/etc/ssl",
+            "/srv/",
+            "/backup",
+        ] {
             text = text.replace(path, &format!("{root}{path}"));
         }
         text.replace("/home/you/", &format!("{root}/home/"))
@@ -489,6 +499,7 @@ fn settings_in_the_book_are_settings() {
     }
     let world = World::new();
     let pool = world.reader.path().join("home/weir");
+    fs::create_dir_all(world.reader.path().join("var/log/weir")).unwrap();
     let mut checked = 0;
     for chapter in CHAPTERS {
         for block in blocks(chapter.file, "toml") {
