@@ -50,8 +50,8 @@ class Server:
         self.port = free_port()
         git = free_port()
         self.process = subprocess.Popen(
-            [WEIR, "--pool", pool, "serve", *([] if mirrors else ["--no-mirror"]), "--git", f"127.0.0.1:{git}",
-             "--http", f"127.0.0.1:{self.port}"],
+            [WEIR, "--pool", pool, "serve", *([] if mirrors else ["--no-mirror"]), "--git",
+             f"127.0.0.1:{git}", "--http", f"127.0.0.1:{self.port}"],
             stderr=subprocess.DEVNULL,
         )
         wait_for_port(self.port)

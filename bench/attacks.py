@@ -164,7 +164,8 @@ def row(title, function, repositories, prepare, addresses, start=stage.serve):
 
 
 def main():
-    every = {name: rest for name, *rest in [*computed.ATTACKS, *doors.ATTACKS, *http.ATTACKS, *programs.ATTACKS]}
+    parts = (computed, doors, http, programs)
+    every = {name: rest for part in parts for name, *rest in part.ATTACKS}
     unknown = set(sys.argv[1:]) - set(every)
     if unknown:
         raise SystemExit(

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A clone of what is not mirrored yet, beside a clone from upstream; many at once; a clone of an older state, beside
-one of the newest: on_demand.py [on-demand] [states]. Prints the table of docs/benchmarks.md.
+"""A clone of what is not mirrored yet, beside a clone from upstream; many at once; a clone of an older state,
+beside one of the newest: on_demand.py [on-demand] [states]. Prints the table of docs/benchmarks.md.
 
 WEIR_BENCH_REPO=DIR    a repository (git/git for the figures in the docs); without it a generated one
 WEIR_BENCH_SMOKE=1     small inputs: that everything runs, not how fast"""
@@ -36,7 +36,7 @@ def clone(url, work):
 
 
 def on_demand(work, up):
-    """Clones from upstream and through a weir that does not have the repository, in turn; then many at once."""
+    """Clones from upstream and through a weir that does not have the repository; then many at once."""
     port = free_port()
     base = os.path.dirname(up)
     daemon = subprocess.Popen(
@@ -75,10 +75,10 @@ def on_demand(work, up):
     daemon.terminate()
     daemon.wait()
     direct, through = sorted(direct)[ROUNDS // 2], sorted(through)[ROUNDS // 2]
-    print(f"| first clone of what is not mirrored: seconds until the client has it | {through:.1f} | {direct:.1f}, "
-          f"from upstream | {through / direct:.2f} |")
-    print(f"| {AT_ONCE} clones at once of what is not mirrored: failed, visits to the upstream | {failed}, {visits} "
-          f"| in {at_once:.1f} s | |")
+    print(f"| first clone of what is not mirrored: seconds until the client has it | {through:.1f} | "
+          f"{direct:.1f}, from upstream | {through / direct:.2f} |")
+    print(f"| {AT_ONCE} clones at once of what is not mirrored: failed, visits to the upstream | "
+          f"{failed}, {visits} | in {at_once:.1f} s | |")
 
 
 def older_states(work, up):
@@ -87,8 +87,10 @@ def older_states(work, up):
     weir(pool, "init")
     grown = os.path.join(work, "grown.git")
     subprocess.run(["git", "clone", "-q", "--bare", "--single-branch", "--no-tags", up, grown], check=True)
-    log = subprocess.run(["git", "-C", grown, "rev-list", "--first-parent", f"-{STATES + 1}", "HEAD"], check=True,
-                         stdout=subprocess.PIPE, text=True).stdout.split()
+    log = subprocess.run(
+        ["git", "-C", grown, "rev-list", "--first-parent", f"-{STATES + 1}", "HEAD"],
+        check=True, stdout=subprocess.PIPE, text=True,
+    ).stdout.split()
     branch = subprocess.run(["git", "-C", grown, "symbolic-ref", "HEAD"], check=True, stdout=subprocess.PIPE,
                             text=True).stdout.strip()
     for n, commit in enumerate(reversed(log)):
@@ -113,8 +115,8 @@ def older_states(work, up):
         server.end()
         newest, oldest = spent["grown"], spent["grown@1"]
         ratio = oldest / newest if newest else float("nan")
-        print(f"| clone of the state of {STATES} updates ago, {name}: CPU of the server | {oldest * 1000:.0f} ms | "
-              f"{newest * 1000:.0f} ms, of the newest | {ratio:.1f} |")
+        print(f"| clone of the state of {STATES} updates ago, {name}: CPU of the server | "
+              f"{oldest * 1000:.0f} ms | {newest * 1000:.0f} ms, of the newest | {ratio:.1f} |")
 
 
 def main():

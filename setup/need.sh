@@ -21,7 +21,7 @@ needs() {
       echo "gzip:gzip mkfs.ext2:e2fsprogs losetup:mount setpriv:util-linux fusermount3:fuse3 fuse-overlayfs:fuse-overlayfs ninja:ninja-build"
       ;;
     python) echo "python:venv:python3-venv python:ensurepip:python3-venv python:pip:python3-pip" ;;
-    bench) echo "perl:IO::Multiplex:libio-multiplex-perl wrk:wrk /usr/sbin/rsyslogd:rsyslog" ;;
+    bench) echo "perl:IO::Multiplex:libio-multiplex-perl wrk:wrk /usr/sbin/rsyslogd:rsyslog ab:apache2-utils /usr/sbin/nginx:nginx" ;;
     conformance)
       echo "make:make perl:perl xz:xz-utils dpkg-source:dpkg-dev /usr/include/zlib.h:zlib1g-dev apache2:apache2"
       echo "/usr/include/*/curl/curl.h:libcurl4-openssl-dev"

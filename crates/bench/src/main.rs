@@ -12,6 +12,7 @@
 //! `weir-bench lines SOCKET FILE`
 //! `weir-bench spool DIR [MEBIBYTES]`
 //! `weir-bench timers CONNECTIONS`
+//! `weir-bench gets HOST:PORT PATH A_SECOND SECONDS`
 //! `weir-bench mine DIR commits|changes|numstat THREADS`
 //!
 //! Starts CLIENTS threads which together make CLONES clones, and prints one JSON object: bytes, wall seconds,
@@ -23,7 +24,8 @@
 //! that read a little of their pack every second. Both last SECONDS. `hash` measures how fast objects of
 //! BYTES are hashed. `delay` passes connections on to a server that it makes look further away. `lines`
 //! takes lines, as little as a server on tokio can do. `spool` writes a spool of events, or opens one.
-//! `timers` measures what a line costs for the time-out of its connection. `mine` mines a git directory and
+//! `timers` measures what a line costs for the time-out of its connection. `gets` makes small requests at
+//! fixed times. `mine` mines a git directory and
 //! drops the rows.
 
 use std::io::{BufReader, Read, Write};
@@ -36,6 +38,7 @@ use weir_ground::thread::spawn_scoped;
 
 mod catalog;
 mod delay;
+mod gets;
 mod hash;
 mod http;
 mod lines;
@@ -80,6 +83,7 @@ fn measure_other(what: &str, words: &mut impl Iterator<Item = String>) -> Result
         "catalog" => catalog::run(&next()?, next()?.parse()?, next()?.parse()?)?,
         "lines" => lines::run(&next()?, &next()?)?,
         "spool" => spool::run(&next()?, next().ok())?,
+        "gets" => gets::run(&next()?, &next()?, next()?.parse()?, next()?.parse()?)?,
         "timers" => timers::run(next()?.parse()?)?,
         "delay" => {
             let (listen, target) = (next()?, next()?);
