@@ -16,7 +16,7 @@ mod server;
 mod sockets;
 
 pub use access::{
-    Access, AccessRule, AccessedName, Awaited, AwaitedFor, Client, Found, Hook, HttpFeatures, Locator,
+    Access, AccessRule, AccessedName, AwaitedFor, AwaitedVisit, Client, Found, Hook, HttpFeatures, Locator,
     MapRule, OpenError, Opened, Presentation, Refusal, RepoCache, Token, candidates, map,
 };
 pub use access_line::AccessLine;

@@ -12,7 +12,7 @@ use weir_serve::{HandlerAnswer, HandlerBody, HandlerClient, HttpAdmission, HttpH
 use crate::handler::ApiHandler;
 use crate::mcp::era::{Era, LEGACY, era_of, served};
 use crate::mcp::message::{
-    INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, Message, RpcError, RpcRequest, parse, result,
+    INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, McpMessage, RpcError, RpcRequest, parse, result,
 };
 use crate::mcp::tools::{self, Called};
 use crate::problem::Problem;
@@ -25,7 +25,8 @@ const BODY_BYTES_MAX: usize = 256 << 10;
 const TTL_MS: u64 = 3_600_000;
 const INSTRUCTIONS: &str = "Reads the git repositories that a weir mirrors: their refs, commits, files and \
     older states. Name a repository as list_repositories does, NAME@N for the state number N of its refs, or \
-    NAME@2026-05-01 for the last state of a day. Lists have pages: ask again with 'cursor' until 'next' is null.";
+    NAME@2026-05-01 for the last state of a day. Lists have pages: ask \
+    again with 'cursor' until 'next' is null.";
 
 /// Answers requests of the Model Context Protocol with what the API answers.
 pub struct McpHandler(Arc<ApiState>);
@@ -48,8 +49,8 @@ impl McpHandler {
 
     async fn answer_to(&self, head: Parts, body: Bytes, client: HandlerClient) -> Response<HandlerBody> {
         let request = match parse(&body) {
-            Ok(Message::Request(request)) => request,
-            Ok(Message::Notification) => {
+            Ok(McpMessage::Request(request)) => request,
+            Ok(McpMessage::Notification) => {
                 let mut response = Response::new(HandlerBody::from(Vec::new()));
                 *response.status_mut() = StatusCode::ACCEPTED;
                 return response;

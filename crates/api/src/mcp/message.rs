@@ -16,7 +16,7 @@ pub(crate) const UNSUPPORTED_VERSION: i64 = -32022;
 
 /// A message of a client.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Message {
+pub(crate) enum McpMessage {
     /// It wants an answer.
     Request(RpcRequest),
     /// It wants none.
@@ -64,7 +64,7 @@ impl RpcError {
 ///
 /// # Errors
 /// If it is not one message.
-pub(crate) fn parse(body: &[u8]) -> Result<Message, RpcError> {
+pub(crate) fn parse(body: &[u8]) -> Result<McpMessage, RpcError> {
     let value: Value = serde_json::from_slice(body)
         .map_err(|e| RpcError::bad(PARSE_ERROR, format!("the body is not JSON: {e}")))?;
     let invalid = |words: &str| RpcError::bad(INVALID_REQUEST, words);
@@ -77,7 +77,7 @@ pub(crate) fn parse(body: &[u8]) -> Result<Message, RpcError> {
     let Some(Value::String(method)) = message.remove("method") else {
         return Err(invalid("'method' is missing: the server asks nothing, and takes no answers"));
     };
-    let Some(id) = message.remove("id") else { return Ok(Message::Notification) };
+    let Some(id) = message.remove("id") else { return Ok(McpMessage::Notification) };
     if !(id.is_string() || id.is_i64() || id.is_u64()) {
         return Err(invalid("'id' must be a text or a whole number"));
     }
@@ -86,7 +86,7 @@ pub(crate) fn parse(body: &[u8]) -> Result<Message, RpcError> {
         Some(Value::Object(params)) => params,
         Some(_) => return Err(invalid("'params' must be an object")),
     };
-    Ok(Message::Request(RpcRequest { id, method, params }))
+    Ok(McpMessage::Request(RpcRequest { id, method, params }))
 }
 
 /// Returns the answer with a result.
@@ -108,10 +108,10 @@ mod tests {
     #[test]
     fn messages_are_checked() {
         let request = parse(br#"{"jsonrpc":"2.0","id":"a","method":"ping","params":{"b":1}}"#).unwrap();
-        let Message::Request(RpcRequest { id, method, params }) = request else { panic!("a request") };
+        let McpMessage::Request(RpcRequest { id, method, params }) = request else { panic!("a request") };
         assert_eq!((id, method.as_str(), params["b"].as_i64()), (json!("a"), "ping", Some(1)));
         let notification = parse(br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
-        assert_eq!(notification, Ok(Message::Notification));
+        assert_eq!(notification, Ok(McpMessage::Notification));
         for (wrong, code) in [
             (&b"{"[..], PARSE_ERROR),
             (b"\xff", PARSE_ERROR),

@@ -11,7 +11,7 @@ use weir_catalog::{Catalog, Exposure, Repository};
 use weir_ground::check_name;
 use weir_repo::NamedState;
 use weir_serve::{
-    Access, AccessedName, Awaited, AwaitedFor, Client, Found, Hook, Locator, MapRule, Refusal, map,
+    Access, AccessedName, AwaitedFor, AwaitedVisit, Client, Found, Hook, Locator, MapRule, Refusal, map,
 };
 use weir_transport::{Scheme, Url};
 use weir_upload::{DaemonRequest, Service};
@@ -364,7 +364,7 @@ impl Locator for CatalogLocator {
         request: &DaemonRequest,
         client: &Client,
         why: AwaitedFor,
-    ) -> std::result::Result<Option<Awaited>, Refusal> {
+    ) -> std::result::Result<Option<AwaitedVisit>, Refusal> {
         let Some(on_demand) = self.on_demand.as_ref().filter(|_| request.service == Service::UploadPack)
         else {
             return Ok(None);

@@ -44,11 +44,11 @@ pub(crate) type Stale = Option<String>;
 /// The rules about what is fetched on demand, and the way to the thread that has it fetched.
 pub struct OnDemand {
     rules: Vec<OnDemandConfig>,
-    asks: Sender<Ask>,
+    asks: Sender<OnDemandAsk>,
 }
 
 /// A client that waits for a repository.
-struct Ask {
+struct OnDemandAsk {
     name: String,
     url: String,
     timeout: Duration,
@@ -68,7 +68,7 @@ impl OnDemand {
         }
         let (asks, asked) = channel();
         let (answers, probed) = channel();
-        let mut waiting = Waiting {
+        let mut waiting = OnDemandWork {
             pool: pool.again()?,
             transport: transport_options(&pool.config),
             stop: stop.clone(),
@@ -95,23 +95,23 @@ impl OnDemand {
     ) -> oneshot::Receiver<std::result::Result<Stale, Refusal>> {
         let (answer, answered) = oneshot::channel();
         // If the thread is gone, the receiver says so.
-        let _ = self.asks.send(Ask { name: name.to_owned(), url, timeout, answer });
+        let _ = self.asks.send(OnDemandAsk { name: name.to_owned(), url, timeout, answer });
         answered
     }
 }
 
 /// What clients wait for.
-struct Waiting {
+struct OnDemandWork {
     pool: Pool,
     transport: TransportOptions,
     stop: Stop,
     /// By the numbers of the repositories.
-    repositories: HashMap<i64, Awaited>,
+    repositories: HashMap<i64, AwaitedRepository>,
     /// Those who wait until an upstream says whether it has a repository, by its name.
-    probes: HashMap<String, Vec<Ask>>,
+    probes: HashMap<String, Vec<OnDemandAsk>>,
     answers: Sender<ProbeAnswer>,
     /// What is not there upstream, since when.
-    absent: HashMap<String, Absent>,
+    absent: HashMap<String, AbsentUpstream>,
 }
 
 /// What an upstream said about a repository that a client asks for.
@@ -122,7 +122,7 @@ struct ProbeAnswer {
 }
 
 /// A repository that could not be had.
-struct Absent {
+struct AbsentUpstream {
     since: Instant,
     /// The host that was asked.
     host: String,
@@ -131,7 +131,7 @@ struct Absent {
 
 /// A repository for which clients wait.
 #[derive(Default)]
-struct Awaited {
+struct AwaitedRepository {
     /// Whether it was added for them: it is removed if it cannot be mirrored.
     is_new: bool,
     waiters: Vec<Waiter>,
@@ -146,9 +146,9 @@ struct Waiter {
     answer: oneshot::Sender<std::result::Result<Stale, Refusal>>,
 }
 
-impl Waiting {
+impl OnDemandWork {
     /// Answers those who ask until nobody can ask any more.
-    fn run(&mut self, asked: &Receiver<Ask>, probed: &Receiver<ProbeAnswer>) {
+    fn run(&mut self, asked: &Receiver<OnDemandAsk>, probed: &Receiver<ProbeAnswer>) {
         loop {
             let first = match self.repositories.is_empty() && self.probes.is_empty() {
                 true => asked.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -160,7 +160,7 @@ impl Waiting {
                 Err(RecvTimeoutError::Disconnected) => return,
             };
             asks.extend(asked.try_iter());
-            let mut by_name: HashMap<String, Vec<Ask>> = HashMap::new();
+            let mut by_name: HashMap<String, Vec<OnDemandAsk>> = HashMap::new();
             for ask in asks {
                 by_name.entry(ask.name.clone()).or_default().push(ask);
             }
@@ -184,7 +184,7 @@ impl Waiting {
 
     /// Makes a repository due for those who ask for it, or asks its upstream whether it is there. If that
     /// fails, they learn so: nobody answers them.
-    fn begin(&mut self, name: &str, asks: Vec<Ask>) -> Result<()> {
+    fn begin(&mut self, name: &str, asks: Vec<OnDemandAsk>) -> Result<()> {
         self.absent.retain(|_, absent| absent.since.elapsed() < ABSENT_AGE_MAX);
         let known = self.pool.catalog.get(name)?;
         let is_here = known.as_ref().is_some_and(|known| known.seq.is_some());
@@ -250,13 +250,13 @@ impl Waiting {
             self.absent.clear();
         }
         let host = Url::parse(url).map(|url| url.host_port()).unwrap_or_default();
-        let absent = Absent { since: Instant::now(), host, refusal: refusal.clone() };
+        let absent = AbsentUpstream { since: Instant::now(), host, refusal: refusal.clone() };
         self.absent.insert(name.to_owned(), absent);
         refusal
     }
 
     /// Makes a repository due for those who ask for it.
-    fn make_due(&mut self, repository: &Repository, asks: Vec<Ask>, is_new: bool) -> Result<()> {
+    fn make_due(&mut self, repository: &Repository, asks: Vec<OnDemandAsk>, is_new: bool) -> Result<()> {
         if self.repositories.len() >= REPOSITORIES_MAX {
             return answer_all(asks, &Err(busy("too many repositories are being fetched")));
         }
@@ -358,7 +358,7 @@ fn busy(why: &str) -> Refusal {
     Refusal::Busy(format!("weir: {why}; try again in a minute"))
 }
 
-fn answer_all(asks: Vec<Ask>, answer: &std::result::Result<Stale, Refusal>) -> Result<()> {
+fn answer_all(asks: Vec<OnDemandAsk>, answer: &std::result::Result<Stale, Refusal>) -> Result<()> {
     for ask in asks {
         let _ = ask.answer.send(answer.clone());
     }

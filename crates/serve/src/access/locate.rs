@@ -115,7 +115,7 @@ pub enum AwaitedFor {
 
 /// The end of a visit to an upstream, for which clients wait. If the visit has failed and there is an older
 /// copy, it results in the reason.
-pub type Awaited = Pin<Box<dyn Future<Output = Result<Option<String>, Refusal>> + Send>>;
+pub type AwaitedVisit = Pin<Box<dyn Future<Output = Result<Option<String>, Refusal>> + Send>>;
 
 /// Finds the repositories that clients ask for.
 pub trait Locator: Send + Sync {
@@ -134,7 +134,7 @@ pub trait Locator: Send + Sync {
         request: &DaemonRequest,
         client: &Client,
         why: AwaitedFor,
-    ) -> Result<Option<Awaited>, Refusal> {
+    ) -> Result<Option<AwaitedVisit>, Refusal> {
         let _ = (request, client, why);
         Ok(None)
     }

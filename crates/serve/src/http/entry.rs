@@ -11,8 +11,8 @@ use hyper::{Request, StatusCode, Version};
 use crate::access::locate::Client;
 use crate::access_log::AccessLog;
 use crate::counts::RequestKind;
-use crate::http::front::token_of;
 use crate::http::route::{Route, route};
+use crate::http::token::token_of;
 use crate::request_log::{AccessFields, RequestEntry, next_request_id};
 use crate::server::daemon::Daemon;
 

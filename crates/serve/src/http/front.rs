@@ -13,12 +13,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use base64::Engine;
 use http_body::Body;
 use hyper::body::Bytes;
 use hyper::header::{
-    ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, EXPIRES, HOST, HeaderMap, HeaderName, HeaderValue,
-    PRAGMA, RETRY_AFTER, WWW_AUTHENTICATE,
+    ALLOW, CACHE_CONTROL, CONTENT_TYPE, EXPIRES, HOST, HeaderMap, HeaderName, HeaderValue, PRAGMA,
+    RETRY_AFTER, WWW_AUTHENTICATE,
 };
 use hyper::http::uri::{Authority, Scheme};
 use hyper::service::service_fn;
@@ -35,6 +34,7 @@ use crate::access::opened::Opened;
 use crate::http::body::ResponseBody;
 use crate::http::entry::REQUEST_ID;
 use crate::http::route::{Route, route};
+use crate::http::token::token_of;
 use crate::http::under_way::UnderWay;
 use crate::server::daemon::Daemon;
 use crate::sockets::paced::{Activity, Paced};
@@ -47,6 +47,10 @@ pub(crate) const TEXT: HeaderValue = HeaderValue::from_static("text/plain; chars
 const HEAD_BYTES_MAX: usize = 32 << 10;
 /// The refusal of a client behind a proxy that has too many requests under way.
 const TOO_MANY: &str = "too many requests at once; try again in a minute";
+/// Streams of one HTTP/2 connection that a client takes back before they are begun, and those that the server
+/// resets for errors of the client, until the connection ends (CVE-2023-44487, CVE-2025-8671).
+const RESETS_MAX: usize = 20;
+const ERRORS_MAX: usize = 100;
 /// Streams of one HTTP/2 connection.
 const STREAMS_MAX: u32 = 32;
 /// Bytes of one stream that wait for its client.
@@ -184,6 +188,8 @@ impl Daemon {
             .http2()
             .timer(TokioTimer::new())
             .max_concurrent_streams(STREAMS_MAX)
+            .max_pending_accept_reset_streams(RESETS_MAX)
+            .max_local_error_reset_streams(ERRORS_MAX)
             .keep_alive_interval(idle_timeout)
             .keep_alive_timeout(init_timeout)
             .max_header_list_size(HEAD_BYTES_MAX as u32)
@@ -306,9 +312,9 @@ impl Daemon {
     /// wants. Returns `None` if there is no such visit.
     pub(crate) async fn find_missing_http(
         self: &Arc<Self>,
-        asked: &Asked,
+        asked: &HttpAsk,
     ) -> Result<Option<Opened>, HttpRefusal> {
-        let Asked { request, client } = asked;
+        let HttpAsk { request, client } = asked;
         let Some(found) = self.repositories.find_missing(request, client.clone()).await? else {
             return Ok(None);
         };
@@ -316,8 +322,8 @@ impl Daemon {
     }
 
     /// Finds and opens what a client asks for. If it begins to read, it may wait for a visit to the upstream.
-    async fn find_http(self: &Arc<Self>, asked: &Asked, begins: bool) -> Result<Opened, HttpRefusal> {
-        let Asked { request, client } = asked;
+    async fn find_http(self: &Arc<Self>, asked: &HttpAsk, begins: bool) -> Result<Opened, HttpRefusal> {
+        let HttpAsk { request, client } = asked;
         let found = match begins {
             true => self.repositories.find_fresh(request, client.clone()).await?,
             false => self.repositories.find(request, client.clone()).await?,
@@ -333,14 +339,14 @@ impl Daemon {
 }
 
 /// What a client asks for, and who it is.
-pub(crate) struct Asked {
+pub(crate) struct HttpAsk {
     pub(crate) request: DaemonRequest,
     pub(crate) client: Client,
 }
 
-fn asked_by<B>(request: &Request<B>, name: &str, service: Service, peer: Option<SocketAddr>) -> Asked {
+fn asked_by<B>(request: &Request<B>, name: &str, service: Service, peer: Option<SocketAddr>) -> HttpAsk {
     let protocol = request.headers().get(GIT_PROTOCOL).and_then(|p| p.to_str().ok()).unwrap_or_default();
-    Asked {
+    HttpAsk {
         request: DaemonRequest {
             service,
             path: name.to_owned(),
@@ -372,23 +378,6 @@ fn plain(e: Box<dyn std::error::Error + Send + Sync>) -> io::Error {
         cause = error.source();
     }
     io::Error::other(e)
-}
-
-/// Returns the token that a request presents: a bearer token, or the password of basic authentication. If the
-/// password is empty, the user name is the token.
-pub(crate) fn token_of(headers: &HeaderMap) -> Option<String> {
-    let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
-    let (scheme, rest) = value.split_once(' ')?;
-    if scheme.eq_ignore_ascii_case("bearer") {
-        return Some(rest.trim().to_owned());
-    }
-    if !scheme.eq_ignore_ascii_case("basic") {
-        return None;
-    }
-    let decoded = base64::engine::general_purpose::STANDARD.decode(rest.trim()).ok()?;
-    let text = String::from_utf8(decoded).ok()?;
-    let (user, password) = text.split_once(':')?;
-    Some(if password.is_empty() { user } else { password }.to_owned())
 }
 
 pub(crate) fn ok(content_type: HeaderValue, answer: ResponseBody) -> Response<ResponseBody> {

@@ -17,7 +17,7 @@ use weir_upload::{Features, Step, UploadOptions, UploadPack, Version};
 use crate::access::locate::BUSY;
 use crate::access::opened::Opened;
 use crate::http::body::{ResponseBody, Stream};
-use crate::http::front::{Asked, GIT_PROTOCOL, HttpRefusal, ok};
+use crate::http::front::{GIT_PROTOCOL, HttpAsk, HttpRefusal, ok};
 use crate::limits::admission::{Party, network_of};
 use crate::limits::room::RoomShare;
 use crate::server::daemon::Daemon;
@@ -45,7 +45,7 @@ impl Daemon {
         self: &Arc<Self>,
         request: &Request<B>,
         opened: Opened,
-        asked: &Asked,
+        asked: &HttpAsk,
     ) -> Result<Response<ResponseBody>, HttpRefusal> {
         let version = version_asked(request);
         let party = Party::new(asked.client.address, opened.repo.path());
@@ -168,7 +168,7 @@ impl Daemon {
         self: &Arc<Self>,
         request: Request<B>,
         opened: Opened,
-        asked: &Asked,
+        asked: &HttpAsk,
     ) -> Result<Response<ResponseBody>, HttpRefusal>
     where
         B: Body<Data = Bytes> + Unpin,

@@ -11,7 +11,8 @@ use hyper::{Request, Response, StatusCode};
 
 use crate::access::locate::{BUSY, Client};
 use crate::http::body::ResponseBody;
-use crate::http::front::{HttpRefusal, host_of, token_of};
+use crate::http::front::{HttpRefusal, host_of};
+use crate::http::token::token_of;
 use crate::server::daemon::Daemon;
 use crate::server::handler::{HandlerClient, HttpAdmission, HttpHandler};
 

@@ -13,6 +13,7 @@ mod lfs;
 mod lfs_ssh;
 mod metrics;
 mod route;
+mod token;
 mod under_way;
 
 pub use cgi::serve_cgi;

@@ -77,7 +77,7 @@ pub(crate) fn shell(global: &Global, command: Option<String>, known_as: Option<S
 }
 
 /// How a request ended.
-struct Answered {
+struct ShellAnswer {
     /// The status, in the terms of HTTP.
     status: StatusCode,
     /// Bytes that were sent.
@@ -86,9 +86,9 @@ struct Answered {
     failure: Option<String>,
 }
 
-impl Answered {
-    fn refused(status: StatusCode, why: &str) -> Answered {
-        Answered { status, bytes: 0, failure: Some(why.to_owned()) }
+impl ShellAnswer {
+    fn refused(status: StatusCode, why: &str) -> ShellAnswer {
+        ShellAnswer { status, bytes: 0, failure: Some(why.to_owned()) }
     }
 }
 
@@ -99,25 +99,28 @@ fn answer(
     request: &DaemonRequest,
     version: Version,
     client: &Client,
-) -> Result<Answered> {
+) -> Result<ShellAnswer> {
     let found = match CatalogLocator::new(pool)?.find(request, client) {
         Ok(found) => found,
-        Err(refusal) => return Ok(Answered::refused(refusal.status(), refusal.words_without_token())),
+        Err(refusal) => return Ok(ShellAnswer::refused(refusal.status(), refusal.words_without_token())),
     };
     let (repo, features) = match open(&found, &Presentation::default()) {
         Ok(opened) => opened,
         Err(weir_repo::Error::NotFound(why)) => {
-            return Ok(Answered::refused(StatusCode::NOT_FOUND, &format!("weir: {}: {why}", request.path)));
+            return Ok(ShellAnswer::refused(
+                StatusCode::NOT_FOUND,
+                &format!("weir: {}: {why}", request.path),
+            ));
         }
         Err(e) => {
             tracing::error!("cannot open: {e}");
-            return Ok(Answered::refused(StatusCode::INTERNAL_SERVER_ERROR, weir_upload::UNREADABLE));
+            return Ok(ShellAnswer::refused(StatusCode::INTERNAL_SERVER_ERROR, weir_upload::UNREADABLE));
         }
     };
     if let Ask::Lfs(_) = ask {
         let mut output = CountedOutput { output: stdout().lock(), bytes: 0 };
         serve_lfs_ssh(&repo, &mut stdin().lock(), &mut output)?;
-        return Ok(Answered { status: StatusCode::OK, bytes: output.bytes, failure: None });
+        return Ok(ShellAnswer { status: StatusCode::OK, bytes: output.bytes, failure: None });
     }
     let c = &pool.config.serve;
     let limits = UploadLimits { steps_max: c.steps_max, ..UploadLimits::default() };
@@ -127,7 +130,7 @@ fn answer(
         Ok(bytes) => (bytes, machine.failure().map(str::to_owned)),
         Err(e) => (0, Some(e.to_string())),
     };
-    Ok(Answered { status: StatusCode::OK, bytes, failure })
+    Ok(ShellAnswer { status: StatusCode::OK, bytes, failure })
 }
 
 /// Returns the line of a request in the access log.
@@ -135,7 +138,7 @@ fn access_line(
     ask: &Ask,
     request: &DaemonRequest,
     client: Client,
-    answered: &Answered,
+    answered: &ShellAnswer,
     took: Duration,
 ) -> AccessLine {
     AccessLine {

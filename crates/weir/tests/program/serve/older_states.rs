@@ -102,7 +102,8 @@ fn every_state_is_cloned_and_fetched_as_it_was() {
     {
         let answer = server.ask(
             format!(
-                "GET /{name}/info/refs?service=git-upload-pack HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+                "GET /{name}/info/refs?service=git-upload-pack HTTP/1.1\r\nHost: x\r\nConnection: \
+                close\r\n\r\n"
             )
             .as_bytes(),
         );
@@ -189,7 +190,8 @@ fn older_states_are_for_those_who_may_read_them() {
     let api = |name: &str, headers: &str| {
         server.ask(
             format!(
-                "GET /api/v1/repositories/{name}/refs HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n"
+                "GET /api/v1/repositories/{name}/refs HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\
+                {headers}\r\n"
             )
             .as_bytes(),
         )
