@@ -9,7 +9,7 @@ unexport $(filter GIT_%,$(.VARIABLES))
 # Installs what is missing, or says what to install.
 NEED := bash setup/need.sh
 
-.PHONY: build clients conformance fresh gitea install nfs packages recorded run states troubles test lint doc book deny fuzz bench bench-smoke slow webhooks help
+.PHONY: build clients conformance deb deb-try fresh gitea install nfs packages recorded run states troubles test lint doc book deny fuzz bench bench-smoke slow webhooks help
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -30,8 +30,16 @@ build: ## build weir: target/release/weir
 	@$(NEED) rust
 	$(CARGO) build --release -p weir
 
-install: ## install what was built, its manual pages and completions (PREFIX=/usr/local, DESTDIR=)
+install: ## install what was built, its manual pages, completions and systemd unit (PREFIX=/usr/local, DESTDIR=)
 	@bash setup/install.sh
+
+deb: build ## make a Debian package: target/weir_VERSION_ARCHITECTURE.deb
+	@$(NEED) deb
+	bash packaging/deb.sh
+
+deb-try: build ## install that package in a bare Debian, serve, upgrade under load, purge (as root; RELEASE=bookworm)
+	@$(NEED) deb fresh
+	bash packaging/try.sh $(or $(RELEASE),bookworm)
 
 fresh: ## both commands in bare Debians, as root and as an ordinary user, without a network (FRESH=bookworm trixie)
 	@$(NEED) fresh

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs weir, which was built, below PREFIX (/usr/local): the program without its symbols, manual pages, completions.
+# Installs weir, which was built, below PREFIX (/usr/local): the program without its symbols, manual pages, completions, a
+# unit of systemd.
 # DESTDIR is put before PREFIX, as packagers need.
 set -euo pipefail
 # What is installed is for everybody.
@@ -15,4 +16,9 @@ completions() { install -D -m 644 <("$weir" completions "$1") "$to/share/$2"; }
 completions bash bash-completion/completions/weir
 completions zsh zsh/site-functions/_weir
 completions fish fish/vendor_completions.d/weir.fish
-echo "installed $to/bin/weir ($(du -h "$to/bin/weir" | cut -f1)), its manual pages, and completions of bash, zsh and fish"
+# Units of systemd, its user and its folders, for whoever wants weir to run as a service.
+lib="${DESTDIR:-}${PREFIX:-/usr/local}/lib"
+install -D -m 644 <(sed "s|@PREFIX@|${PREFIX:-/usr/local}|" packaging/systemd/weir.service) "$lib/systemd/system/weir.service"
+install -D -m 644 packaging/systemd/weir-sysusers.conf "$lib/sysusers.d/weir.conf"
+install -D -m 644 packaging/systemd/weir-tmpfiles.conf "$lib/tmpfiles.d/weir.conf"
+echo "installed $to/bin/weir ($(du -h "$to/bin/weir" | cut -f1)), its manual pages, completions of bash, zsh and fish, and a unit of systemd"

@@ -112,7 +112,7 @@ const CHAPTERS: &[Chapter] = &[
                     'to = \"github.com/git/git\"'",
             ),
         ],
-        left_out: &[("sudo ", AS_ROOT)],
+        left_out: &[("sudo ", AS_ROOT), ("make deb", "'make deb-try' does")],
     },
     Chapter {
         file: "api.md",
