@@ -16,6 +16,8 @@ use crate::problem::{NotModified, Problem, Problems};
 use crate::request::{ApiRequest, NamedRepository};
 use crate::state::ApiState;
 
+/// The mode of a submodule in a tree.
+const SUBMODULE: u32 = 0o160_000;
 /// The largest file that is sent. The server has it in memory meanwhile.
 const FILE_BYTES_MAX: u64 = 32 << 20;
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
@@ -162,8 +164,12 @@ pub(crate) async fn raw(state: Arc<ApiState>, mut request: ApiRequest) -> ApiRes
     let headers = request.headers.clone();
     let answer = move || -> ApiResult {
         let (top, _) = tree_of_revision(&repo, &revision)?;
-        let (_, oid) = entry_at(&repo, &top, &path)?;
+        let (mode, oid) = entry_at(&repo, &top, &path)?;
         let shown = String::from_utf8_lossy(&path);
+        if mode == SUBMODULE {
+            let words = format!("'{shown}' is a submodule: its files are in another repository");
+            return Err(Problem::bad_request(words));
+        }
         let mut reader = repo.reader();
         match reader.kind_and_size(&oid).map_err(weir_browse::Error::from)? {
             Some((Kind::Blob, bytes)) if bytes <= FILE_BYTES_MAX => {}

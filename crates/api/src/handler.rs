@@ -3,22 +3,21 @@
 use std::sync::Arc;
 
 use hyper::body::Bytes;
-use hyper::header::{
-    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
-    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ALLOW, HeaderMap, HeaderValue, ORIGIN, VARY,
-};
+use hyper::header::{HeaderValue, ORIGIN};
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
 use weir_pool::Pool;
 use weir_serve::{HandlerAnswer, HandlerBody, HandlerClient, HttpAdmission, HttpHandler};
 
-use crate::answer::set;
+use crate::cors::{let_read, preflight};
 use crate::parameters::Parameters;
 use crate::problem::Problem;
 use crate::request::ApiRequest;
 use crate::routes::{PREFIX, allowed, find};
 use crate::state::ApiState;
 
+/// The headers that a page may send.
+const TAKEN: &str = "Authorization, Content-Type, If-None-Match, Range, If-Range";
 /// The longest body.
 const BODY_BYTES_MAX: usize = 64 << 10;
 
@@ -39,45 +38,17 @@ impl ApiHandler {
         self.0.clone()
     }
 
-    /// Lets pages of other origins read an answer, if the settings say so. A browser sends no token by
-    /// itself.
-    fn let_read(&self, origin: Option<&HeaderValue>, answer: &mut HeaderMap) {
-        let cors = &self.0.cors;
-        if cors.is_empty() {
-            return;
-        }
-        answer.append(VARY, HeaderValue::from_static("Origin"));
-        let Some(origin) = origin else { return };
-        if cors.iter().any(|allowed| allowed == "*" || allowed.as_bytes() == origin.as_bytes()) {
-            answer.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
-            let exposed = HeaderValue::from_static("ETag, Location, Retry-After, Content-Range");
-            answer.insert(ACCESS_CONTROL_EXPOSE_HEADERS, exposed);
-        }
-    }
-
     /// Answers a question about what is allowed.
     fn preflight(&self, head: &Parts) -> Response<HandlerBody> {
-        let methods = match allowed(head.uri.path()) {
-            Ok(methods) => methods,
-            Err(problem) => return self.problem(head.headers.get(ORIGIN), problem),
-        };
-        let mut response = Response::new(HandlerBody::from(Vec::new()));
-        *response.status_mut() = StatusCode::NO_CONTENT;
-        let headers = response.headers_mut();
-        set(headers, ALLOW, &methods);
-        self.let_read(head.headers.get(ORIGIN), headers);
-        if headers.contains_key(ACCESS_CONTROL_ALLOW_ORIGIN) {
-            set(headers, ACCESS_CONTROL_ALLOW_METHODS, &methods);
-            let taken = "Authorization, Content-Type, If-None-Match, Range, If-Range";
-            headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(taken));
-            headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("3600"));
+        match allowed(head.uri.path()) {
+            Ok(methods) => preflight(&self.0.cors, &head.headers, &methods, TAKEN),
+            Err(problem) => self.problem(head.headers.get(ORIGIN), problem),
         }
-        response
     }
 
     fn problem(&self, origin: Option<&HeaderValue>, problem: Problem) -> Response<HandlerBody> {
         let mut response = problem.into_response();
-        self.let_read(origin, response.headers_mut());
+        let_read(&self.0.cors, origin, response.headers_mut());
         response
     }
 }
@@ -115,7 +86,7 @@ impl HttpHandler for ApiHandler {
             };
             match answered.await {
                 Ok(mut response) => {
-                    self.let_read(origin.as_ref(), response.headers_mut());
+                    let_read(&self.0.cors, origin.as_ref(), response.headers_mut());
                     response
                 }
                 Err(problem) => self.problem(origin.as_ref(), problem),

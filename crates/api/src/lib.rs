@@ -7,6 +7,7 @@
 
 mod answer;
 mod commits;
+mod cors;
 mod diff;
 mod files;
 mod handler;

@@ -30,7 +30,7 @@ pub(crate) struct RefEntry {
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "it describes parameters")]
 struct RefFilter {
-    /// A prefix of their names, such as `refs/heads/`.
+    /// A prefix of their full names, such as `refs/heads/`.
     prefix: Option<String>,
 }
 

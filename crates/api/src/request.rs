@@ -33,7 +33,9 @@ impl ApiRequest {
     pub(crate) fn part(&self, number: usize) -> Result<&str, Problem> {
         let part = self.parts.get(number).map(Vec::as_slice).unwrap_or_default();
         let text = std::str::from_utf8(part).ok().filter(|text| !text.chars().any(char::is_control));
-        text.ok_or_else(|| Problem::not_found("a part of the path is no plain text"))
+        text.ok_or_else(|| {
+            Problem::not_found("a name or a revision in the path is not UTF-8, or has control characters")
+        })
     }
 
     /// Returns the body.

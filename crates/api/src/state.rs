@@ -76,6 +76,10 @@ impl ApiState {
         request: &ApiRequest,
     ) -> Result<KnownRepository, Problem> {
         let name = request.part(0)?.to_owned();
+        if let Some((repository, _)) = NamedState::split(&name) {
+            let words = format!("'{name}' names an older state; only '{repository}' is known of here");
+            return Err(Problem::bad_request(words));
+        }
         self.find(request, move |state, client| state.named(&name, client)).await
     }
 

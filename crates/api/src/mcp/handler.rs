@@ -9,24 +9,27 @@ use hyper::{Method, Request, Response, StatusCode};
 use serde_json::{Value, json};
 use weir_serve::{HandlerAnswer, HandlerBody, HandlerClient, HttpAdmission, HttpHandler};
 
+use crate::cors::{let_read, may_read, preflight};
 use crate::handler::ApiHandler;
 use crate::mcp::era::{Era, LEGACY, era_of, served};
 use crate::mcp::message::{
     INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, McpMessage, RpcError, RpcRequest, parse, result,
 };
-use crate::mcp::tools::{self, Called};
+use crate::mcp::tools;
 use crate::problem::Problem;
 use crate::state::ApiState;
 
 const PATH: &str = "/mcp";
+/// The headers that a page may send.
+const TAKEN: &str = "Authorization, Content-Type, MCP-Protocol-Version, Mcp-Method, Mcp-Name, Mcp-Session-Id";
 /// The longest message.
 const BODY_BYTES_MAX: usize = 256 << 10;
 /// How long clients may keep the list of tools: it changes with the program.
 const TTL_MS: u64 = 3_600_000;
-const INSTRUCTIONS: &str = "Reads the git repositories that a weir mirrors: their refs, commits, files and \
-    older states. Name a repository as list_repositories does, NAME@N for the state number N of its refs, or \
-    NAME@2026-05-01 for the last state of a day. Lists have pages: ask \
-    again with 'cursor' until 'next' is null.";
+const INSTRUCTIONS: &str = "Reads the git repositories that a weir mirrors: their refs, commits and files. Name a \
+    repository as list_repositories does. If the server lets clients read older states of the refs, NAME@N \
+    is state number N of list_ref_states, and NAME@2026-05-01 the last state of that day. Lists have pages: \
+    ask again with 'cursor' until 'next' is null.";
 
 /// Answers requests of the Model Context Protocol with what the API answers.
 pub struct McpHandler(Arc<ApiState>);
@@ -40,11 +43,10 @@ impl McpHandler {
     /// Checks that no page of another origin asks through its reader's browser (2026-07-28, "Security &
     /// Endpoint").
     fn check_origin(&self, headers: &HeaderMap) -> Result<(), RpcError> {
-        let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
-        let allows = |allowed: &String| allowed == "*" || allowed.as_bytes() == origin.as_bytes();
         let refusal =
             || RpcError::new(StatusCode::FORBIDDEN, INVALID_REQUEST, "serve.cors does not name this origin");
-        self.0.cors.iter().any(allows).then_some(()).ok_or_else(refusal)
+        let is_let = headers.get(ORIGIN).is_none_or(|origin| may_read(&self.0.cors, origin));
+        is_let.then_some(()).ok_or_else(refusal)
     }
 
     async fn answer_to(&self, head: Parts, body: Bytes, client: HandlerClient) -> Response<HandlerBody> {
@@ -55,7 +57,7 @@ impl McpHandler {
                 *response.status_mut() = StatusCode::ACCEPTED;
                 return response;
             }
-            Err(e) => return e.into_response(&Value::Null),
+            Err(e) => return e.into_response(None),
         };
         if self.0.locator.is_mistaken(&client.client) {
             return Problem::new(StatusCode::UNAUTHORIZED, "the token is not known").into_response();
@@ -65,10 +67,8 @@ impl McpHandler {
             Err(e) => Err(e),
         };
         match answered {
-            Ok(Called::Result(found)) => result(&request.id, &found),
-            // The client learns from the status that it needs a token.
-            Ok(Called::Refused(problem)) => problem.into_response(),
-            Err(e) => e.into_response(&request.id),
+            Ok(found) => result(&request.id, &found),
+            Err(e) => e.into_response(Some(&request.id)),
         }
     }
 
@@ -77,7 +77,7 @@ impl McpHandler {
         era: Era,
         request: &RpcRequest,
         client: HandlerClient,
-    ) -> Result<Called, RpcError> {
+    ) -> Result<Value, RpcError> {
         let server = json!({ "name": "weir", "version": env!("CARGO_PKG_VERSION") });
         let mut found = match (era, request.method.as_str()) {
             (Era::Legacy, "initialize") => {
@@ -90,10 +90,7 @@ impl McpHandler {
             (Era::Modern, "server/discover") => json!({ "supportedVersions": served(),
                 "capabilities": { "tools": {} }, "instructions": INSTRUCTIONS }),
             (_, "tools/list") => json!({ "tools": tools::list() }),
-            (_, "tools/call") => match tools::call(self.0.clone(), &request.params, client).await? {
-                Called::Result(found) => found,
-                refused => return Ok(refused),
-            },
+            (_, "tools/call") => tools::call(self.0.clone(), &request.params, client).await?,
             (era, method) => {
                 let status = if era == Era::Modern { StatusCode::NOT_FOUND } else { StatusCode::OK };
                 return Err(RpcError::new(
@@ -111,7 +108,7 @@ impl McpHandler {
                 found["cacheScope"] = "public".into();
             }
         }
-        Ok(Called::Result(found))
+        Ok(found)
     }
 }
 
@@ -125,7 +122,10 @@ impl HttpHandler for McpHandler {
             return HttpAdmission::Foreign;
         }
         if let Err(e) = self.check_origin(&head.headers) {
-            return HttpAdmission::Answer(e.into_response(&Value::Null));
+            return HttpAdmission::Answer(e.into_response(None));
+        }
+        if head.method == Method::OPTIONS {
+            return HttpAdmission::Answer(preflight(&self.0.cors, &head.headers, "POST", TAKEN));
         }
         if head.method != Method::POST {
             let mut response = self.refuse(StatusCode::METHOD_NOT_ALLOWED, "messages come by POST");
@@ -143,11 +143,14 @@ impl HttpHandler for McpHandler {
     fn answer(&self, request: Request<Bytes>, client: HandlerClient) -> HandlerAnswer<'_> {
         Box::pin(async move {
             let (head, body) = request.into_parts();
-            self.answer_to(head, body, client).await
+            let origin = head.headers.get(ORIGIN).cloned();
+            let mut response = self.answer_to(head, body, client).await;
+            let_read(&self.0.cors, origin.as_ref(), response.headers_mut());
+            response
         })
     }
 
     fn refuse(&self, status: StatusCode, words: &str) -> Response<HandlerBody> {
-        RpcError::new(status, INTERNAL_ERROR, words).into_response(&Value::Null)
+        RpcError::new(status, INTERNAL_ERROR, words).into_response(None)
     }
 }

@@ -50,13 +50,17 @@ impl RpcError {
         RpcError::new(StatusCode::BAD_REQUEST, code, message)
     }
 
-    /// Returns the answer to the request `id`.
-    pub(crate) fn into_response(self, id: &Value) -> Response<HandlerBody> {
+    /// Returns the answer to the request `id`; without it, to what is no request.
+    pub(crate) fn into_response(self, id: Option<&Value>) -> Response<HandlerBody> {
         let mut error = json!({ "code": self.code, "message": self.message });
         if let Some(data) = self.data {
             error["data"] = data;
         }
-        respond(self.status, &json!({ "jsonrpc": "2.0", "id": id, "error": error }))
+        let mut message = json!({ "jsonrpc": "2.0", "error": error });
+        if let Some(id) = id {
+            message["id"] = id.clone();
+        }
+        respond(self.status, &message)
     }
 }
 

@@ -22,6 +22,13 @@ use crate::state::ApiState;
 const CONTENT_BYTES_MAX: usize = 1 << 20;
 /// The argument that asks for a part of a file.
 const BYTES_ARGUMENT: &str = "bytes";
+/// The argument with a path, and the one with a path that is not UTF-8.
+const PATH: &str = "path";
+const ENCODED_PATH: &str = "path_base64";
+
+const READ_FILE: &str = "read_file";
+const READ_FILE_WORDS: &str = "Reads a file as it is stored, or the target of a symbolic link. Text comes as \
+    text, anything else in base64, as a resource. An answer has at most 1 MiB: of a longer file, ask for parts.";
 
 /// A tool, and the path of its request.
 struct Tool {
@@ -38,7 +45,7 @@ const TOOLS: &[Tool] = &[
     Tool { name: "get_commit", path: "/repositories/{repository}/commits/{revision}" },
     Tool { name: "diff", path: "/repositories/{repository}/diff" },
     Tool { name: "list_files", path: "/repositories/{repository}/tree" },
-    Tool { name: "read_file", path: "/repositories/{repository}/file" },
+    Tool { name: READ_FILE, path: "/repositories/{repository}/file" },
     Tool { name: "grep", path: "/repositories/{repository}/grep" },
 ];
 
@@ -63,15 +70,25 @@ impl Tool {
                 required.push(name);
             }
         }
-        if self.name == "read_file" {
-            let words = "The bytes that are wanted, FIRST-LAST; all, if it is not there.";
+        if self.name == READ_FILE {
+            let words = "The bytes that are wanted, FIRST-LAST or FIRST-, from 0, LAST included; all, if it is \
+                not there.";
             let schema = json!({ "type": "string", "pattern": "^[0-9]+-[0-9]*$", "description": words });
             properties.insert(BYTES_ARGUMENT.to_owned(), schema);
         }
+        if properties.contains_key(PATH) {
+            let words = "The path in base64, in place of 'path', if it is not UTF-8.";
+            properties.insert(ENCODED_PATH.to_owned(), json!({ "type": "string", "description": words }));
+            required.retain(|name| *name != PATH);
+        }
         let text = |key: &str| operation[key].as_str().unwrap_or_default();
+        let description = match self.name {
+            READ_FILE => READ_FILE_WORDS.to_owned(),
+            _ => format!("{} {}", text("summary"), text("description")).trim().to_owned(),
+        };
         json!({
             "name": self.name,
-            "description": format!("{} {}", text("summary"), text("description")).trim(),
+            "description": description,
             "inputSchema": {
                 "type": "object",
                 "properties": properties,
@@ -89,14 +106,6 @@ pub(crate) fn list() -> Value {
     TOOLS.iter().map(|tool| tool.describe(&openapi)).collect()
 }
 
-/// The result of a call.
-pub(crate) enum Called {
-    /// What the client's model is told.
-    Result(Value),
-    /// The client must authenticate first.
-    Refused(Problem),
-}
-
 /// Calls the tool that `params` name.
 ///
 /// # Errors
@@ -105,7 +114,7 @@ pub(crate) async fn call(
     state: Arc<ApiState>,
     params: &Map<String, Value>,
     client: HandlerClient,
-) -> Result<Called, RpcError> {
+) -> Result<Value, RpcError> {
     let name = params.get("name").and_then(Value::as_str).unwrap_or_default();
     let unknown = || RpcError::new(StatusCode::OK, INVALID_PARAMS, format!("there is no tool '{name}'"));
     let tool = TOOLS.iter().find(|tool| tool.name == name).ok_or_else(unknown)?;
@@ -118,24 +127,22 @@ pub(crate) async fn call(
     };
     let request = match request_of(tool, &mut arguments, client) {
         Ok(request) => request,
-        Err(problem) => return Ok(Called::Result(failed(&problem.detail))),
+        Err(problem) => return Ok(failed(&problem.detail)),
     };
-    match (tool.route().answer)(state, request).await {
-        Err(problem) if problem.status == StatusCode::UNAUTHORIZED => Ok(Called::Refused(problem)),
-        Err(problem) => Ok(Called::Result(failed(&problem.detail))),
-        Ok(response) => {
-            let is_json = response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
-            let status = response.status();
-            let Some(body) = response.into_body().into_whole() else {
-                return Ok(Called::Result(failed("the answer has no end that is known")));
-            };
-            Ok(Called::Result(match status {
-                StatusCode::RANGE_NOT_SATISFIABLE => failed("the file is shorter"),
-                _ if body.len() > CONTENT_BYTES_MAX => failed(&too_long(tool, body.len())),
-                _ => content(&body, is_json, &arguments),
-            }))
-        }
-    }
+    let response = match (tool.route().answer)(state, request).await {
+        Ok(response) => response,
+        Err(problem) => return Ok(failed(&problem.detail)),
+    };
+    let is_json = response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
+    let status = response.status();
+    let Some(body) = response.into_body().into_whole() else {
+        return Ok(failed("the answer has no end that is known"));
+    };
+    Ok(match status {
+        StatusCode::RANGE_NOT_SATISFIABLE => failed("the file ends before these bytes"),
+        _ if body.len() > CONTENT_BYTES_MAX => failed(&too_long(tool, body.len())),
+        _ => content(&body, is_json, &arguments),
+    })
 }
 
 /// Returns the request of the API that a call stands for.
@@ -145,22 +152,35 @@ fn request_of(
     client: HandlerClient,
 ) -> Result<ApiRequest, Problem> {
     let mut headers = HeaderMap::new();
-    if tool.name == "read_file"
+    if tool.name == READ_FILE
         && let Some(bytes) = arguments.remove(BYTES_ARGUMENT)
     {
-        let wrong = || Problem::bad_request(format!("'{BYTES_ARGUMENT}' must be like 0-65535"));
-        let range = format!("bytes={}", bytes.as_str().ok_or_else(wrong)?);
-        headers.insert(RANGE, HeaderValue::try_from(range).map_err(|_| wrong())?);
+        let wrong = || Problem::bad_request(format!("'{BYTES_ARGUMENT}' must be like 0-65535, or 65536-"));
+        let range = bytes.as_str().filter(|range| is_range(range)).ok_or_else(wrong)?;
+        headers.insert(RANGE, HeaderValue::try_from(format!("bytes={range}")).map_err(|_| wrong())?);
     }
     let mut pairs = Vec::new();
     for (name, value) in arguments.iter() {
-        let text = match value {
+        let bytes = match value {
             Value::Null => continue,
-            Value::String(text) => text.clone(),
-            Value::Bool(_) | Value::Number(_) => value.to_string(),
-            _ => return Err(Problem::bad_request(format!("'{name}' must be a text, a number or a truth"))),
+            Value::String(text) if name == ENCODED_PATH => {
+                let wrong = |_| Problem::bad_request(format!("'{ENCODED_PATH}' is not base64"));
+                pairs.push((PATH.to_owned(), STANDARD.decode(text).map_err(wrong)?));
+                continue;
+            }
+            Value::String(text) => text.clone().into_bytes(),
+            // A whole number may be written as 5.0.
+            Value::Number(number) => match number.as_f64().filter(|number| number.fract() == 0.0) {
+                Some(whole) if !number.is_u64() => format!("{whole:.0}").into_bytes(),
+                _ => number.to_string().into_bytes(),
+            },
+            Value::Bool(_) => value.to_string().into_bytes(),
+            _ => return Err(Problem::bad_request(format!("'{name}' is neither a text nor a number"))),
         };
-        pairs.push((name.clone(), text.into_bytes()));
+        pairs.push((name.clone(), bytes));
+    }
+    if pairs.iter().filter(|(name, _)| name == PATH).count() > 1 {
+        return Err(Problem::bad_request(format!("give either '{PATH}' or '{ENCODED_PATH}'")));
     }
     let mut parts = Vec::new();
     for part in tool.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')) {
@@ -171,9 +191,22 @@ fn request_of(
     Ok(ApiRequest { parts, parameters: Parameters::of(pairs), headers, body: Bytes::new(), client })
 }
 
+/// Returns whether `text` is FIRST-LAST or FIRST-, in bytes.
+fn is_range(text: &str) -> bool {
+    let number =
+        |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<u64>().ok());
+    let Some((first, last)) = text.split_once('-') else { return false };
+    match (number(first).flatten(), number(last).flatten()) {
+        (Some(first), Some(last)) => first <= last,
+        (Some(_), None) => last.is_empty(),
+        (None, _) => false,
+    }
+}
+
 fn too_long(tool: &Tool, len: usize) -> String {
     let remedy = match tool.name {
-        "read_file" => "ask for a part of it with 'bytes'",
+        READ_FILE => "ask for a part of it with 'bytes'",
+        "get_repository" | "get_commit" => "the API gives all of it",
         _ => "ask for fewer entries with 'limit'",
     };
     format!("the answer has {len} bytes, more than the {CONTENT_BYTES_MAX} that a tool gives; {remedy}")

@@ -32,6 +32,9 @@ const ANSWERS_MAX: usize = 100_000;
 /// name an object that nobody has.
 const MISSING_AGE_MIN: Duration = Duration::from_secs(2);
 
+/// The answer to a client that has waited as long as it may.
+const STILL_COMING: &str = "weir: it is being fetched from its upstream; try again in a minute";
+
 /// The number of no repository.
 const NOBODY: i64 = -1;
 
@@ -394,9 +397,15 @@ impl Locator for CatalogLocator {
         if is_here && !is_old {
             return Ok(None);
         }
-        let answered = on_demand.ask(name, url, rule.timeout.0);
-        let gone = || Refusal::Failed("weir: the catalog cannot be read now".to_owned());
-        Ok(Some(Box::pin(async move { answered.await.unwrap_or_else(|_| Err(gone())) })))
+        let (answered, timeout) = (on_demand.ask(name, url), rule.timeout.0);
+        Ok(Some(Box::pin(async move {
+            match tokio::time::timeout(timeout, answered).await {
+                Ok(Ok(answer)) => answer,
+                Ok(Err(_)) => Err(Refusal::Failed("weir: the catalog cannot be read now".to_owned())),
+                Err(_) if is_here => Ok(Some("it takes longer than clients wait".to_owned())),
+                Err(_) => Err(Refusal::Busy(STILL_COMING.to_owned())),
+            }
+        })))
     }
 
     fn user(&self, client: &Client) -> Option<String> {

@@ -51,7 +51,6 @@ pub struct OnDemand {
 struct OnDemandAsk {
     name: String,
     url: String,
-    timeout: Duration,
     answer: oneshot::Sender<std::result::Result<Stale, Refusal>>,
 }
 
@@ -91,11 +90,10 @@ impl OnDemand {
         &self,
         name: &str,
         url: String,
-        timeout: Duration,
     ) -> oneshot::Receiver<std::result::Result<Stale, Refusal>> {
         let (answer, answered) = oneshot::channel();
         // If the thread is gone, the receiver says so.
-        let _ = self.asks.send(OnDemandAsk { name: name.to_owned(), url, timeout, answer });
+        let _ = self.asks.send(OnDemandAsk { name: name.to_owned(), url, answer });
         answered
     }
 }
@@ -142,7 +140,6 @@ struct Waiter {
     asked: Timestamp,
     /// Whether a visit was under way then, after which another must come.
     is_early: bool,
-    until: Instant,
     answer: oneshot::Sender<std::result::Result<Stale, Refusal>>,
 }
 
@@ -276,7 +273,6 @@ impl OnDemandWork {
         awaited.waiters.extend(asks.into_iter().map(|ask| Waiter {
             asked: asked_at,
             is_early,
-            until: Instant::now() + ask.timeout,
             answer: ask.answer,
         }));
         self.stop.nudge();
@@ -311,10 +307,9 @@ impl OnDemandWork {
                 rest.extend(early.map(|waiter| Waiter { asked, is_early: false, ..waiter }));
                 self.stop.nudge();
             }
-            let (late, rest): (Vec<Waiter>, Vec<Waiter>) =
-                rest.into_iter().partition(|waiter: &Waiter| waiter.until <= Instant::now());
+            // Those who have left, or wait no longer, need no answer.
+            rest.retain(|waiter| !waiter.answer.is_closed());
             awaited.waiters = rest;
-            answer_waiters(late, &Err(busy("it is being fetched from its upstream")));
             let is_new = awaited.is_new;
             if awaited.waiters.is_empty() {
                 self.repositories.remove(&id);

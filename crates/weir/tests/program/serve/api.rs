@@ -406,7 +406,11 @@ fn api_checks_requests() {
         ("/repositories/a/grep", 400, "the parameter 'pattern' is missing"),
         ("/repositories/a/grep?pattern=x&cursor=YTpi", 404, NO_PAGE),
         ("/repositories/b", 404, "no such repository: b"),
-        ("/repositories/%ff", 404, "a part of the path is no plain text"),
+        (
+            "/repositories/%ff",
+            404,
+            "a name or a revision in the path is not UTF-8, or has control characters",
+        ),
         ("/repositories/a/HEAD", 404, NO_PATH),
     ] {
         assert_eq!(problem(&server, path), (status, words.to_owned()), "{path}");

@@ -92,14 +92,29 @@ fn tools_read_what_the_api_reads() {
         ("read_file", json!({ "repository": r, "path": "no such" }), "no such"),
         ("read_file", json!({ "repository": r }), "'path' is missing"),
         ("read_file", json!({ "repository": r, "path": file, "bytes": 7 }), "must be like 0-65535"),
-        ("read_file", json!({ "repository": r, "path": file, "bytes": "9999999-" }), "shorter"),
+        ("read_file", json!({ "repository": r, "path": file, "bytes": "5-2" }), "must be like 0-65535"),
+        ("read_file", json!({ "repository": r, "path": file, "bytes": "-5" }), "must be like 0-65535"),
+        ("read_file", json!({ "repository": r, "path": file, "bytes": "0-0,2-3" }), "must be like 0-65535"),
+        ("read_file", json!({ "repository": r, "path": file, "bytes": "9999999-" }), "ends before"),
+        ("read_file", json!({ "repository": r, "path_base64": "!" }), "is not base64"),
+        ("read_file", json!({ "repository": r, "path": file, "path_base64": "YQ==" }), "either 'path' or"),
+        ("get_repository", json!({ "repository": format!("{r}@1") }), "names an older state"),
         ("list_refs", json!({}), "'repository' is missing"),
         ("list_refs", json!({ "repository": "nothing" }), "no such repository"),
         ("list_refs", json!({ "repository": r, "more": 1 }), "no parameter 'more'"),
-        ("list_refs", json!({ "repository": r, "limit": [1] }), "must be a text"),
+        ("list_refs", json!({ "repository": r, "limit": [1] }), "neither a text nor a number"),
+        ("list_refs", json!({ "repository": r, "limit": 1.5 }), "must be a number"),
     ] {
         let (is_error, words) = call(&server, tool, arguments.clone());
         assert!(is_error && words.contains(why), "{tool} {arguments}: {words}");
+    }
+    called(&server, "list_refs", json!({ "repository": r, "limit": 5.0 }));
+    // A path that is not UTF-8 is found in base64.
+    let listed = called(&server, "list_files", json!({ "repository": r, "recursive": true, "limit": 1000 }));
+    let listed: Value = serde_json::from_str(&listed).unwrap();
+    for encoded in listed["items"].as_array().unwrap().iter().filter_map(|file| file["path_base64"].as_str())
+    {
+        called(&server, "read_file", json!({ "repository": r, "path_base64": encoded }));
     }
     let (status, unknown) = ask_with(&server, "", "tools/call", json!({ "name": "rm" }));
     assert_eq!((status, &unknown["error"]["code"]), (200, &json!(-32602)), "{unknown}");
@@ -144,6 +159,7 @@ fn wrong_messages_and_strangers_are_refused() {
             tokens = ['ci'] }}]"
         ),
     );
+    env.configure("serve", "cors = ['https://dash.example']");
     let server = Http::serve(&env, &[]);
     for (headers, body, status, code) in [
         ("", "{", 400, -32700),
@@ -159,21 +175,34 @@ fn wrong_messages_and_strangers_are_refused() {
             "MCP-Protocol-Version: 2026-07-28\r\n",
             r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#,
             400,
-            -32020,
+            -32602,
         ),
         ("Origin: https://evil.example\r\n", r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#, 403, -32600),
     ] {
         let (got, answer) = post(&server, headers, body);
         assert_eq!((got, &answer["error"]["code"]), (status, &json!(code)), "{headers}{body}: {answer}");
+        // What is no request has no id.
+        assert!(code == -32022 || code == -32602 || answer.get("id").is_none(), "{answer}");
     }
     assert_eq!(ask_with(&server, "", "resources/list", json!({})).0, 404);
+    let preflight = server.ask(
+        b"OPTIONS /mcp HTTP/1.1\r\nHost: x\r\nConnection: close\r\nOrigin: https://dash.example\r\n\r\n",
+    );
+    let preflight = preflight.to_lowercase();
+    assert!(
+        preflight.starts_with("http/1.1 204") && preflight.contains("allow-headers: authorization, content"),
+        "{preflight}"
+    );
     let get = server.ask(b"GET /mcp HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     assert!(get.starts_with("HTTP/1.1 405") && get.contains("allow: POST"), "{get}");
     // Who may read what holds here, too.
     let listed = called(&server, "list_repositories", json!({}));
     assert!(listed.contains("open") && !listed.contains("hidden"), "{listed}");
     let read = json!({ "name": "list_refs", "arguments": { "repository": "hidden" } });
-    assert_eq!(ask_with(&server, "", "tools/call", read.clone()).0, 401);
+    // As a repository that is not there: the words are for the model.
+    let (status, answer) = ask_with(&server, "", "tools/call", read.clone());
+    let words = answer["result"]["content"][0]["text"].as_str().unwrap_or_default();
+    assert!(status == 200 && words.contains("token"), "{answer}");
     let token = "Authorization: Bearer open sesame\r\n";
     let (status, answer) = ask_with(&server, token, "tools/call", read.clone());
     assert_eq!((status, &answer["result"]["isError"]), (200, &json!(false)), "{answer}");

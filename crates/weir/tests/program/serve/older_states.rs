@@ -179,7 +179,7 @@ fn older_states_are_for_those_who_may_read_them() {
         )
     };
     let answer = refs("r@1", "");
-    assert!(answer.starts_with("HTTP/1.1 403") && answer.contains("older_states = true"), "{answer}");
+    assert!(answer.starts_with("HTTP/1.1 403") && answer.contains("serve.older_states"), "{answer}");
     let manager = "Authorization: Bearer open sesame\r\n";
     for name in ["r@1", "hidden@1"] {
         assert!(refs(name, manager).starts_with("HTTP/1.1 200"), "{name}");

@@ -253,6 +253,29 @@ fn who_asks_while_a_visit_is_under_way_waits_for_the_next() {
 }
 
 #[test]
+fn a_client_waits_no_longer_than_it_may() {
+    let env = Env::new();
+    let up = env.odd_repository("up.git");
+    let url = format!("ssh://host{}/{{path}}.git", env.dir.path().display());
+    rule(&env, &url, "max_age = '0s'\ntimeout = '2s'");
+    ssh_that(&env, "[ ! -e \"$SLOW\" ] || sleep 20");
+    let log = std::fs::File::create(env.path("log")).unwrap();
+    let (git, http) = (weir_testing::free_port(), weir_testing::free_port());
+    let addresses = [git, http].map(|port| format!("127.0.0.1:{port}"));
+    let mut command = env.weir_command(&["serve", "--git", &addresses[0], "--http", &addresses[1]]);
+    command.env("SLOW", env.path("slow")).stderr(log).stdout(std::process::Stdio::null());
+    let server = Http(Server { child: command.spawn().unwrap(), port: http }, git);
+    weir_testing::wait_for_port(http);
+    assert_clones(&env, &server.url("here/up"), &up);
+    std::fs::write(env.path("slow"), "").unwrap();
+    // What is here is served, and what is not here is not waited for, either.
+    let began = std::time::Instant::now();
+    assert_clones(&env, &server.url("here/up"), &up);
+    assert_refused(&env, &server.git_url("here/other"), "it is being fetched from its upstream");
+    assert!(began.elapsed() < std::time::Duration::from_secs(15), "{:?}", began.elapsed());
+}
+
+#[test]
 fn a_client_waits_longer_than_it_may_be_idle() {
     let env = Env::new();
     let up = env.odd_repository("up.git");
