@@ -28,7 +28,7 @@ gzip -9nc CHANGELOG.md >"$doc/NEWS.gz"
 gzip -9nc docs/weir.toml >"$doc/weir.toml.gz"
 install -D -m 644 packaging/debian/lintian-overrides "$share/lintian/overrides/weir"
 for script in postinst prerm postrm; do install -m 755 "packaging/debian/$script" "$root/DEBIAN/$script"; done
-# What the program is linked with says on which libraries it depends.
+# The program's own links say on which libraries it depends.
 mkdir -p "$root/debian"
 touch "$root/debian/control"
 depends="$(cd "$root" && dpkg-shlibdeps -O usr/bin/weir 2>/dev/null | sed -n 's/^shlibs:Depends=//p')"

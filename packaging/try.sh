@@ -15,21 +15,8 @@ version="$(target/release/weir --version | cut -d ' ' -f 2)"
 bash packaging/deb.sh "$version+2"
 lintian --fail-on error,warning target/weir_"$version"_*.deb 2>&1 | grep -v "root privileges" || [ "${PIPESTATUS[0]}" = 0 ]
 echo "lintian has nothing to say"
-# The site that this system's own packages of Debian come from.
-site="$(apt-get indextargets --format '$(ORIGIN) $(SITE)' 'Created-By: Packages' | sed -n 's/^Debian //p' | head -n 1)"
-[ -n "$site" ] || { echo "error: this system has no packages of Debian's: nothing tells where to fetch a bare one" >&2; exit 1; }
-if [ ! -e "$work/$release.tar" ]; then
-  rm -rf "$root"
-  debootstrap --variant=minbase "$release" "$root" "$site" >"$work/debootstrap.log" || { tail "$work/debootstrap.log"; exit 1; }
-  tar cf "$work/$release.new" -C "$root" .
-  mv "$work/$release.new" "$work/$release.tar"
-fi
-rm -rf "$root"
-mkdir -p "$root"
-tar xf "$work/$release.tar" -C "$root"
-cp -L /etc/resolv.conf /etc/hosts "$root/etc/"
-echo "deb $site $release main" >"$root/etc/apt/sources.list"
-grep -ls '^Acquire::Check' /etc/apt/apt.conf.d/* | xargs -r cp -t "$root/etc/apt/apt.conf.d"
+. setup/bare-debian.sh
+bare_debian "$release" "$work"
 cp target/weir_"$version"_*.deb "$root/old.deb"
 cp target/weir_"$version+2"_*.deb "$root/new.deb"
 cat >"$root/try" <<'INSIDE'

@@ -10,9 +10,7 @@ work="$PWD/target/fresh"
 [ "$(id -u)" = 0 ] || { echo "error: only root can make a bare Debian in a folder; run:  sudo make fresh" >&2; exit 1; }
 unset "${!GIT_@}"
 mkdir -p "$work/target" "$work/crates"
-# The site that this system's own packages of Debian come from.
-site="$(apt-get indextargets --format '$(ORIGIN) $(SITE)' 'Created-By: Packages' | sed -n 's/^Debian //p' | head -n 1)"
-[ -n "$site" ] || { echo "error: this system has no packages of Debian's: nothing tells where to fetch a bare one" >&2; exit 1; }
+. setup/bare-debian.sh
 rust="$(rustc --print sysroot)"
 CARGO_HOME="$work/crates" cargo fetch --locked --quiet
 
@@ -88,21 +86,10 @@ after='
 packages_kib() { chroot "$root" dpkg-query -W -f '${Installed-Size}\n' | awk '{ sum += $1 } END { print sum }'; }
 
 for release in "$@"; do
-  root="$work/$release" base="$work/$release.tar"
+  root="$work/$release"
   echo "== $release: a bare system"
-  if [ ! -e "$base" ]; then
-    rm -rf "$root"
-    debootstrap --variant=minbase "$release" "$root" "$site" >"$work/debootstrap.log" || { tail "$work/debootstrap.log"; exit 1; }
-    tar cf "$base.new" -C "$root" .
-    mv "$base.new" "$base"
-  fi
-  rm -rf "$root"
-  mkdir -p "$root"
-  tar xf "$base" -C "$root"
+  bare_debian "$release" "$work"
   mkdir -p "$root/src" "$root/cache" "$root/opt/rust" "$root/root/.cargo"
-  cp -L /etc/resolv.conf /etc/hosts "$root/etc/"
-  echo "deb $site $release main" >"$root/etc/apt/sources.list"
-  grep -ls '^Acquire::Check' /etc/apt/apt.conf.d/* | xargs -r cp -t "$root/etc/apt/apt.conf.d"
   mkdir "$root/root/.cargo/registry"
   cp -r "$work/crates/registry/index" "$work/crates/registry/cache" "$root/root/.cargo/registry/"
   git clone -q --no-local . "$root/src/weir"

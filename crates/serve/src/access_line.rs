@@ -10,7 +10,7 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::access_log::AccessLogFormat;
 
-/// What the access log says of a request. Its keys in JSON are stable (docs/book/src/reference/json.md).
+/// A line of the access log. Its keys in JSON are stable (docs/book/src/operating.md, "Access log").
 #[derive(Clone, Debug, Serialize)]
 pub struct AccessLine {
     /// When the request came: RFC 3339, in UTC, to the millisecond.

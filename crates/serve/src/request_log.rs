@@ -35,7 +35,7 @@ pub(crate) struct RequestEntry {
     access: Option<(Arc<AccessLog>, AccessFields)>,
 }
 
-/// What only the access log says of a request.
+/// The fields of a request that only the access log has.
 #[derive(Debug, Default)]
 pub(crate) struct AccessFields {
     pub(crate) request_id: String,

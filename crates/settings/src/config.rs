@@ -605,6 +605,7 @@ mod tests {
             (config.catalog.url, config.store.bytes_max) = (None, None);
             (config.hooks.post_update, config.hooks.notify) = (Vec::new(), Vec::new());
             (config.serve.tls_certificate, config.serve.tls_key, config.access.hook) = (None, None, None);
+            config.serve.access_log = None;
         }
         (from_template.scratch.folder, from_template.transport.netrc, from_template.transport.ssh_command) =
             (None, None, None);

@@ -98,7 +98,7 @@ impl OnDemand {
     }
 }
 
-/// What clients wait for.
+/// The repositories for which clients wait, and the thread's handles.
 struct OnDemandWork {
     pool: Pool,
     transport: TransportOptions,
@@ -108,11 +108,11 @@ struct OnDemandWork {
     /// Those who wait until an upstream says whether it has a repository, by its name.
     probes: HashMap<String, Vec<OnDemandAsk>>,
     answers: Sender<ProbeAnswer>,
-    /// What is not there upstream, since when.
+    /// Repositories that could not be had lately, by name.
     absent: HashMap<String, AbsentUpstream>,
 }
 
-/// What an upstream said about a repository that a client asks for.
+/// The answer of an upstream to a probe.
 struct ProbeAnswer {
     name: String,
     /// Why it does not give it.

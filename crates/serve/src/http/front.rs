@@ -338,7 +338,7 @@ impl Daemon {
     }
 }
 
-/// What a client asks for, and who it is.
+/// A request for a repository, and its client.
 pub(crate) struct HttpAsk {
     pub(crate) request: DaemonRequest,
     pub(crate) client: Client,

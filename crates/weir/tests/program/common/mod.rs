@@ -58,6 +58,9 @@ pub fn wait_for_answer(stream: &TcpStream) {
     assert!(stream.peek(&mut [0]).unwrap() > 0, "no answer, but the end");
 }
 
+/// SHA-256 of the token "open sesame".
+pub const OPEN_SESAME: &str = "41ef4bb0b23661e66301aac36066912dac037827b4ae63a7b1165a5aa93ed4eb";
+
 /// A server of the pool over HTTP, and the port at which it serves git://.
 pub struct Http(pub Server, pub u16);
 

@@ -1,10 +1,7 @@
 //! Access to repositories, and their names: access rules, tokens, hooks, rules that map URLs.
 
-use crate::common::{Env, Http};
+use crate::common::{Env, Http, OPEN_SESAME};
 use std::os::unix::fs::PermissionsExt;
-
-/// SHA-256 of "open sesame".
-const OPEN_SESAME: &str = "41ef4bb0b23661e66301aac36066912dac037827b4ae63a7b1165a5aa93ed4eb";
 
 fn pool_with(env: &Env, names: &[&str]) {
     let upstream = env.odd_repository("odd.git");

@@ -5,10 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 use weir_testing::wait_until;
 
-use crate::common::{Env, Http};
-
-/// SHA-256 of "open sesame".
-const OPEN_SESAME: &str = "41ef4bb0b23661e66301aac36066912dac037827b4ae63a7b1165a5aa93ed4eb";
+use crate::common::{Env, Http, OPEN_SESAME};
 
 fn pool_with_log(format: &str) -> (Env, std::path::PathBuf) {
     let env = Env::new();

@@ -5,10 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::common::{Env, Http};
-
-/// SHA-256 of "open sesame".
-const OPEN_SESAME: &str = "41ef4bb0b23661e66301aac36066912dac037827b4ae63a7b1165a5aa93ed4eb";
+use crate::common::{Env, Http, OPEN_SESAME};
 
 const NO_PATH: &str = "there is nothing at this path (write %2F for each / in the name of a repository); see \
     /api/v1/openapi.json";

@@ -2,10 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::common::{Env, Http};
+use crate::common::{Env, Http, OPEN_SESAME};
 
-/// SHA-256 of "open sesame".
-const OPEN_SESAME: &str = "41ef4bb0b23661e66301aac36066912dac037827b4ae63a7b1165a5aa93ed4eb";
 const MODERN: &str = "2026-07-28";
 
 /// Sends a body with more header lines; returns the status and the body of the answer.
@@ -181,7 +179,7 @@ fn wrong_messages_and_strangers_are_refused() {
     ] {
         let (got, answer) = post(&server, headers, body);
         assert_eq!((got, &answer["error"]["code"]), (status, &json!(code)), "{headers}{body}: {answer}");
-        // What is no request has no id.
+        // An answer to something that is no request has no id.
         assert!(code == -32022 || code == -32602 || answer.get("id").is_none(), "{answer}");
     }
     assert_eq!(ask_with(&server, "", "resources/list", json!({})).0, 404);

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::common::{Env, Http};
+use crate::common::{Env, Http, OPEN_SESAME};
 
 /// Asserts that a mirror clone of `name`, over each door, has exactly the refs and the objects of `expected`.
 fn assert_served(env: &Env, server: &Http, name: &str, expected: &Path) {
@@ -34,7 +34,7 @@ fn states(env: &Env, up: &Path, name: &str) -> Vec<(u64, PathBuf)> {
                 env.git(up, &["tag", "-a", "-m", "one", "v1", "main"]);
             }
             2 => drop(env.commit_file(up, "refs/heads/side", "c", b"on the side")),
-            // What was there is overwritten and deleted.
+            // An overwritten branch, and a tag that is deleted.
             3 => {
                 set("refs/heads/main", "refs/heads/side");
                 env.git(up, &["update-ref", "-d", "refs/tags/v1"]);
@@ -87,7 +87,7 @@ fn every_state_is_cloned_and_fetched_as_it_was() {
             env.git(&walker, &["fetch", "-q", "--prune", &url, "+refs/*:refs/*"]);
             assert_eq!(env.picture(&walker), env.picture(copy));
         }
-        // What is not of a state is not given with it, even to a client that names it.
+        // Nothing of another state is given with it, even to a client that names it.
         let newest = env.git(&up, &["rev-parse", "refs/heads/next"]);
         let stranger = env.init_bare(&format!("stranger{compact}.git"));
         let fetch = env
@@ -160,11 +160,10 @@ fn older_states_are_for_those_who_may_read_them() {
     env.commit_file(&up, "refs/heads/main", "a", b"first");
     env.mirror_new("r", &up);
     env.mirror_new("hidden", &up);
-    let token = "41ef4bb0b23661e66301aac36066912dac037827b4ae63a7b1165a5aa93ed4eb";
     env.configure(
         "access",
         &format!(
-            "tokens = [{{ name = \"boss\", sha256 = \"{token}\", scopes = [\"manage\"] }}]\nrules = \
+            "tokens = [{{ name = \"boss\", sha256 = \"{OPEN_SESAME}\", scopes = [\"manage\"] }}]\nrules = \
             [{{ repositories = [\"hidden\"], tokens = [\"boss\"] }}]"
         ),
     );

@@ -4,10 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Output;
 
-use crate::common::{Env, Http, Server};
-
-/// SHA-256 of "open sesame".
-const OPEN_SESAME: &str = "41ef4bb0b23661e66301aac36066912dac037827b4ae63a7b1165a5aa93ed4eb";
+use crate::common::{Env, Http, OPEN_SESAME, Server};
 
 /// A pool that fetches `here/...` on demand, and the server of its upstreams.
 fn pool_on_demand(env: &Env, more: &str) -> Server {
@@ -268,7 +265,7 @@ fn a_client_waits_no_longer_than_it_may() {
     weir_testing::wait_for_port(http);
     assert_clones(&env, &server.url("here/up"), &up);
     std::fs::write(env.path("slow"), "").unwrap();
-    // What is here is served, and what is not here is not waited for, either.
+    // The copy is served, and the client of a repository without one is refused.
     let began = std::time::Instant::now();
     assert_clones(&env, &server.url("here/up"), &up);
     assert_refused(&env, &server.git_url("here/other"), "it is being fetched from its upstream");
