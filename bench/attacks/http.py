@@ -22,7 +22,6 @@ def flood(attack, connections, frames):
         while len(open_ones) < connections and attack.goes_on():
             with attack.tolerant():
                 connection = wire.H2(attack.address(), attack.http_port)
-                connection.socket.settimeout(0.5)
                 open_ones.append((connection, frames()))
         still = []
         for connection, given in open_ones:

@@ -26,10 +26,10 @@ const TAKEN: &str = "Authorization, Content-Type, MCP-Protocol-Version, Mcp-Meth
 const BODY_BYTES_MAX: usize = 256 << 10;
 /// How long clients may keep the list of tools: it changes with the program.
 const TTL_MS: u64 = 3_600_000;
-const INSTRUCTIONS: &str = "Reads the git repositories that a weir mirrors: their refs, commits and files. Name a \
-    repository as list_repositories does. If the server lets clients read older states of the refs, NAME@N \
-    is state number N of list_ref_states, and NAME@2026-05-01 the last state of that day. Lists have pages: \
-    ask again with 'cursor' until 'next' is null.";
+const INSTRUCTIONS: &str = "Reads the git repositories that a weir mirrors: their refs, commits and files. \
+    Name a repository as list_repositories does. If the server lets clients read older states of the refs, \
+    NAME@N is state number N of list_ref_states, and NAME@2026-05-01 the last state of that day. Lists have \
+    pages: ask again with 'cursor' until 'next' is null.";
 
 /// Answers requests of the Model Context Protocol with what the API answers.
 pub struct McpHandler(Arc<ApiState>);

@@ -28,7 +28,8 @@ const ENCODED_PATH: &str = "path_base64";
 
 const READ_FILE: &str = "read_file";
 const READ_FILE_WORDS: &str = "Reads a file as it is stored, or the target of a symbolic link. Text comes as \
-    text, anything else in base64, as a resource. An answer has at most 1 MiB: of a longer file, ask for parts.";
+    text, anything else in base64, as a resource. An answer has at most 1 MiB: of a longer file, ask for \
+    parts.";
 
 /// A tool, and the path of its request.
 struct Tool {
@@ -71,8 +72,8 @@ impl Tool {
             }
         }
         if self.name == READ_FILE {
-            let words = "The bytes that are wanted, FIRST-LAST or FIRST-, from 0, LAST included; all, if it is \
-                not there.";
+            let words = "The bytes that are wanted, FIRST-LAST or FIRST-, from 0, LAST included; all, if it \
+                is not there.";
             let schema = json!({ "type": "string", "pattern": "^[0-9]+-[0-9]*$", "description": words });
             properties.insert(BYTES_ARGUMENT.to_owned(), schema);
         }
