@@ -30,8 +30,9 @@ use crate::running::pool::{Pool, transport_options};
 const PROBES_MAX: usize = 32;
 /// The names that a host may not have in a minute before it is asked for no more.
 const ABSENT_A_MINUTE_MAX: usize = 60;
-/// Time between looks at the catalog while somebody waits.
+/// Time between looks at the catalog while somebody waits, and after all have left.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+const LOOK_SELDOM: Duration = Duration::from_secs(2);
 /// Repositories for which clients may wait at once.
 const REPOSITORIES_MAX: usize = 256;
 /// How long weir remembers that there is no such repository upstream, and how many of these it remembers.
@@ -147,9 +148,12 @@ impl OnDemandWork {
     /// Answers those who ask until nobody can ask any more.
     fn run(&mut self, asked: &Receiver<OnDemandAsk>, probed: &Receiver<ProbeAnswer>) {
         loop {
-            let first = match self.repositories.is_empty() && self.probes.is_empty() {
-                true => asked.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                false => asked.recv_timeout(LOOK_EVERY),
+            let is_awaited = |awaited: &AwaitedRepository| !awaited.waiters.is_empty();
+            let somebody_waits = !self.probes.is_empty() || self.repositories.values().any(is_awaited);
+            let first = match (somebody_waits, self.repositories.is_empty()) {
+                (true, _) => asked.recv_timeout(LOOK_EVERY),
+                (false, false) => asked.recv_timeout(LOOK_SELDOM),
+                (false, true) => asked.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             let mut asks = match first {
                 Ok(ask) => vec![ask],
@@ -204,8 +208,8 @@ impl OnDemandWork {
             return answer_all(asks, &Err(busy("too many repositories are being looked for")));
         }
         let (options, answers, name) = (self.transport.clone(), self.answers.clone(), name.to_owned());
-        self.probes.insert(name.clone(), asks);
-        spawn("probe", move || {
+        let probed = name.clone();
+        let probe = move || {
             let opened = catch_unwind(AssertUnwindSafe(|| Session::open(&url, &options).map(drop)));
             let failure = match opened {
                 Ok(Ok(())) => None,
@@ -213,7 +217,9 @@ impl OnDemandWork {
                 Err(_) => Some((FailureClass::Defect, "internal error (a bug in weir)".to_owned())),
             };
             let _ = answers.send(ProbeAnswer { name, failure });
-        })?;
+        };
+        spawn("probe", probe)?;
+        self.probes.insert(probed, asks);
         Ok(())
     }
 
@@ -311,10 +317,13 @@ impl OnDemandWork {
             rest.retain(|waiter| !waiter.answer.is_closed());
             awaited.waiters = rest;
             let is_new = awaited.is_new;
-            if awaited.waiters.is_empty() {
+            let is_coming = found.as_ref().is_some_and(|r| r.seq.is_none() && r.failures == 0);
+            // One that cannot be mirrored is removed, whoever has left meanwhile.
+            let is_done = awaited.waiters.is_empty() && !(is_new && is_coming);
+            if is_done {
                 self.repositories.remove(&id);
             }
-            if !ended.is_empty() {
+            if !ended.is_empty() || (is_done && is_new) {
                 let outcome = self.outcome(found, is_new)?;
                 answer_waiters(ended, &outcome);
             }

@@ -273,6 +273,25 @@ fn a_client_waits_no_longer_than_it_may() {
 }
 
 #[test]
+fn a_repository_that_cannot_be_mirrored_is_removed_though_its_client_has_left() {
+    let env = Env::new();
+    let up = env.init_bare("up.git");
+    env.commit_file(&up, "refs/heads/main", "a", b"first");
+    // It is there, and its pack is not.
+    let hook = env.path("hook");
+    std::fs::write(&hook, "#!/bin/sh\nsleep 3\nexit 1\n").unwrap();
+    std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let set = "export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=uploadpack.packObjectsHook GIT_CONFIG_VALUE_0=";
+    ssh_that(&env, &format!("{set}{}", hook.display()));
+    rule(&env, &format!("ssh://host{}/{{path}}.git", env.dir.path().display()), "timeout = '1s'");
+    let server = Http::serve_mirroring(&env, &env.path("log"));
+    assert_refused(&env, &server.git_url("here/up"), "it is being fetched from its upstream");
+    assert_eq!(env.weir_json(&["ls", "--json"]).as_array().unwrap().len(), 1);
+    let listed = || env.weir_json(&["ls", "--json"]);
+    weir_testing::wait_until(|| format!("it is gone: {}", listed()), || listed() == serde_json::json!([]));
+}
+
+#[test]
 fn a_client_waits_longer_than_it_may_be_idle() {
     let env = Env::new();
     let up = env.odd_repository("up.git");
