@@ -29,11 +29,16 @@ class Nginx:
         with open(os.path.join(work, "html", "healthz"), "w") as file:
             file.write("alive\n")
         conf = os.path.join(work, "nginx.conf")
+        kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+        temporary = "".join(f"{kind}_temp_path {work}/{kind};" for kind in kinds)
         with open(conf, "w") as file:
             file.write(f"""
 worker_processes 2; pid {work}/nginx.pid; error_log {work}/error.log; daemon off;
 events {{ worker_connections 4096; }}
-http {{ access_log off; server {{ listen 127.0.0.1:{self.port} backlog=4096; root {work}/html; }} }}
+http {{
+  access_log off; {temporary}
+  server {{ listen 127.0.0.1:{self.port} backlog=4096; root {work}/html; }}
+}}
 """)
         self.process = subprocess.Popen(["/usr/sbin/nginx", "-c", conf], stderr=subprocess.DEVNULL)
         wait_for_port(self.port)
