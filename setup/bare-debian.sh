@@ -4,7 +4,8 @@
 debian_site="$(apt-get indextargets --format '$(ORIGIN) $(SITE)' 'Created-By: Packages' | sed -n 's/^Debian //p' | head -n 1)"
 [ -n "$debian_site" ] || { echo "error: this system has no packages of Debian's: nothing tells where to fetch a bare one" >&2; exit 1; }
 
-# Makes WORK/RELEASE anew, with this system's network and the release's packages. The first one is kept as WORK/RELEASE.tar.
+# Replaces WORK/RELEASE with a bare system that uses this one's network settings and the release's packages. debootstrap runs
+# once; its result stays in WORK/RELEASE.tar, and later calls extract that file.
 bare_debian() { # RELEASE WORK
   local release=$1 work=$2 root="$2/$1" base="$2/$1.tar"
   if [ ! -e "$base" ]; then
