@@ -77,7 +77,8 @@ impl ApiState {
     ) -> Result<KnownRepository, Problem> {
         let name = request.part(0)?.to_owned();
         if let Some((repository, _)) = NamedState::split(&name) {
-            let words = format!("'{name}' names an older state; only '{repository}' is known of here");
+            let words =
+                format!("'{name}' names an older state, and this request knows none: ask for '{repository}'");
             return Err(Problem::bad_request(words));
         }
         self.find(request, move |state, client| state.named(&name, client)).await

@@ -1,6 +1,6 @@
 //! The tools: requests of the API that read. Their arguments are those that the API's description names.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -101,10 +101,13 @@ impl Tool {
     }
 }
 
-/// Describes all tools, always in the same order.
-pub(crate) fn list() -> Value {
-    let openapi = serde_json::to_value(openapi()).unwrap_or_default();
-    TOOLS.iter().map(|tool| tool.describe(&openapi)).collect()
+/// Describes all tools, always in the same order. The descriptions are made once.
+pub(crate) fn list() -> &'static Value {
+    static DESCRIBED: LazyLock<Value> = LazyLock::new(|| {
+        let openapi = serde_json::to_value(openapi()).unwrap_or_default();
+        TOOLS.iter().map(|tool| tool.describe(&openapi)).collect()
+    });
+    &DESCRIBED
 }
 
 /// Calls the tool that `params` name.
@@ -137,7 +140,7 @@ pub(crate) async fn call(
     let is_json = response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
     let status = response.status();
     let Some(body) = response.into_body().into_whole() else {
-        return Ok(failed("the answer has no end that is known"));
+        return Ok(failed("only the API gives this answer"));
     };
     Ok(match status {
         StatusCode::RANGE_NOT_SATISFIABLE => failed("the file ends before these bytes"),

@@ -338,7 +338,9 @@ impl OnDemandWork {
         found: Option<Repository>,
         is_new: bool,
     ) -> Result<std::result::Result<Stale, Refusal>> {
-        let Some(r) = found else { return Ok(Err(Refusal::NotFound("it was removed".to_owned()))) };
+        let Some(r) = found else {
+            return Ok(Err(Refusal::NotFound("the repository was removed meanwhile".to_owned())));
+        };
         if r.seq.is_some() {
             return Ok(Ok(r.error.filter(|_| r.failures > 0)));
         }
