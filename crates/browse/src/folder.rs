@@ -58,8 +58,8 @@ pub fn entry_at(repo: &Repo, top: &Oid, path: &[u8]) -> Result<(u32, Oid)> {
         if mode & 0o170_000 != FOLDER {
             return Err(none());
         }
-        let object = kept::read(&mut reader, &at)?;
-        let found = TreeIter::new(repo.hash(), &object.data).filter_map(std::result::Result::ok);
+        let tree = kept::read(&mut reader, &at)?;
+        let found = TreeIter::new(repo.hash(), &tree).filter_map(std::result::Result::ok);
         let entry = found.into_iter().find(|entry| entry.name == name).ok_or_else(none)?;
         (mode, at) = (entry.mode, Oid::from_bytes(repo.hash(), entry.id).expect("ids of entries are ids"));
     }
@@ -110,9 +110,9 @@ pub(crate) fn names_of(path: &[u8]) -> impl Iterator<Item = &[u8]> {
 impl FolderLister<'_> {
     /// Lists the tree `oid` at `path`. Returns whether that is all of it.
     fn list(&mut self, oid: &Oid, path: &mut Vec<u8>, depth: usize) -> Result<bool> {
-        let object = kept::read(&mut self.reader, oid)?;
+        let tree = kept::read(&mut self.reader, oid)?;
         let len = path.len();
-        for entry in TreeIter::new(self.repo.hash(), &object.data) {
+        for entry in TreeIter::new(self.repo.hash(), &tree) {
             let entry = entry.map_err(Error::of_object(oid))?;
             let id = Oid::from_bytes(self.repo.hash(), entry.id).expect("ids of entries are ids");
             path.extend_from_slice(entry.name);

@@ -10,6 +10,7 @@ mod folder;
 mod grep;
 mod kept;
 mod log;
+mod path_entries;
 mod revision;
 mod tar_header;
 mod told_commit;

@@ -5,18 +5,14 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
-use weir_git::{Kind, Oid, OidMap, OidSet, TreeIter};
-use weir_mine::Mode;
+use weir_git::{Oid, OidSet};
 use weir_repo::{LinkedCommit, ObjectReader, Repo};
 
-use crate::error::{Error, Result};
-use crate::folder::names_of;
-use crate::kept;
+use crate::error::Result;
+use crate::path_entries::PathEntries;
 
 /// Commits that all kept positions together have met at most: each takes some 60 bytes.
 const KEPT_COMMITS_MAX: usize = 1_000_000;
-/// Folders that are remembered of a walk.
-const KNOWN_ENTRIES_MAX: usize = 1 << 16;
 
 /// A request for a page of a log.
 #[derive(Clone, Debug, Default)]
@@ -44,16 +40,10 @@ pub struct LogPage {
     pub next: Option<usize>,
 }
 
-/// An entry of a tree: its mode and its object. Old trees have modes that git takes for others.
-type PathEntry = Option<(Mode, Oid)>;
-
 struct LogWalk<'r> {
     repo: &'r Repo,
     reader: ObjectReader<'r>,
-    /// The names on the way to the path.
-    names: Vec<Vec<u8>>,
-    /// The entries of trees, by the number of names before.
-    known: Vec<OidMap<PathEntry>>,
+    entries: PathEntries,
     place: LogPlace,
 }
 
@@ -106,24 +96,18 @@ impl LogPositions {
 /// # Errors
 /// If an object is missing or corrupt.
 pub fn log(repo: &Repo, from: &Oid, query: &LogQuery, positions: &LogPositions) -> Result<LogPage> {
-    let names: Vec<Vec<u8>> = names_of(&query.path).map(<[u8]>::to_vec).collect();
+    let entries = PathEntries::new(&query.path);
     let mut key = LogKey {
         serial: repo.serial(),
         from: *from,
-        path: names.join(&b'/'),
+        path: entries.path(),
         since: query.since,
         passed: query.passed,
     };
     let kept = positions.take(&key);
     let mut passed = if kept.is_some() { query.passed } else { 0 };
     let is_new = kept.is_none();
-    let mut walk = LogWalk {
-        repo,
-        reader: repo.reader(),
-        known: vec![OidMap::default(); names.len()],
-        names,
-        place: kept.unwrap_or_default(),
-    };
+    let mut walk = LogWalk { repo, reader: repo.reader(), entries, place: kept.unwrap_or_default() };
     if is_new {
         walk.meet(from)?;
     }
@@ -143,7 +127,7 @@ pub fn log(repo: &Repo, from: &Oid, query: &LogQuery, positions: &LogPositions) 
         }
         let commit = repo.history().commit(&mut walk.reader, &oid)?;
         let is_told = passed > query.passed && query.until.is_none_or(|until| time <= until);
-        let changes = if walk.names.is_empty() {
+        let changes = if walk.entries.is_top() {
             commit.parents.iter().try_for_each(|parent| walk.meet(parent))?;
             true
         } else {
@@ -170,14 +154,14 @@ impl LogWalk<'_> {
     /// the commit changes the path; not so if nobody wants to know.
     fn follow(&mut self, commit: &LinkedCommit, wants_to_know: bool) -> Result<bool> {
         match &commit.parents[..] {
-            [] => Ok(wants_to_know && self.entry(&commit.tree)?.is_some()),
+            [] => Ok(wants_to_know && self.entries.entry(&mut self.reader, &commit.tree)?.is_some()),
             [parent] => {
                 self.meet(parent)?;
-                Ok(wants_to_know && !self.is_same(commit, parent)?)
+                Ok(wants_to_know && !self.is_same(commit, 0)?)
             }
             parents => {
-                for parent in parents {
-                    if self.is_same(commit, parent)? {
+                for (rank, parent) in parents.iter().enumerate() {
+                    if self.is_same(commit, rank)? {
                         self.meet(parent)?;
                         return Ok(false);
                     }
@@ -188,63 +172,16 @@ impl LogWalk<'_> {
         }
     }
 
-    /// Returns whether the path is the same in a commit and its parent.
-    fn is_same(&mut self, commit: &LinkedCommit, parent: &Oid) -> Result<bool> {
+    /// Returns whether the path is the same in a commit and its parent number `rank`.
+    fn is_same(&mut self, commit: &LinkedCommit, rank: usize) -> Result<bool> {
+        let parent = &commit.parents[rank];
         if !self.repo.contains(parent) {
             return Ok(false);
         }
-        let parent = self.repo.history().commit(&mut self.reader, parent)?.tree;
-        let (mut ours, mut theirs) = (commit.tree, parent);
-        for depth in 0..self.names.len() {
-            if ours == theirs {
-                return Ok(true);
-            }
-            let (our, their) = (self.entry_of(&ours, depth)?, self.entry_of(&theirs, depth)?);
-            if our == their {
-                return Ok(true);
-            }
-            let both = our.zip(their).filter(|(our, their)| our.0 == Mode::Tree && their.0 == Mode::Tree);
-            let Some(((_, our), (_, their))) = both else { break };
-            (ours, theirs) = (our, their);
+        if rank == 0 && self.entries.is_certainly_unchanged(self.repo, commit) {
+            return Ok(true);
         }
-        let (ours, theirs) = (self.entry(&commit.tree)?, self.entry(&parent)?);
-        Ok(ours == theirs)
-    }
-
-    /// Returns the entry at the path in the tree `top`.
-    fn entry(&mut self, top: &Oid) -> Result<PathEntry> {
-        let mut at = (Mode::Tree, *top);
-        for depth in 0..self.names.len() {
-            if at.0 != Mode::Tree {
-                return Ok(None);
-            }
-            let Some(entry) = self.entry_of(&at.1, depth)? else { return Ok(None) };
-            at = entry;
-        }
-        Ok(Some(at))
-    }
-
-    /// Returns the entry of the tree `tree` with the name number `depth`.
-    fn entry_of(&mut self, tree: &Oid, depth: usize) -> Result<PathEntry> {
-        if let Some(entry) = self.known[depth].get(tree) {
-            return Ok(*entry);
-        }
-        let object = kept::read(&mut self.reader, tree)?;
-        let mut found = None;
-        if object.kind == Kind::Tree {
-            for entry in TreeIter::new(self.repo.hash(), &object.data) {
-                let entry = entry.map_err(Error::of_object(tree))?;
-                if entry.name == self.names[depth] {
-                    let oid = Oid::from_bytes(self.repo.hash(), entry.id).expect("ids of entries are ids");
-                    found = Some((Mode::of(entry.mode), oid));
-                    break;
-                }
-            }
-        }
-        if self.known[depth].len() >= KNOWN_ENTRIES_MAX {
-            self.known[depth].clear();
-        }
-        self.known[depth].insert(*tree, found);
-        Ok(found)
+        let parent = self.repo.history().commit(&mut self.reader, parent)?;
+        self.entries.is_same(&mut self.reader, &commit.tree, &parent.tree)
     }
 }

@@ -69,7 +69,7 @@ impl<'r> ToldCommits<'r> {
     /// If it is missing, or no commit.
     pub fn read(&mut self, oid: &Oid) -> Result<ToldCommit> {
         let object = kept::read(&mut self.reader, oid)?;
-        let raw = CommitParts::parse(self.hash, &object.data).map_err(Error::of_object(oid))?;
+        let raw = CommitParts::parse(self.hash, &object).map_err(Error::of_object(oid))?;
         let decoded = self.decoder.decode(raw.encoding, raw.data);
         let parts = match &decoded {
             Some(text) => CommitParts::parse_text(&raw.links, text),

@@ -37,6 +37,7 @@ pub use objects::reader::{Object, ObjectReader};
 pub use objects::zlib::Inflate;
 pub use progress::{Phase, Progress};
 pub use reach::history::History;
+pub use reach::path_filter::FilteredPath;
 pub use reach::steps::Budget;
 pub use reach::walk::{HaveCommits, LinkedCommit, all_wants_meet};
 pub use refs::change::{ChangedRef, RefsChange};

@@ -73,6 +73,23 @@ pub(crate) fn changed_entries<'n, 'o>(
     olds: &[&'o [u8]],
     mut changed: impl FnMut(TreeEntry<'n>, &[TreeEntry<'o>]),
 ) -> Result<(), ObjectError> {
+    unlike_entries(hash, new, olds, |entry, same_name| {
+        if !entry.is_gitlink() {
+            changed(entry, same_name);
+        }
+    })
+}
+
+/// Does what [`changed_entries`] does, and does not except submodule links.
+///
+/// # Errors
+/// As [`changed_entries`].
+pub(crate) fn unlike_entries<'n, 'o>(
+    hash: HashKind,
+    new: &'n [u8],
+    olds: &[&'o [u8]],
+    mut changed: impl FnMut(TreeEntry<'n>, &[TreeEntry<'o>]),
+) -> Result<(), ObjectError> {
     let mut cursors: Vec<Cursor<'o>> = olds.iter().map(|old| Cursor::new(hash, old)).collect();
     let mut same_name = Vec::new();
     let mut rest = new;
@@ -95,7 +112,7 @@ pub(crate) fn changed_entries<'n, 'o>(
                 same_name.push(old);
             }
         }
-        if !is_same && !entry.is_gitlink() {
+        if !is_same {
             changed(entry, &same_name);
         }
     }

@@ -6,6 +6,7 @@ use weir_git::{HashKind, Oid};
 use crate::error::{Result, corrupt};
 use crate::lists::Lists;
 use crate::objects::index::append_checksum;
+use crate::reach::path_filter::{FilteredPath, PathFilters, filter_chunks};
 
 const NO_PARENT: u32 = 0x7000_0000;
 const MORE_PARENTS: u32 = 0x8000_0000;
@@ -20,6 +21,7 @@ pub(crate) struct CommitGraph {
     ids: usize,
     commits: usize,
     edges: Option<(usize, usize)>,
+    filters: Option<PathFilters>,
 }
 
 /// The graph's data of a commit.
@@ -55,7 +57,7 @@ impl CommitGraph {
         if data.len() < 8 + (chunks + 1) * 12 + hash.len() {
             return bad("its table of contents is cut off");
         }
-        let mut found = [None; 4];
+        let mut found = [None; 6];
         for i in 0..chunks {
             let row = 8 + i * 12;
             let (start, end) = (be64(&data, row + 4), be64(&data, row + 16));
@@ -67,11 +69,13 @@ impl CommitGraph {
                 b"OIDL" => 1,
                 b"CDAT" => 2,
                 b"EDGE" => 3,
+                b"BIDX" => 4,
+                b"BDAT" => 5,
                 _ => continue,
             };
             found[which] = Some((start as usize, (end - start) as usize));
         }
-        let [Some(fan_out), Some(ids), Some(commits), edges] = found else {
+        let [Some(fan_out), Some(ids), Some(commits), edges, filter_ends, filters] = found else {
             return bad("a chunk is missing");
         };
         if fan_out.1 != 1024 {
@@ -81,7 +85,29 @@ impl CommitGraph {
         if ids.1 != count as usize * hash.len() || commits.1 != count as usize * (hash.len() + 16) {
             return bad("a chunk is not as long as its fan-out says");
         }
-        Ok(CommitGraph { fan_out: fan_out.0, ids: ids.0, commits: commits.0, edges, count, hash, data })
+        let filters = match filter_ends.zip(filters) {
+            Some((ends, filters)) => {
+                let [ends, filters] = [ends, filters].map(|(start, len)| start..start + len);
+                PathFilters::open(&data, ends, filters, count)?
+            }
+            None => None,
+        };
+        Ok(CommitGraph {
+            fan_out: fan_out.0,
+            ids: ids.0,
+            commits: commits.0,
+            edges,
+            filters,
+            count,
+            hash,
+            data,
+        })
+    }
+
+    /// Returns whether the commit at `position` may change `path` from its first parent. It says yes of all,
+    /// if the graph has no filters.
+    pub(crate) fn may_change(&self, position: u32, path: &FilteredPath) -> bool {
+        self.filters.as_ref().is_none_or(|filters| filters.may_change(&self.data, position, path))
     }
 
     pub(crate) fn oid(&self, position: u32) -> Oid {
@@ -152,6 +178,8 @@ pub(crate) struct GraphInput<'a> {
     /// The positions of the parents.
     pub(crate) parents: &'a Lists,
     pub(crate) time: &'a dyn Fn(u32) -> u64,
+    /// The filters of the paths that they change.
+    pub(crate) filter: &'a dyn Fn(u32) -> &'a [u8],
 }
 
 /// Writes a commit-graph of `commits`.
@@ -195,6 +223,10 @@ pub(crate) fn write_commit_graph(hash: HashKind, commits: &GraphInput<'_>) -> Ve
     let mut chunks: Vec<(&[u8; 4], Vec<u8>)> = vec![(b"OIDF", fan_out), (b"OIDL", ids), (b"CDAT", data)];
     if !edges.is_empty() {
         chunks.push((b"EDGE", edges));
+    }
+    if let Some((ends, filters)) = filter_chunks((0..n as u32).map(|i| (commits.filter)(i))) {
+        chunks.push((b"BIDX", ends));
+        chunks.push((b"BDAT", filters));
     }
     let mut out = b"CGPH\x01".to_vec();
     out.extend_from_slice(&[hash.format_id(), chunks.len() as u8, 0]);

@@ -13,6 +13,7 @@ use crate::objects::lookup::Location;
 use crate::objects::object_set::ObjectSet;
 use crate::objects::reader::{ObjectReader, peel_through};
 use crate::reach::history::History;
+use crate::reach::path_filter::FilteredPath;
 use crate::reach::steps::{Budget, Steps};
 
 /// A commit's place in the history.
@@ -24,6 +25,8 @@ pub struct LinkedCommit {
     pub parents: Vec<Oid>,
     /// The time of its committer, in seconds since 1970.
     pub time: u64,
+    /// Its place in the commit-graph, where the graph's parents are those above.
+    position: Option<u32>,
 }
 
 /// Reads commits from the commit-graph if it has them, otherwise from packs.
@@ -54,13 +57,14 @@ impl<'r, 'o> Commits<'r, 'o> {
             let is_cut = !self.shallow.is_empty() && self.shallow.contains(oid);
             let parents =
                 if is_cut { Vec::new() } else { commit.parents.iter().map(|&p| graph.oid(p)).collect() };
-            return Ok(LinkedCommit { tree: commit.tree, parents, time: commit.time });
+            let position = (!is_cut).then_some(position);
+            return Ok(LinkedCommit { tree: commit.tree, parents, time: commit.time, position });
         }
         let object = self.reader.require(oid)?;
         let links = commit_links(self.history.objects.hash, &object.data)
             .map_err(|source| Error::Object { oid: *oid, source })?;
         let parents = if self.shallow.contains(oid) { Vec::new() } else { links.parents };
-        Ok(LinkedCommit { tree: links.tree, parents, time: commit_time(&object.data) })
+        Ok(LinkedCommit { tree: links.tree, parents, time: commit_time(&object.data), position: None })
     }
 }
 
@@ -72,6 +76,13 @@ impl History {
     /// If the commit is missing, corrupt or no commit.
     pub fn commit<'r>(&'r self, reader: &mut ObjectReader<'r>, oid: &Oid) -> Result<LinkedCommit> {
         Commits::new(self, reader).load(oid)
+    }
+
+    /// Returns whether `commit` may change `path` from its first parent: no, if the filters of the
+    /// commit-graph deny it.
+    pub fn may_change(&self, commit: &LinkedCommit, path: &FilteredPath) -> bool {
+        let filtered = self.commit_graph().zip(commit.position);
+        filtered.is_none_or(|(graph, position)| graph.may_change(position, path))
     }
 
     /// Returns the parents that the commit names, whether they are here or not.

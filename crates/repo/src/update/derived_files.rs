@@ -1,11 +1,12 @@
-//! Builds files derived from a repository that make answers faster: a commit-graph and reachability bitmaps,
-//! in git's own formats.
+//! Builds files derived from a repository that make answers faster: a commit-graph with filters of the paths
+//! that commits change, and reachability bitmaps, in git's own formats.
 //!
 //! Bitmaps are made for the first body, which is closed by itself. Later bodies add history above it. Answers
 //! walk their commits and stop at the bitmaps below. So an update leaves both files as they are, and
 //! compaction makes new ones.
 
 use std::collections::BinaryHeap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use weir_git::{Kind, Oid, commit_links, commit_time};
@@ -23,15 +24,17 @@ use crate::objects::tree_diff::TREE_DEPTH_MAX;
 use crate::objects::tree_diff::changed_entries;
 use crate::reach::bitmap::BitmapWriter;
 use crate::reach::commit_graph::{GraphInput, write_commit_graph};
+use crate::reach::path_filter::ChangedPaths;
 use crate::refs::list::Refs;
 use crate::update::archive_repo::ArchiveRepo;
+use crate::update::changed_paths::changed_paths;
 
 /// With fewer objects walking is as fast.
 const OBJECTS_MIN: u32 = 10_000;
 /// Trees may be as deep as git allows. Only the used part of a stack takes memory.
 const STACK_BYTES: usize = 32 << 20;
 /// The number of commits that a thread takes at a time: neighbours share trees.
-const CHUNK_COMMITS: usize = 512;
+const RUN_COMMITS: usize = 512;
 
 /// Adds a commit-graph and bitmaps to an archive that has one body and is large enough. Returns whether it
 /// did.
@@ -56,9 +59,9 @@ pub fn derive(archive: &mut ArchiveRepo, time: Timestamp, threads: usize) -> Res
     let resident = Resident::new(pack.data().clone());
     let objects = repo.objects();
     let commits = PackCommits::read(&repo.refs, objects, &resident)?;
-    let new_objects = commits.new_objects(objects, &resident, threads)?;
-    let bitmaps = commits.bitmaps(&repo.refs, objects, &resident, &new_objects)?;
-    let graph = commits.graph(objects)?;
+    let differences = commits.differences(objects, &resident, threads)?;
+    let bitmaps = commits.bitmaps(&repo.refs, objects, &resident, &differences.new_objects)?;
+    let graph = commits.graph(objects, &differences)?;
     let members: [(&str, &[u8]); 2] = [(&name, &bitmaps), ("objects/info/commit-graph", &graph)];
     archive.commit_members(&members, &[], time)?;
     Ok(true)
@@ -72,6 +75,23 @@ struct PackCommits {
     trees: Vec<u32>,
     times: Vec<u64>,
     parents: Lists,
+}
+
+/// How the trees of commits differ from those of their parents, by number.
+#[derive(Default)]
+struct CommitDifferences {
+    /// The ranks of the objects that the tree has and that none of the parents' trees has at the same path.
+    new_objects: Lists,
+    /// The filters of the paths that differ from the first parent's tree, and the end of each.
+    filters: Vec<u8>,
+    filter_ends: Vec<usize>,
+}
+
+impl CommitDifferences {
+    fn filter(&self, number: usize) -> &[u8] {
+        let start = number.checked_sub(1).map_or(0, |before| self.filter_ends[before]);
+        &self.filters[start..self.filter_ends[number]]
+    }
 }
 
 /// Stands for no number.
@@ -156,46 +176,80 @@ impl PackCommits {
         Ok(PackCommits { ranks: of(&met.ranks), trees: of(&met.trees), times, parents })
     }
 
-    /// Returns, for each commit, the ranks of the objects that its tree has and that none of its parents'
-    /// trees has at the same path.
-    fn new_objects(&self, objects: &Objects, resident: &Resident, threads: usize) -> Result<Lists> {
-        let order = objects.packs[0].order()?;
+    /// Calls `work` on several threads, with runs of neighbouring commits, until all are done. Each thread
+    /// has a reader of its own. Returns the results in order.
+    fn in_runs<T: Send>(
+        &self,
+        objects: &Objects,
+        resident: &Resident,
+        threads: usize,
+        work: impl Fn(&mut ObjectReader<'_>, Range<u32>) -> Result<T> + Sync,
+    ) -> Result<Vec<T>> {
         let next = AtomicUsize::new(0);
-        let work = || -> Result<Vec<(usize, Lists)>> {
+        let thread = || -> Result<Vec<(usize, T)>> {
             let mut reader = objects.reader();
             reader.note_in(0, resident);
             let mut done = Vec::new();
             loop {
-                let start = next.fetch_add(CHUNK_COMMITS, Ordering::Relaxed);
+                let start = next.fetch_add(RUN_COMMITS, Ordering::Relaxed);
                 if start >= self.ranks.len() {
                     return Ok(done);
                 }
-                let end = (start + CHUNK_COMMITS).min(self.ranks.len());
-                let mut chunk = Lists::default();
-                for n in start..end {
-                    let tree = |n: u32| id_of(objects, order, self.trees[n as usize]);
-                    let before: Vec<Oid> = self.parents.of(n as u32).iter().map(|p| tree(*p)).collect();
-                    difference(&mut reader, &tree(n as u32), &before, 0, &mut chunk)?;
-                    chunk.end();
-                }
-                done.push((start, chunk));
+                let end = (start + RUN_COMMITS).min(self.ranks.len());
+                done.push((start, work(&mut reader, start as u32..end as u32)?));
             }
         };
-        let mut chunks = std::thread::scope(|scope| {
-            let spawn = |_| std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, work);
+        let mut runs = std::thread::scope(|scope| {
+            let spawn = |_| std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, thread);
             let handles = (0..threads.max(1)).map(spawn).collect::<std::io::Result<Vec<_>>>()?;
             let mut all = Vec::new();
             for handle in handles {
-                all.extend(handle.join().expect("tree differences do not panic")?);
+                all.extend(handle.join().expect("comparing trees does not panic")?);
             }
             Ok::<_, Error>(all)
         })?;
-        chunks.sort_unstable_by_key(|c| c.0);
-        let mut all = Lists::default();
-        for (_, chunk) in chunks {
-            all.append(&chunk);
+        runs.sort_unstable_by_key(|(start, _)| *start);
+        Ok(runs.into_iter().map(|(_, run)| run).collect())
+    }
+
+    /// Compares the tree of each commit with those of its parents.
+    fn differences(
+        &self,
+        objects: &Objects,
+        resident: &Resident,
+        threads: usize,
+    ) -> Result<CommitDifferences> {
+        let order = objects.packs[0].order()?;
+        let runs = self.in_runs(objects, resident, threads, |reader, numbers| {
+            let mut run = CommitDifferences::default();
+            let (mut changed, mut path) = (ChangedPaths::default(), Vec::new());
+            for n in numbers {
+                let before: Vec<Oid> =
+                    self.parents.of(n).iter().map(|p| self.tree(objects, order, *p)).collect();
+                let tree = self.tree(objects, order, n);
+                new_objects(reader, &tree, &before, 0, &mut run.new_objects)?;
+                run.new_objects.end();
+                let found = changed_paths(reader, before.first(), Some(&tree), &mut path, 0, &mut changed);
+                // A tree that is malformed may have changed in any way.
+                changed.finish(found.unwrap_or(false), &mut run.filters);
+                run.filter_ends.push(run.filters.len());
+                path.clear();
+            }
+            Ok(run)
+        })?;
+        let mut all = CommitDifferences::default();
+        for run in runs {
+            all.new_objects.append(&run.new_objects);
+            let start = all.filters.len();
+            all.filters.extend_from_slice(&run.filters);
+            all.filter_ends.extend(run.filter_ends.iter().map(|end| start + end));
         }
         Ok(all)
+    }
+
+    /// Returns the tree of a commit.
+    fn tree(&self, objects: &Objects, order: &PackOrder, number: u32) -> Oid {
+        id_of(objects, order, self.trees[number as usize])
     }
 
     /// Returns the commits that get a bitmap, older ones first: commits along HEAD's first parents, closer
@@ -273,8 +327,8 @@ impl PackCommits {
         Ok(writer.finish())
     }
 
-    /// Returns the commit-graph.
-    fn graph(&self, objects: &Objects) -> Result<Vec<u8>> {
+    /// Returns the commit-graph, with the filters of the commits.
+    fn graph(&self, objects: &Objects, differences: &CommitDifferences) -> Result<Vec<u8>> {
         let order = objects.packs[0].order()?;
         // Ids are in the order of the index.
         let place = |n: u32| order.index_by_rank[self.ranks[n as usize] as usize];
@@ -292,9 +346,10 @@ impl PackCommits {
         let number = |at: u32| sorted[at as usize] as usize;
         let input = GraphInput {
             oid: &|at| id_of(objects, order, self.ranks[number(at)]),
-            tree: &|at| id_of(objects, order, self.trees[number(at)]),
+            tree: &|at| self.tree(objects, order, sorted[at as usize]),
             parents: &parents,
             time: &|at| self.times[number(at)],
+            filter: &|at| differences.filter(number(at)),
         };
         Ok(write_commit_graph(objects.hash, &input))
     }
@@ -347,7 +402,8 @@ fn kinds(objects: &Objects, resident: &Resident) -> Result<[Bits; 4]> {
     Ok(sets)
 }
 
-fn difference(
+/// Adds the ranks of the objects that `tree` has and that none of the trees `before` has at the same path.
+fn new_objects(
     reader: &mut ObjectReader<'_>,
     tree: &Oid,
     before: &[Oid],
@@ -393,7 +449,7 @@ fn difference(
         return Err(Error::Unsupported(format!("tree {tree} is nested too deep")));
     }
     for (subtree, old_trees) in below {
-        difference(reader, &subtree, &old_trees, depth + 1, found)?;
+        new_objects(reader, &subtree, &old_trees, depth + 1, found)?;
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 pub(crate) mod archive_repo;
 pub(crate) mod bundle_file;
 pub(crate) mod chains;
+pub(crate) mod changed_paths;
 pub(crate) mod compact;
 pub(crate) mod derived_files;
 pub(crate) mod exact;

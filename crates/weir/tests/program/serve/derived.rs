@@ -1,9 +1,26 @@
 //! Bitmaps and commit-graph have git's formats: git reads them and agrees with them, and answers made with
 //! them are right.
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::Stdio;
 
-use crate::common::Env;
+use crate::common::{Env, Server};
+
+/// Returns the filters of paths in a commit-graph, by commit.
+fn path_filters(graph: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let data = std::fs::read(graph).unwrap();
+    let number = |bytes: &[u8]| bytes.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte));
+    let row = |n: usize| &data[8 + 12 * n..20 + 12 * n];
+    let chunk = |name: &[u8]| {
+        let n = (0..usize::from(data[6])).find(|n| row(*n)[..4] == *name).unwrap();
+        &data[number(&row(n)[4..])..number(&row(n + 1)[4..])]
+    };
+    let filters = &chunk(b"BDAT")[12..];
+    let ends: Vec<usize> = chunk(b"BIDX").chunks(4).map(number).collect();
+    let filter = |n: usize| &filters[if n == 0 { 0 } else { ends[n - 1] }..ends[n]];
+    chunk(b"OIDL").chunks(20).enumerate().map(|(n, id)| (id.to_vec(), filter(n).to_vec())).collect()
+}
 
 #[test]
 fn git_agrees_with_bitmaps_and_commit_graph() {
@@ -35,6 +52,14 @@ fn git_agrees_with_bitmaps_and_commit_graph() {
         .any(|e| e.unwrap().path().extension().is_some_and(|x| x == "bitmap"));
     assert!(bitmap && target.join("objects/info/commit-graph").is_file(), "both are there");
     env.git(&target, &["commit-graph", "verify"]);
+    let graph = target.join("objects/info/commit-graph");
+    let filters = path_filters(&graph);
+    // Paths of this repository have the same hash in both versions.
+    env.git(
+        &target,
+        &["-c", "commitGraph.readChangedPaths=false", "commit-graph", "write", "--changed-paths"],
+    );
+    assert!(filters.len() > 3000 && filters == path_filters(&graph), "git makes the same filters");
     // Compares what the bitmaps say of a commit with a walk.
     for commit in ["main", "main~1", "side"] {
         let output = env.git_command(&target, &["rev-list", "--test-bitmap", commit]).output().unwrap();
@@ -63,7 +88,7 @@ fn git_agrees_with_bitmaps_and_commit_graph() {
         all.extend([url.as_str(), copy.to_str().unwrap()]);
         env.git(env.dir.path(), &all);
         env.git(&copy, &["fsck", "--full", "--strict"]);
-        let walk = |at: &std::path::Path, rev: &str| {
+        let walk = |at: &Path, rev: &str| {
             env.git(at, &["rev-list", "--objects", "--no-object-names", rev]).lines().count()
         };
         assert_eq!(
@@ -72,16 +97,21 @@ fn git_agrees_with_bitmaps_and_commit_graph() {
             "{name}"
         );
     }
+    fetch_from_behind(&env, &server, &upstream);
+}
+
+/// Fetches into clones of older commits.
+fn fetch_from_behind(env: &Env, server: &Server, upstream: &Path) {
     for behind in [1, 40, 60, 900, 2500] {
         let copy = env.path(&format!("behind-{behind}.git"));
         let start = format!("main~{behind}");
         env.git(env.dir.path(), &["init", "-q", "--bare", copy.to_str().unwrap()]);
-        let commit = env.git(&upstream, &["rev-parse", &start]);
-        env.git(&upstream, &["update-ref", "refs/heads/start", &commit]);
+        let commit = env.git(upstream, &["rev-parse", &start]);
+        env.git(upstream, &["update-ref", "refs/heads/start", &commit]);
         env.git(&copy, &["fetch", "-q", upstream.to_str().unwrap(), "start:main"]);
         env.git(&copy, &["fetch", "-q", &server.url("large"), "+refs/heads/*:refs/heads/*"]);
         env.git(&copy, &["fsck", "--full", "--strict"]);
-        assert_eq!(env.git(&copy, &["rev-parse", "main"]), env.git(&upstream, &["rev-parse", "main"]));
-        env.git(&upstream, &["update-ref", "-d", "refs/heads/start"]);
+        assert_eq!(env.git(&copy, &["rev-parse", "main"]), env.git(upstream, &["rev-parse", "main"]));
+        env.git(upstream, &["update-ref", "-d", "refs/heads/start"]);
     }
 }
