@@ -1,5 +1,7 @@
 //! Answers in JSON, and files.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use hyper::Response;
 use hyper::StatusCode;
 use hyper::header::{
@@ -28,9 +30,34 @@ pub(crate) const TAG_BYTES: usize = 16;
 /// Caches of proxies keep no answer. A client's own asks each time whether its copy is still right.
 const PRIVATE: HeaderValue = HeaderValue::from_static("private, no-cache");
 
+/// A path, as JSON has it.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct PathText {
+    /// The path from the top. U+FFFD replaces what is not UTF-8.
+    path: String,
+    /// The path in base64, if it is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_base64: Option<String>,
+}
+
+impl PathText {
+    pub(crate) fn of(path: &[u8]) -> PathText {
+        let is_text = std::str::from_utf8(path).is_ok();
+        PathText {
+            path: String::from_utf8_lossy(path).into_owned(),
+            path_base64: (!is_text).then(|| STANDARD.encode(path)),
+        }
+    }
+}
+
 /// Returns `value` as JSON, or nothing, if the client has the same.
 pub(crate) fn json<T: Serialize>(headers: &HeaderMap, value: &T) -> ApiResult {
     let body = serde_json::to_vec(value).map_err(|e| Problem::failed(&e))?;
+    whole(headers, HeaderValue::from_static("application/json"), body)
+}
+
+/// Returns `body`, which is of this kind, or nothing, if the client has the same.
+pub(crate) fn whole(headers: &HeaderMap, kind: HeaderValue, body: Vec<u8>) -> ApiResult {
     let sum = Sha256::digest(&body);
     let etag = format!("\"{}\"", hex(&sum[..TAG_BYTES]));
     let mut response = Response::new(HandlerBody::from(Vec::new()));
@@ -41,7 +68,7 @@ pub(crate) fn json<T: Serialize>(headers: &HeaderMap, value: &T) -> ApiResult {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         return Ok(response);
     }
-    head.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    head.insert(CONTENT_TYPE, kind);
     *response.body_mut() = body.into();
     Ok(response)
 }

@@ -1,20 +1,32 @@
-//! The files that differ between two revisions.
+//! The difference of two revisions: the files, or a patch.
 
+use std::ops::Range;
 use std::sync::Arc;
 
+use hyper::StatusCode;
+use hyper::header::{HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
-use weir_browse::{commit_of, tree_of_revision};
-use weir_mine::{DifferenceSide, FileDifference, Lines, RenameOptions, compare_trees};
+use weir_browse::{PatchWriter, commit_of, merge_base, tree_of_revision};
+use weir_git::Oid;
+use weir_mine::{DifferenceSide, FileDifference, Lines, RenameOptions, TreeDifference, compare_trees};
+use weir_repo::Repo;
 
-use crate::answer::{ApiResult, json};
+use crate::answer::{ApiResult, FileBytes, PathText, json, whole};
 use crate::page::{EntryPage, WantedPage, cursor_at, not_a_cursor};
+use crate::parameters::Parameters;
 use crate::problem::{NotModified, Problem, Problems};
 use crate::request::{ApiRequest, NamedRepository};
 use crate::state::ApiState;
 
 /// Files that may differ at most.
 const FILES_MAX: usize = 10_000;
+/// The longest patch, in bytes. One file can make it longer by as much as it has.
+const PATCH_BYTES_MAX: usize = 16 << 20;
+/// Lines around those that differ, if a client says nothing, and at most.
+const CONTEXT: u32 = 3;
+const CONTEXT_MAX: u64 = 1000;
+const PATCH: HeaderValue = HeaderValue::from_static("text/x-diff");
 
 /// A file that differs.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -37,8 +49,8 @@ pub(crate) struct DiffEntry {
 /// One side of a difference.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct DiffSide {
-    /// The path. U+FFFD replaces what is not UTF-8.
-    path: String,
+    #[serde(flatten)]
+    path: PathText,
     /// The mode, in octal digits.
     mode: String,
     /// The id.
@@ -48,7 +60,7 @@ pub(crate) struct DiffSide {
 impl From<DifferenceSide> for DiffSide {
     fn from(side: DifferenceSide) -> DiffSide {
         DiffSide {
-            path: String::from_utf8_lossy(&side.path).into_owned(),
+            path: PathText::of(&side.path),
             mode: format!("{:06o}", side.mode.bits()),
             oid: side.oid.to_string(),
         }
@@ -72,7 +84,7 @@ impl From<FileDifference> for DiffEntry {
     }
 }
 
-/// Two revisions.
+/// Two revisions, and the paths that count.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "it describes parameters")]
@@ -81,6 +93,78 @@ struct TwoRevisions {
     base: Option<String>,
     /// The revision after; HEAD, if it is not there.
     head: Option<String>,
+    /// Whether to begin at the best common ancestor of both, in place of `base` itself: what a branch has
+    /// changed since it began (`git diff BASE...HEAD`).
+    merge_base: Option<bool>,
+    /// The path of the file or the folder that is compared; all, if it is not there.
+    path: Option<String>,
+}
+
+/// A comparison that a client wants.
+struct WantedDiff {
+    base: Option<String>,
+    head: String,
+    has_merge_base: bool,
+    path: Vec<u8>,
+}
+
+/// A tree, and its commit, if it has one.
+type NamedTree = (Oid, Option<Oid>);
+
+impl WantedDiff {
+    fn take(parameters: &mut Parameters) -> Result<WantedDiff, Problem> {
+        let wanted = WantedDiff {
+            base: parameters.text("base")?.filter(|base| !base.is_empty()),
+            head: parameters.text("head")?.unwrap_or_else(|| "HEAD".to_owned()),
+            has_merge_base: parameters.flag("merge_base")?,
+            path: parameters.bytes("path").unwrap_or_default(),
+        };
+        if wanted.has_merge_base && wanted.base.is_none() {
+            return Err(Problem::bad_request("'merge_base' needs the parameter 'base'"));
+        }
+        Ok(wanted)
+    }
+
+    /// Returns the tree before and the tree after.
+    fn trees(&self, repo: &Repo) -> Result<(Option<NamedTree>, NamedTree), Problem> {
+        let (new, commit) = tree_of_revision(repo, &self.head)?;
+        let before = match (&self.base, commit) {
+            (Some(base), _) if self.has_merge_base => {
+                let (base_commit, head_commit) = (commit_of(repo, base)?, commit_of(repo, &self.head)?);
+                let common = merge_base(repo, &base_commit, &head_commit)?.ok_or_else(|| {
+                    let head = &self.head;
+                    Problem::not_found(format!("'{base}' and '{head}' have no common ancestor"))
+                })?;
+                Some(tree_of_revision(repo, &common.to_string())?)
+            }
+            (Some(base), _) => Some(tree_of_revision(repo, base)?),
+            (None, Some(commit)) => {
+                let parents = repo.history().parents(&commit).map_err(weir_browse::Error::from)?;
+                parents.first().map(|parent| tree_of_revision(repo, &parent.to_string())).transpose()?
+            }
+            (None, None) => None,
+        };
+        Ok((before, (new, commit)))
+    }
+
+    /// Returns the files of a range, by number, that differ between two trees.
+    fn compare(
+        &self,
+        repo: &Repo,
+        old: Option<NamedTree>,
+        new: NamedTree,
+        wanted: Range<usize>,
+    ) -> Result<TreeDifference, Problem> {
+        let old = old.map(|(tree, _)| tree);
+        let options = RenameOptions::default();
+        let found = compare_trees(repo, old.as_ref(), Some(&new.0), &self.path, &options, FILES_MAX, wanted)
+            .map_err(weir_browse::Error::from)?;
+        if found.is_too_large {
+            let words = format!("more than {FILES_MAX} files differ; ask for one path, or use 'git diff'");
+            return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, words));
+        }
+        Ok(found)
+    }
 }
 
 /// Lists the files that differ between two revisions, with renames and the numbers of lines, as
@@ -100,45 +184,79 @@ struct TwoRevisions {
 pub(crate) async fn files(state: Arc<ApiState>, mut request: ApiRequest) -> ApiResult {
     let parameters = &mut request.parameters;
     let page = WantedPage::take(parameters)?;
-    let mut base = parameters.text("base")?.filter(|base| !base.is_empty());
-    let mut head = parameters.text("head")?.unwrap_or_else(|| "HEAD".to_owned());
+    let mut wanted = WantedDiff::take(parameters)?;
     parameters.end()?;
     let mut passed: usize = 0;
     // The next page is of the same revisions, even if a branch has moved.
     if let Some(cursor) = page.cursor_text()? {
         let mut parts = cursor.split(':');
         let mut next = || parts.next().ok_or_else(not_a_cursor);
-        base = Some(next()?.to_owned()).filter(|base| !base.is_empty());
-        next()?.clone_into(&mut head);
+        wanted.base = Some(next()?.to_owned()).filter(|base| !base.is_empty());
+        next()?.clone_into(&mut wanted.head);
         passed = next()?.parse().map_err(|_| not_a_cursor())?;
+        wanted.has_merge_base = false;
     }
     let (_, repo) = state.open(&request).await?;
     let compared = move || -> Result<EntryPage<DiffEntry>, Problem> {
-        let (new, commit) = tree_of_revision(&repo, &head)?;
-        let before = match (base, commit) {
-            (Some(base), _) => Some(tree_of_revision(&repo, &base)?),
-            (None, Some(_)) => {
-                let parents =
-                    repo.history().parents(&commit_of(&repo, &head)?).map_err(weir_browse::Error::from)?;
-                parents.first().map(|parent| tree_of_revision(&repo, &parent.to_string())).transpose()?
-            }
-            (None, None) => None,
-        };
-        let old = before.map(|(tree, _)| tree);
-        let options = RenameOptions::default();
+        let (before, after) = wanted.trees(&repo)?;
         let end = passed.saturating_add(page.limit);
-        let found = compare_trees(&repo, old.as_ref(), Some(&new), &options, FILES_MAX, passed..end)
-            .map_err(weir_browse::Error::from)?;
-        if found.is_too_large {
-            let words = format!("more than {FILES_MAX} files differ; use 'git diff' in a clone");
-            return Err(Problem::new(hyper::StatusCode::UNPROCESSABLE_ENTITY, words));
-        }
+        let found = wanted.compare(&repo, before, after, passed..end)?;
         let next = (end < found.count).then(|| {
             let base = before.map(|(tree, commit)| commit.unwrap_or(tree).to_string()).unwrap_or_default();
-            cursor_at(format!("{base}:{}:{end}", commit.unwrap_or(new)))
+            cursor_at(format!("{base}:{}:{end}", after.1.unwrap_or(after.0)))
         });
         let items = found.files.into_iter().map(DiffEntry::from).collect();
         Ok(EntryPage { items, next })
     };
     json(&request.headers, &request.client.run(compared).await??)
+}
+
+/// Lines around those that differ.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "it describes parameters")]
+struct PatchContext {
+    /// Lines that are shown around those that differ.
+    #[param(minimum = 0, maximum = 1000, default = 3)]
+    context: Option<u64>,
+}
+
+/// Sends the difference of two revisions as a patch, as `git diff --full-index -M BASE HEAD` prints it.
+/// Attributes change nothing in it.
+#[utoipa::path(
+    get, operation_id = "getPatch",
+    path = "/api/v1/repositories/{repository}/patch", tag = "history",
+    params(NamedRepository, TwoRevisions, PatchContext),
+    responses(
+        (status = 200, description = "The patch.", content((FileBytes = "text/x-diff"))),
+        (status = 422, description = "The patch has more than 16 MiB, or more than 10,000 files differ.",
+            body = Problem, content_type = "application/problem+json"),
+        NotModified,
+        Problems
+    )
+)]
+pub(crate) async fn patch(state: Arc<ApiState>, mut request: ApiRequest) -> ApiResult {
+    let parameters = &mut request.parameters;
+    let wanted = WantedDiff::take(parameters)?;
+    let context = parameters.number("context", 0..=CONTEXT_MAX)?.map_or(CONTEXT, |lines| lines as u32);
+    parameters.end()?;
+    let (_, repo) = state.open(&request).await?;
+    let written = move || -> Result<Vec<u8>, Problem> {
+        let (before, after) = wanted.trees(&repo)?;
+        let found = wanted.compare(&repo, before, after, 0..FILES_MAX)?;
+        let (mut writer, mut patch) = (PatchWriter::new(&repo, context), Vec::new());
+        for file in &found.files {
+            writer.write(file, &mut patch)?;
+            if patch.len() > PATCH_BYTES_MAX {
+                let words = format!(
+                    "the patch has more than {PATCH_BYTES_MAX} bytes; ask for one path, or use 'git diff'"
+                );
+                return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, words));
+            }
+        }
+        Ok(patch)
+    };
+    let mut response = whole(&request.headers, PATCH, request.client.run(written).await??)?;
+    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    Ok(response)
 }

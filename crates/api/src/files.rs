@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use hyper::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 use weir_browse::{FolderEntry, FolderList, entry_at, list_folder, tree_of_revision};
 use weir_git::Kind;
 
-use crate::answer::{ApiResult, FileBytes, file, json};
+use crate::answer::{ApiResult, FileBytes, PathText, file, json};
 use crate::page::{EntryPage, WantedPage, cursor_at, not_a_cursor};
 use crate::problem::{NotModified, Problem, Problems};
 use crate::request::{ApiRequest, NamedRepository};
@@ -28,11 +26,8 @@ const SANDBOX: HeaderValue = HeaderValue::from_static("default-src 'none'; sandb
 /// An entry of a folder.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct FileEntry {
-    /// Its path from the top. U+FFFD replaces what is not UTF-8.
-    path: String,
-    /// The path in base64, if it is not UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    path_base64: Option<String>,
+    #[serde(flatten)]
+    path: PathText,
     /// `blob` for a file or a symbolic link, `tree` for a folder, `commit` for a submodule.
     kind: &'static str,
     /// The mode, in octal digits.
@@ -45,10 +40,8 @@ pub(crate) struct FileEntry {
 
 impl From<FolderEntry> for FileEntry {
     fn from(entry: FolderEntry) -> FileEntry {
-        let is_text = std::str::from_utf8(&entry.path).is_ok();
         FileEntry {
-            path: String::from_utf8_lossy(&entry.path).into_owned(),
-            path_base64: (!is_text).then(|| STANDARD.encode(&entry.path)),
+            path: PathText::of(&entry.path),
             kind: entry.kind,
             mode: format!("{:06o}", entry.mode),
             oid: entry.oid.to_string(),

@@ -6,6 +6,7 @@
 //! repository that `[access]` hides from it. [`openapi`] describes all requests and answers.
 
 mod answer;
+mod blame;
 mod commits;
 mod cors;
 mod diff;

@@ -10,14 +10,15 @@ use crate::answer::{ApiResult, json};
 use crate::problem::{NotModified, Problems};
 use crate::request::ApiRequest;
 use crate::state::ApiState;
-use crate::{commits, diff, files, manage, refs, repositories, search, tree_archive};
+use crate::{blame, commits, diff, files, manage, refs, repositories, search, tree_archive};
 
 #[derive(Describe)]
 #[openapi(
     info(title = "weir", license(name = "Apache-2.0 OR MIT")),
     paths(
         repositories::list, repositories::show, repositories::visits, repositories::states, refs::list,
-        commits::list, commits::show, diff::files, files::tree, files::raw, search::lines,
+        commits::list, commits::show, diff::files, diff::patch, blame::lines, files::tree, files::raw,
+        search::lines,
         tree_archive::archive,
         manage::status, manage::add,
         manage::change, manage::visit, manage::remove, description

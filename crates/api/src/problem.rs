@@ -168,6 +168,7 @@ impl From<weir_browse::Error> for Problem {
         match e {
             weir_browse::Error::NotFound(words) => Problem::not_found(words),
             weir_browse::Error::WrongKind(words) => Problem::bad_request(words),
+            weir_browse::Error::TooLarge(words) => Problem::new(StatusCode::UNPROCESSABLE_ENTITY, words),
             weir_browse::Error::Repo(weir_repo::Error::Unsupported(words)) => {
                 Problem::new(StatusCode::SERVICE_UNAVAILABLE, words)
             }

@@ -10,7 +10,7 @@ use crate::answer::ApiResult;
 use crate::problem::Problem;
 use crate::request::ApiRequest;
 use crate::state::ApiState;
-use crate::{commits, diff, files, manage, openapi, refs, repositories, search, tree_archive};
+use crate::{blame, commits, diff, files, manage, openapi, refs, repositories, search, tree_archive};
 
 /// The beginning of all paths.
 pub(crate) const PREFIX: &str = "/api/v1";
@@ -50,6 +50,8 @@ routes! {
     GET "/repositories/{repository}/commits" => commits::list;
     GET "/repositories/{repository}/commits/{revision}" => commits::show;
     GET "/repositories/{repository}/diff" => diff::files;
+    GET "/repositories/{repository}/patch" => diff::patch;
+    GET "/repositories/{repository}/blame" => blame::lines;
     GET "/repositories/{repository}/tree" => files::tree;
     GET "/repositories/{repository}/file" => files::raw;
     GET "/repositories/{repository}/grep" => search::lines;

@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 use weir_browse::{GrepLine, GrepPlace, GrepQuery, grep, grep_pattern, tree_of_revision};
 
-use crate::answer::{ApiResult, json};
+use crate::answer::{ApiResult, PathText, json};
 use crate::page::{EntryPage, WantedPage, cursor_at, not_a_cursor};
 use crate::problem::{NotModified, Problem, Problems};
 use crate::request::{ApiRequest, NamedRepository};
@@ -20,27 +18,18 @@ const SEARCHED_BYTES_MAX: u64 = 64 << 20;
 /// A line that matches.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct LineEntry {
-    /// The path of the file. U+FFFD replaces what is not UTF-8, here and in the line.
-    path: String,
-    /// The path in base64, if it is not UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    path_base64: Option<String>,
+    #[serde(flatten)]
+    path: PathText,
     /// The number of the line, from 1 on.
     line: u64,
-    /// The line, or its first 1024 bytes.
+    /// The line, or its first 1024 bytes. U+FFFD replaces what is not UTF-8.
     text: String,
 }
 
 impl From<GrepLine> for LineEntry {
     fn from(line: GrepLine) -> LineEntry {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let is_text = std::str::from_utf8(&line.path).is_ok();
-        LineEntry {
-            path: text(&line.path),
-            path_base64: (!is_text).then(|| STANDARD.encode(&line.path)),
-            line: line.number,
-            text: text(&line.text),
-        }
+        let text = String::from_utf8_lossy(&line.text).into_owned();
+        LineEntry { path: PathText::of(&line.path), line: line.number, text }
     }
 }
 

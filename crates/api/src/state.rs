@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use weir_browse::LogPositions;
+use weir_browse::{KeptBlames, LogPositions};
 use weir_catalog::Repository;
 use weir_pool::{CatalogLocator, KnownRepository, Pool};
 use weir_repo::{NamedState, Repo};
@@ -24,6 +24,7 @@ pub(crate) struct ApiState {
     pub(crate) seal: CursorSeal,
     /// The places where pages of logs ended.
     pub(crate) logs: Arc<LogPositions>,
+    pub(crate) blames: Arc<KeptBlames>,
     /// The origins of pages that may read answers.
     pub(crate) cors: Vec<String>,
 }
@@ -40,6 +41,7 @@ impl ApiState {
             free: Mutex::default(),
             seal: CursorSeal::new(pool.store_id()),
             logs: Arc::default(),
+            blames: Arc::default(),
             cors: pool.config.serve.cors.clone(),
         })
     }

@@ -13,6 +13,9 @@ pub enum Error {
     /// The object is of another kind than the request needs.
     #[error("{0}")]
     WrongKind(String),
+    /// The answer would take too much.
+    #[error("{0}")]
+    TooLarge(String),
     /// The repository cannot be read.
     #[error(transparent)]
     Repo(weir_repo::Error),

@@ -1,15 +1,18 @@
-//! One repository as people look at it: revisions, the log of a path, folders, files and archives of a tree,
-//! equal to what git shows.
+//! One repository as people look at it: revisions, the log of a path, folders, files, patches, the commits of
+//! lines, and archives of a tree, equal to what git shows.
 //!
 //! Clients see what the refs reach and nothing else, whatever objects the repository holds besides.
 
 mod archive;
 mod archive_attributes;
+mod blame;
 mod error;
 mod folder;
 mod grep;
 mod kept;
 mod log;
+mod merge_base;
+mod patch;
 mod path_entries;
 mod revision;
 mod tar_header;
@@ -17,9 +20,12 @@ mod told_commit;
 mod work_tree_text;
 
 pub use archive::{TreeArchive, write_tar, write_zip};
+pub use blame::{Blame, BlameQuery, BlameRange, KeptBlames, blame};
 pub use error::{Error, Result};
 pub use folder::{FolderEntry, FolderList, entry_at, list_folder};
 pub use grep::{GrepLine, GrepPage, GrepPlace, GrepQuery, grep, grep_pattern};
 pub use log::{LogPage, LogPositions, LogQuery, log};
+pub use merge_base::merge_base;
+pub use patch::PatchWriter;
 pub use revision::{commit_of, readable, tree_of_revision};
 pub use told_commit::{Person, ToldCommit, ToldCommits};

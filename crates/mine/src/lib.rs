@@ -14,6 +14,7 @@
 mod changes;
 mod commit;
 mod commit_table;
+mod edit_script;
 mod entries;
 mod error;
 mod iconv;
@@ -37,6 +38,7 @@ mod visits;
 
 pub use changes::MergeMode;
 pub use commit::{CommitParts, Ident, SignatureKind, TagParts};
+pub use edit_script::{Edit, EditFinder, FileLines, LineStarts};
 pub use error::{Error, Result};
 pub use lines::{LineCounter, LineCounts};
 pub use miner::{MineOptions, MineReport, Tips, mine};
@@ -49,5 +51,5 @@ pub use rows::{
 };
 pub use similarity::is_binary;
 pub use text::{CommitDecoder, lossy};
-pub use two_trees::{DifferenceSide, FileDifference, TreeDifference, compare_trees};
+pub use two_trees::{DifferenceSide, FileDifference, TreeDifference, compare_trees, renamed_from};
 pub use visits::{MinedRefs, MinedState, ToMine, mine_visits};

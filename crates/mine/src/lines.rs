@@ -12,7 +12,7 @@ use memchr::{memchr, memchr_iter, memrchr};
 use weir_git::OidBuildHasher;
 use weir_repo::{DeltaOp, delta_ops};
 
-use crate::path_search::{PathSearch, rough_root};
+use crate::path_search::{FileSide, PathSearch, rough_root};
 
 /// Lines that occur in the other file at least this often count as frequent, however long the file is.
 const FREQUENT_MAX: u64 = 1024;
@@ -40,7 +40,7 @@ pub struct LineCounter {
     /// The classes of the lines of both middles.
     old: Vec<u32>,
     new: Vec<u32>,
-    search: PathSearch,
+    pub(crate) search: PathSearch,
 }
 
 /// Sets of equal lines. Their lines lie in the middle of the old or of the new file.
@@ -72,9 +72,9 @@ impl Class {
 
 /// The middles of two files.
 #[derive(Clone, Copy)]
-struct Middles<'a> {
-    old: &'a [u8],
-    new: &'a [u8],
+pub(crate) struct Middles<'a> {
+    pub(crate) old: &'a [u8],
+    pub(crate) new: &'a [u8],
 }
 
 /// Returns the number of lines of `data`. Bytes behind the last line break are a line.
@@ -224,30 +224,65 @@ impl LineCounter {
         if !self.classes.list.iter().any(Class::is_shared) {
             return LineCounts { insertions: news as u64, deletions: olds as u64 };
         }
-        let shared = |line: &&u32| self.classes.list[**line as usize].is_shared();
-        if olds + news <= CHEAP_LINES
-            && !may_set_aside(&self.old, &self.classes)
-            && !may_set_aside(&self.new, &self.classes)
-        {
-            self.search.old.clear();
-            self.search.old.extend(self.old.iter().filter(shared));
-            self.search.new.clear();
-            self.search.new.extend(self.new.iter().filter(shared));
-        } else {
-            let around = [&old[..start], &old[old.len() - end..]];
-            around.iter().for_each(|part| self.classes.count_around(part, middles));
-            let lines_around = line_count(around[0]) + line_count(around[1]);
-            let (classes, search) = (&self.classes.list, &mut self.search);
-            let in_new = |line: u32| classes[line as usize].in_new + classes[line as usize].around;
-            let in_old = |line: u32| classes[line as usize].in_old + classes[line as usize].around;
-            set_aside(&self.old, lines_around + olds as u64, in_new, &mut search.old);
-            set_aside(&self.new, lines_around + news as u64, in_old, &mut search.new);
-        }
+        self.search.old.clear();
+        self.search.new.clear();
+        let ends = EqualEnds { start, end };
+        self.choose(old, new, ends, false, |search, side, _, class| match side {
+            FileSide::Old => search.old.push(class),
+            FileSide::New => search.new.push(class),
+        });
         let kept = self.search.common();
         LineCounts { insertions: news as u64 - kept, deletions: olds as u64 - kept }
     }
 
-    fn classify(&mut self, middles: Middles<'_>) {
+    /// Calls `keep` with the place in the middle and the class of each line that the search compares, of the
+    /// old file first. The middles, which lie between `ends`, were classified before. Lines that only parts
+    /// around the middles have do not change how many lines differ, but which (`decides_which`).
+    pub(crate) fn choose(
+        &mut self,
+        old: &[u8],
+        new: &[u8],
+        ends: EqualEnds,
+        decides_which: bool,
+        mut keep: impl FnMut(&mut PathSearch, FileSide, usize, u32),
+    ) {
+        let EqualEnds { start, end } = ends;
+        let (classes, search) = (&mut self.classes, &mut self.search);
+        let shared = classes.list.iter().filter(|class| class.is_shared()).count();
+        let needs_all = decides_which && shared > 0 && shared < classes.list.len();
+        if !needs_all
+            && self.old.len() + self.new.len() <= CHEAP_LINES
+            && !may_set_aside(&self.old, classes)
+            && !may_set_aside(&self.new, classes)
+        {
+            for (side, lines) in [(FileSide::Old, &self.old), (FileSide::New, &self.new)] {
+                for (at, &line) in lines.iter().enumerate() {
+                    if classes.list[line as usize].is_shared() {
+                        keep(search, side, at, line);
+                    }
+                }
+            }
+            return;
+        }
+        let middles = Middles { old: &old[start..old.len() - end], new: &new[start..new.len() - end] };
+        let around = [&old[..start], &old[old.len() - end..]];
+        around.iter().for_each(|part| classes.count_around(part, middles));
+        let lines_around = line_count(around[0]) + line_count(around[1]);
+        let list = &classes.list;
+        let in_new = |line: u32| list[line as usize].in_new + list[line as usize].around;
+        let in_old = |line: u32| list[line as usize].in_old + list[line as usize].around;
+        let count = |lines: &Vec<u32>| lines_around + lines.len() as u64;
+        set_aside(&self.old, count(&self.old), in_new, |at, line| keep(search, FileSide::Old, at, line));
+        set_aside(&self.new, count(&self.new), in_old, |at, line| keep(search, FileSide::New, at, line));
+    }
+
+    /// Returns the numbers of lines of the middles that were classified.
+    pub(crate) fn middle_lines(&self) -> (usize, usize) {
+        (self.old.len(), self.new.len())
+    }
+
+    /// Finds the classes of the lines of `middles`.
+    pub(crate) fn classify(&mut self, middles: Middles<'_>) {
         let lines = middles.old.len().min(1 << 16) / 16 + middles.new.len().min(1 << 16) / 16;
         self.classes.clear(lines);
         self.old.clear();
@@ -340,8 +375,8 @@ impl Classes {
 /// The numbers of bytes with which two files start and end alike.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EqualEnds {
-    start: usize,
-    end: usize,
+    pub(crate) start: usize,
+    pub(crate) end: usize,
 }
 
 impl EqualEnds {
@@ -366,7 +401,7 @@ impl EqualEnds {
 
     /// Returns how many bytes at the start and at the end are whole lines that both files have, of which
     /// `self` is known.
-    fn in_lines(self, old: &[u8], new: &[u8]) -> EqualEnds {
+    pub(crate) fn in_lines(self, old: &[u8], new: &[u8]) -> EqualEnds {
         let same = self.start + common_start(&old[self.start..], &new[self.start..]);
         if same == old.len() && same == new.len() {
             return EqualEnds { start: same, end: 0 };
@@ -413,9 +448,9 @@ enum Matches {
     Often,
 }
 
-/// Fills `kept` with the lines that are compared: those that the other file has, without frequent lines that
-/// stand between lines that it has not. `count` is that of all lines of the file.
-fn set_aside(lines: &[u32], count: u64, in_other: impl Fn(u32) -> u32, kept: &mut Vec<u32>) {
+/// Calls `keep` with the place and the class of each line that is compared: those that the other file has,
+/// without frequent lines that stand between lines that it has not. `count` is that of all lines of the file.
+fn set_aside(lines: &[u32], count: u64, in_other: impl Fn(u32) -> u32, mut keep: impl FnMut(usize, u32)) {
     let often = rough_root(count).min(FREQUENT_MAX);
     let matches: Vec<Matches> = lines
         .iter()
@@ -425,15 +460,16 @@ fn set_aside(lines: &[u32], count: u64, in_other: impl Fn(u32) -> u32, kept: &mu
             _ => Matches::Sometimes,
         })
         .collect();
-    kept.clear();
-    kept.extend(lines.iter().enumerate().filter_map(|(at, &line)| {
+    for (at, &line) in lines.iter().enumerate() {
         let is_kept = match matches[at] {
             Matches::Never => false,
             Matches::Sometimes => true,
             Matches::Often => !is_among_unmatched(&matches, at),
         };
-        is_kept.then_some(line)
-    }));
+        if is_kept {
+            keep(at, line);
+        }
+    }
 }
 
 /// Returns whether the frequent line at `at` stands among lines without a match.

@@ -1,11 +1,20 @@
 //! The search for a path through two files (Myers), with the shortcuts of xdiff (xdiffi.c).
 
+use std::ops::Range;
+
 /// The least cost at which the search may settle for less than the best.
 const COST_MIN: isize = 256;
 /// The length of a run of equal lines that counts as good.
 const SNAKE_LEN: isize = 20;
 /// How far a path must have come, in multiples of its cost, to be taken.
 const PROGRESS_SHARE: isize = 4;
+
+/// One of two files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileSide {
+    Old,
+    New,
+}
 
 /// The search for the lines that two files have in common.
 #[derive(Default)]
@@ -40,6 +49,12 @@ struct AreaCut {
 impl PathSearch {
     /// Returns the number of lines on the path through both files that the search takes.
     pub(crate) fn common(&mut self) -> u64 {
+        self.differing(|_, _| ())
+    }
+
+    /// Calls `differs` with the lines of each side that are not on the path that the search takes, from the
+    /// start to the end. Returns the number of lines on it.
+    pub(crate) fn differing(&mut self, mut differs: impl FnMut(FileSide, Range<usize>)) -> u64 {
         let (olds, news) = (self.old.len() as isize, self.new.len() as isize);
         let diagonals = olds + news + 3;
         let cost_max = (rough_root(diagonals as u64) as isize).max(COST_MIN);
@@ -76,6 +91,10 @@ impl PathSearch {
                 );
                 self.areas.push(second);
                 self.areas.push(first);
+            } else {
+                let range = |start: isize, end: isize| start as usize..end as usize;
+                differs(FileSide::Old, range(part.old_start, part.old_end));
+                differs(FileSide::New, range(part.new_start, part.new_end));
             }
         }
         common

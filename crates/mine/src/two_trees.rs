@@ -69,7 +69,21 @@ struct MetObjects<'r> {
     numbers: RefCell<OidMap<u32>>,
 }
 
-impl MetObjects<'_> {
+impl<'r> MetObjects<'r> {
+    fn new(repo: &'r Repo) -> MetObjects<'r> {
+        MetObjects {
+            repo,
+            reader: RefCell::new(repo.reader()),
+            oids: RefCell::default(),
+            numbers: RefCell::default(),
+        }
+    }
+
+    fn side(&self, item: TreeItem, path: &[u8]) -> Option<DifferenceSide> {
+        let oid = (!item.mode.is_absent()).then(|| self.oid(item.object));
+        oid.map(|oid| DifferenceSide { path: path.to_vec(), mode: item.mode, oid })
+    }
+
     fn item(&self, entry: Option<&TreeEntry<'_>>) -> TreeItem {
         let Some(entry) = entry else { return TreeItem::default() };
         let oid = Oid::from_bytes(self.repo.hash(), entry.id).expect("ids of entries are ids");
@@ -98,7 +112,8 @@ impl<'r> NumberedObjects<'r> for MetObjects<'r> {
 }
 
 /// Returns the files `wanted`, by number, of those that differ between the trees `old` and `new`; `None` is
-/// the empty tree. Lines are counted of these alone. If more than `count_max` differ, returns none of them.
+/// the empty tree. Only those at or below `path` count. Lines are counted of the wanted files alone. If more
+/// than `count_max` differ, returns none of them.
 ///
 /// # Errors
 /// If a tree is missing or malformed.
@@ -106,50 +121,78 @@ pub fn compare_trees(
     repo: &Repo,
     old: Option<&Oid>,
     new: Option<&Oid>,
+    path: &[u8],
     renames: &RenameOptions,
     count_max: usize,
     wanted: Range<usize>,
 ) -> Result<TreeDifference> {
-    let objects = MetObjects {
-        repo,
-        reader: RefCell::new(repo.reader()),
-        oids: RefCell::default(),
-        numbers: RefCell::default(),
-    };
+    let objects = MetObjects::new(repo);
     let mut changes = FileChanges::at_most(count_max);
-    if old != new && !add_changes(&objects, old, new, &mut Vec::new(), 0, &mut changes)? {
+    let mut add = |folder: &[u8], name: &[u8], from, to| changes.push(folder, name, from, to);
+    if old != new && !each_change(&objects, old, new, path, &mut Vec::new(), 0, &mut add)? {
         return Ok(TreeDifference { is_too_large: true, ..TreeDifference::default() });
     }
     let mut similarity = Similarity::new(&objects, renames.counts_last_line);
     let mut found = Vec::new();
     pairs(&changes, renames, &mut similarity, &Stop::default(), &mut found);
     let mut counter = LineCounter::default();
-    let side = |item: TreeItem, path: &[u8]| {
-        let oid = (!item.mode.is_absent()).then(|| objects.oid(item.object));
-        oid.map(|oid| DifferenceSide { path: path.to_vec(), mode: item.mode, oid })
-    };
     let mut files = Vec::new();
     for pair in found.iter().take(wanted.end).skip(wanted.start) {
         let (from, to) = (&changes.list[pair.old as usize], &changes.list[pair.new as usize]);
         files.push(FileDifference {
             status: pair.status,
             similarity: pair.similarity,
-            old: side(from.old, changes.path(from)),
-            new: side(to.new, changes.path(to)),
+            old: objects.side(from.old, changes.path(from)),
+            new: objects.side(to.new, changes.path(to)),
             lines: lines(&objects, from.old, to.new, &mut counter),
         });
     }
     Ok(TreeDifference { files, count: found.len(), is_too_large: false })
 }
 
-/// Adds the files that differ between two trees in the folder `path`. Returns whether there is room for all.
-fn add_changes(
+/// Returns the file of the tree `old` that has become the file `path` of the tree `new`, which `old` does not
+/// have, as `git log --follow` and `git blame` find it.
+///
+/// # Errors
+/// If a tree is missing or malformed, or more than `count_max` files are gone.
+pub fn renamed_from(
+    repo: &Repo,
+    old: &Oid,
+    new: &Oid,
+    path: &[u8],
+    renames: &RenameOptions,
+    count_max: usize,
+) -> Result<Option<DifferenceSide>> {
+    let objects = MetObjects::new(repo);
+    let mut changes = FileChanges::at_most(count_max);
+    let mut add = |folder: &[u8], name: &[u8], from: TreeItem, to: TreeItem| {
+        let is_wanted = || from.mode.is_absent() && path.strip_prefix(folder) == Some(name);
+        !(to.mode.is_absent() || is_wanted()) || changes.push(folder, name, from, to)
+    };
+    if !each_change(&objects, Some(old), Some(new), b"", &mut Vec::new(), 0, &mut add)? {
+        let words = format!("more than {count_max} files are gone from {old} to {new}");
+        return Err(Error::Unsupported(words));
+    }
+    let mut similarity = Similarity::new(&objects, renames.counts_last_line);
+    let mut found = Vec::new();
+    pairs(&changes, renames, &mut similarity, &Stop::default(), &mut found);
+    let moved = found.iter().find(|pair| matches!(pair.status, Status::Renamed | Status::Copied));
+    Ok(moved.and_then(|pair| {
+        let from = &changes.list[pair.old as usize];
+        objects.side(from.old, changes.path(from))
+    }))
+}
+
+/// Calls `add` with the folder, the name and both sides of each file at or below `below` that differs between
+/// two trees in the folder `path`, until it returns false. Returns whether it never did.
+fn each_change(
     objects: &MetObjects<'_>,
     old: Option<&Oid>,
     new: Option<&Oid>,
+    below: &[u8],
     path: &mut Vec<u8>,
     depth: usize,
-    changes: &mut FileChanges,
+    add: &mut impl FnMut(&[u8], &[u8], TreeItem, TreeItem) -> bool,
 ) -> Result<bool> {
     if depth > DEPTH_MAX {
         return Err(Error::Unsupported(format!("trees are nested deeper than {DEPTH_MAX}")));
@@ -172,16 +215,22 @@ fn add_changes(
         }
     }
     let len = path.len();
+    // The name that is wanted here, if not all are, and what is wanted below it.
+    let end = below.iter().position(|&byte| byte == b'/').unwrap_or(below.len());
+    let (name, rest) = (&below[..end], &below[(end + 1).min(below.len())..]);
     for (old, new) in differ {
         let entry = new.or(old).expect("one of them is there");
+        if !name.is_empty() && (entry.name != name || !(rest.is_empty() || is_tree(&entry))) {
+            continue;
+        }
         let [from, to] = [old, new].map(|entry| objects.item(entry.as_ref()));
         let fits = if is_tree(&entry) {
             path.extend_from_slice(entry.name);
             path.push(b'/');
             let oid = |item: TreeItem| (!item.mode.is_absent()).then(|| objects.oid(item.object));
-            add_changes(objects, oid(from).as_ref(), oid(to).as_ref(), path, depth + 1, changes)?
+            each_change(objects, oid(from).as_ref(), oid(to).as_ref(), rest, path, depth + 1, add)?
         } else {
-            changes.push(path, entry.name, from, to)
+            add(path, entry.name, from, to)
         };
         path.truncate(len);
         if !fits {

@@ -59,8 +59,9 @@ fn history(seed: u64, commits: u64) -> String {
 }
 
 /// Returns what differs, as git prints it.
-fn told(repo: &Repo, old: Option<&Oid>, new: Option<&Oid>) -> String {
-    let difference = compare_trees(repo, old, new, &RenameOptions::default(), 10_000, 0..10_000).unwrap();
+fn told(repo: &Repo, old: Option<&Oid>, new: Option<&Oid>, path: &[u8]) -> String {
+    let difference =
+        compare_trees(repo, old, new, path, &RenameOptions::default(), 10_000, 0..10_000).unwrap();
     assert!(!difference.is_too_large);
     let zero = "0".repeat(40);
     let (mut raw, mut numstat) = (String::new(), String::new());
@@ -101,26 +102,32 @@ fn two_trees_differ_as_git_says() {
         let path = dir.path().join(format!("{seed}.git"));
         run_git(dir.path(), &["init", "-q", "--bare", "-b", "main", path.to_str().unwrap()], b"");
         run_git(&path, &["fast-import", "--quiet"], history(seed, 60).as_bytes());
-        let repo = open_directory(&path).unwrap();
+        let (directory, repo) = (path.clone(), open_directory(&path).unwrap());
         let tree = |revision: &str| resolve_revision(&repo, &format!("{revision}^{{tree}}")).unwrap();
         for n in 0..59 {
             for step in [1, 7] {
                 let (new, old) = (format!("main~{n}"), format!("main~{}", (n + step).min(59)));
                 let args = ["diff-tree", "-r", "-M", "-z", "--raw", "--numstat", &old, &new];
                 let expected = String::from_utf8(run_git(&path, &args, b"")).unwrap();
-                let told = told(&repo, Some(&tree(&old)), Some(&tree(&new)));
+                let told = told(&repo, Some(&tree(&old)), Some(&tree(&new)), b"");
                 assert_eq!(told, expected, "seed {seed}, {old} {new}");
+                for path in ["d1", "d0/e1", "d2/e0/f7", "module", "d1/none", "d1/e1/f3/none"] {
+                    let args = [&args[..], &["--", path]].concat();
+                    let expected = String::from_utf8(run_git(&directory, &args, b"")).unwrap();
+                    let told = self::told(&repo, Some(&tree(&old)), Some(&tree(&new)), path.as_bytes());
+                    assert_eq!(told, expected, "seed {seed}, {old} {new} {path}");
+                }
             }
         }
         let args =
             ["diff-tree", "-r", "-M", "-z", "--raw", "--numstat", "--root", "--no-commit-id", "main~59"];
         let expected = String::from_utf8(run_git(&path, &args, b"")).unwrap();
-        assert_eq!(told(&repo, None, Some(&tree("main~59"))), expected);
+        assert_eq!(told(&repo, None, Some(&tree("main~59")), b""), expected);
         let few =
-            compare_trees(&repo, None, Some(&tree("main")), &RenameOptions::default(), 2, 0..2).unwrap();
+            compare_trees(&repo, None, Some(&tree("main")), b"", &RenameOptions::default(), 2, 0..2).unwrap();
         assert!(few.is_too_large && few.files.is_empty());
         let all = |wanted| {
-            compare_trees(&repo, None, Some(&tree("main")), &RenameOptions::default(), 10_000, wanted)
+            compare_trees(&repo, None, Some(&tree("main")), b"", &RenameOptions::default(), 10_000, wanted)
                 .unwrap()
         };
         let (whole, part) = (all(0..10_000), all(1..3));

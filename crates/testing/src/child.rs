@@ -77,6 +77,13 @@ pub fn git(folder: &Path, args: &[&str]) -> Command {
     git
 }
 
+/// Returns whether the git of this machine has at least this version.
+pub fn is_git_since(major: u32, minor: u32) -> bool {
+    let version = String::from_utf8(run_git(Path::new("/"), &["version"], b"")).expect("git prints text");
+    let mut numbers = version.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(major), Some(minor))
+}
+
 /// Runs git in `folder` with `input` on standard input. It must succeed. Returns its standard output.
 pub fn run_git(folder: &Path, args: &[&str], input: &[u8]) -> Vec<u8> {
     let mut git = git(folder, args);

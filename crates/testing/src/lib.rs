@@ -11,7 +11,8 @@ mod transcripts;
 mod waiting;
 
 pub use child::{
-    Terminated, command, command_ended_by, copy_program, git, output_of, run_git, send, short_command,
+    Terminated, command, command_ended_by, copy_program, git, is_git_since, output_of, run_git, send,
+    short_command,
 };
 pub use folder::folder;
 pub use nix::sys::signal::Signal;

@@ -26,6 +26,8 @@ const BYTES_ARGUMENT: &str = "bytes";
 const PATH: &str = "path";
 const ENCODED_PATH: &str = "path_base64";
 
+const PATCH: &str = "get_patch";
+const BLAME: &str = "blame";
 const READ_FILE: &str = "read_file";
 const READ_FILE_WORDS: &str = "Reads a file as it is stored, or the target of a symbolic link. Text comes as \
     text, anything else in base64, as a resource. An answer has at most 1 MiB: of a longer file, ask for \
@@ -45,6 +47,8 @@ const TOOLS: &[Tool] = &[
     Tool { name: "list_commits", path: "/repositories/{repository}/commits" },
     Tool { name: "get_commit", path: "/repositories/{repository}/commits/{revision}" },
     Tool { name: "diff", path: "/repositories/{repository}/diff" },
+    Tool { name: PATCH, path: "/repositories/{repository}/patch" },
+    Tool { name: BLAME, path: "/repositories/{repository}/blame" },
     Tool { name: "list_files", path: "/repositories/{repository}/tree" },
     Tool { name: READ_FILE, path: "/repositories/{repository}/file" },
     Tool { name: "grep", path: "/repositories/{repository}/grep" },
@@ -210,6 +214,8 @@ fn is_range(text: &str) -> bool {
 fn too_long(tool: &Tool, len: usize) -> String {
     let remedy = match tool.name {
         READ_FILE => "ask for a part of it with 'bytes'",
+        PATCH => "ask for one file or folder with 'path'; 'diff' lists them",
+        BLAME => "ask for fewer lines with 'first_line' and 'last_line'",
         "get_repository" | "get_commit" => "the API gives all of it",
         _ => "ask for fewer entries with 'limit'",
     };

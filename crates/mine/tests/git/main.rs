@@ -16,19 +16,12 @@ use weir_mine::{
     mine,
 };
 use weir_repo::open_directory;
-use weir_testing::run_git;
+use weir_testing::{is_git_since, run_git};
 
 /// Runs git in `dir` with `input`, and returns what it prints.
 fn git(dir: &Path, args: &[&str], input: &[u8]) -> Vec<u8> {
     let settings = ["-c", "diff.renameLimit=1000", "-c", "core.quotePath=false"];
     run_git(dir, &[&settings, args].concat(), input)
-}
-
-/// Since git 2.44 the bytes behind the last line break count in similarities.
-fn counts_last_line() -> bool {
-    let version = String::from_utf8(run_git(Path::new("/"), &["version"], b"")).unwrap();
-    let mut numbers = version.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse::<u32>().ok());
-    (numbers.next(), numbers.next()) >= (Some(2), Some(44))
 }
 
 /// Rows as git prints them, by commit.
@@ -140,7 +133,7 @@ impl RowSink for Printed {
 }
 
 fn options(merges: MergeMode, detect: Detect) -> MineOptions {
-    let renames = RenameOptions { detect, counts_last_line: counts_last_line(), ..RenameOptions::default() };
+    let renames = RenameOptions { detect, counts_last_line: is_git_since(2, 44), ..RenameOptions::default() };
     MineOptions {
         has_revisions: true,
         has_changes: true,

@@ -192,6 +192,75 @@ fn api_lists_what_commits_change() {
 }
 
 #[test]
+fn api_sends_patches_and_blame() {
+    let env = Env::new();
+    pool_with(&env, &["odd"]);
+    let (upstream, at) = (env.path("odd.git"), "/repositories/odd");
+    let server = Http::serve(&env, &[]);
+    let patch = |query: &str| {
+        let answer = send(&server, "GET", &format!("{at}/patch?{query}"), "", "");
+        assert_eq!((answer.status, answer.header("content-type")), (200, Some("text/x-diff")), "{query}");
+        let etag = format!("If-None-Match: {}\r\n", answer.header("etag").unwrap());
+        assert_eq!(send(&server, "GET", &format!("{at}/patch?{query}"), &etag, "").status, 304);
+        String::from_utf8(answer.body).unwrap()
+    };
+    let diff = |args: &[&str]| {
+        let args = [&["diff", "--full-index", "-M"], args].concat();
+        String::from_utf8(env.git_command(&upstream, &args).output().unwrap().stdout).unwrap()
+    };
+    assert_eq!(patch(""), diff(&["HEAD~1", "HEAD"]));
+    assert_eq!(patch("head=side&context=0"), diff(&["-U0", "side~1", "side"]));
+    let listed = env.git(&upstream, &["ls-tree", "-r", "--name-only", "main"]);
+    let file = listed.lines().find(|path| path.is_ascii() && !path.contains('"')).unwrap();
+    let root =
+        env.git(&upstream, &["rev-list", "--max-parents=0", "main"]).lines().next().unwrap().to_owned();
+    let one = patch(&format!("base={root}&head=main&path={file}"));
+    assert_eq!(one, diff(&[&root, "main", "--", file]));
+    let listed = all(&server, &format!("{at}/diff?base={root}&head=main&path={file}"), 5);
+    assert_eq!(listed.len(), one.lines().filter(|line| line.starts_with("diff --git")).count());
+    // What a branch has changed.
+    assert_eq!(patch("base=main&head=side&merge_base=true"), diff(&["main...side"]));
+    let page = all(&server, &format!("{at}/diff?base=main&head=side&merge_base=true"), 1);
+    let names = env.git(&upstream, &["diff", "-M", "--name-only", "main...side"]);
+    assert_eq!(page.len(), names.lines().count());
+    // Blame.
+    let blame = get(&server, &format!("{at}/blame?path={file}&revision=main"));
+    let expected = env.git(&upstream, &["blame", "--porcelain", "main", "--", file]);
+    let is_header =
+        |line: &&str| line.split(' ').count() == 4 && line.as_bytes()[..40].iter().all(u8::is_ascii_hexdigit);
+    let expected: Vec<&str> = expected.lines().filter(|line| line.len() > 40).filter(is_header).collect();
+    let ranges = blame["ranges"].as_array().unwrap();
+    let shown: Vec<String> = ranges
+        .iter()
+        .map(|range| {
+            let commit = range["commit"].as_str().unwrap();
+            format!("{commit} {} {} {}", range["original_line"], range["line"], range["count"])
+        })
+        .collect();
+    assert_eq!(shown, expected);
+    assert_eq!(blame["commit"].as_str().unwrap(), env.git(&upstream, &["rev-parse", "main"]));
+    for commit in blame["commits"].as_array().unwrap() {
+        let oid = commit["oid"].as_str().unwrap();
+        let told = env.git(&upstream, &["show", "-s", "--format=%an %ct %s", oid]);
+        let (author, time) = (commit["author"]["name"].as_str().unwrap(), &commit["committer"]["time"]);
+        assert_eq!(format!("{author} {time} {}", commit["summary"].as_str().unwrap()), told);
+    }
+    let line = get(&server, &format!("{at}/blame?path={file}&revision=main&first_line=1&last_line=1"));
+    assert_eq!(line["ranges"].as_array().unwrap().len(), 1);
+    assert_eq!(line["line_count"], blame["line_count"]);
+    for (path, status, words) in [
+        ("blame", 400, "the parameter 'path' is missing".to_owned()),
+        ("blame?path=none", 404, "there is no 'none'".to_owned()),
+        ("blame?path=.", 400, "'.' is no file".to_owned()),
+        ("patch?merge_base=true", 400, "'merge_base' needs the parameter 'base'".to_owned()),
+        ("patch?context=1001", 400, "the parameter 'context' must be a number from 0 to 1000".to_owned()),
+        ("patch?base=none", 404, "no such revision: 'none'".to_owned()),
+    ] {
+        assert_eq!(problem(&server, &format!("{at}/{path}")), (status, words), "{path}");
+    }
+}
+
+#[test]
 fn api_sends_folders_files_and_archives() {
     let env = Env::new();
     let upstream = env.init_bare("up.git");

@@ -83,6 +83,11 @@ fn tools_read_what_the_api_reads() {
     assert_eq!(text.trim_end(), env.git(&up, &["show", &format!("main:{file}")]));
     let part = called(&server, "read_file", json!({ "repository": r, "path": file, "bytes": "0-1" }));
     assert_eq!(part, text[..2]);
+    let patch = called(&server, "get_patch", json!({ "repository": r, "head": "main" }));
+    assert!(patch.starts_with("diff --git "), "{patch}");
+    let blame = called(&server, "blame", json!({ "repository": r, "path": file, "last_line": 1 }));
+    let blame: Value = serde_json::from_str(&blame).unwrap();
+    assert_eq!(blame["ranges"][0]["line"], 1);
     // The same with a state of the refs, which is off.
     let (is_error, words) = call(&server, "list_refs", json!({ "repository": format!("{r}@1") }));
     assert!(is_error && words.contains("older states are not served"), "{words}");
