@@ -9,7 +9,7 @@ use weir_browse::{BlameQuery, BlameRange, ToldCommits, blame, commit_of};
 use weir_git::OidSet;
 
 use crate::answer::{ApiResult, PathText, json};
-use crate::commits::PersonEntry;
+use crate::commits::CommitSummary;
 use crate::problem::{NotModified, Problem, Problems};
 use crate::request::{ApiRequest, NamedRepository};
 use crate::state::ApiState;
@@ -18,8 +18,6 @@ use crate::state::ApiState;
 const WALKED_MAX: usize = 1_000_000;
 /// Ranges of one answer.
 const RANGES_MAX: usize = 50_000;
-/// Bytes of the first line of each message.
-const SUMMARY_BYTES: usize = 1 << 10;
 
 /// Lines that follow each other, in the file and in the commit that they come from.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -38,19 +36,6 @@ struct BlameEntry {
     is_boundary: bool,
 }
 
-/// A commit that lines come from.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-struct BlamedCommit {
-    /// Its id.
-    oid: String,
-    /// Who wrote the change.
-    author: PersonEntry,
-    /// Who made the commit.
-    committer: PersonEntry,
-    /// The first line of the message.
-    summary: String,
-}
-
 /// The commits that the lines of a file come from.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 struct BlameAnswer {
@@ -61,7 +46,7 @@ struct BlameAnswer {
     /// The lines that were asked for, in order.
     ranges: Vec<BlameEntry>,
     /// The commits that they come from.
-    commits: Vec<BlamedCommit>,
+    commits: Vec<CommitSummary>,
 }
 
 impl From<&BlameRange> for BlameEntry {
@@ -132,14 +117,7 @@ pub(crate) async fn lines(state: Arc<ApiState>, mut request: ApiRequest) -> ApiR
         }
         let (mut told, mut met, mut commits) = (ToldCommits::new(&repo), OidSet::default(), Vec::new());
         for range in found.ranges.iter().filter(|range| met.insert(range.commit)) {
-            let commit = told.read(&range.commit)?;
-            let summary = commit.message.lines().next().unwrap_or_default();
-            commits.push(BlamedCommit {
-                oid: range.commit.to_string(),
-                summary: summary[..summary.floor_char_boundary(SUMMARY_BYTES)].to_owned(),
-                author: commit.author.into(),
-                committer: commit.committer.into(),
-            });
+            commits.push(told.read(&range.commit)?.into());
         }
         Ok(BlameAnswer {
             commit: from.to_string(),

@@ -15,6 +15,8 @@ use crate::state::ApiState;
 /// Commits that one page of a log goes through at most.
 const WALKED_MAX: usize = 20_000;
 
+/// Bytes of the first line of a message.
+const SUMMARY_BYTES: usize = 1 << 10;
 /// Bytes of each message in a list.
 const LISTED_MESSAGE_BYTES: usize = 8 << 10;
 
@@ -75,6 +77,31 @@ impl From<ToldCommit> for CommitEntry {
             committer: told.committer.into(),
             message: told.message,
             signature: told.signature,
+        }
+    }
+}
+
+/// A commit in few words.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(crate) struct CommitSummary {
+    /// Its id.
+    oid: String,
+    /// Who wrote the change.
+    author: PersonEntry,
+    /// Who made the commit.
+    committer: PersonEntry,
+    /// The first line of the message.
+    summary: String,
+}
+
+impl From<ToldCommit> for CommitSummary {
+    fn from(told: ToldCommit) -> CommitSummary {
+        let summary = told.message.lines().next().unwrap_or_default();
+        CommitSummary {
+            oid: told.oid.to_string(),
+            summary: summary[..summary.floor_char_boundary(SUMMARY_BYTES)].to_owned(),
+            author: told.author.into(),
+            committer: told.committer.into(),
         }
     }
 }

@@ -5,15 +5,21 @@ use std::sync::Arc;
 use hyper::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
-use weir_browse::{FolderEntry, FolderList, entry_at, list_folder, tree_of_revision};
-use weir_git::Kind;
+use weir_browse::{
+    FolderEntry, FolderList, ToldCommits, entry_at, last_commits, list_folder, tree_of_revision,
+};
+use weir_git::{Kind, Oid};
+use weir_repo::Repo;
 
 use crate::answer::{ApiResult, FileBytes, PathText, file, json};
+use crate::commits::CommitSummary;
 use crate::page::{EntryPage, WantedPage, cursor_at, not_a_cursor};
 use crate::problem::{NotModified, Problem, Problems};
 use crate::request::{ApiRequest, NamedRepository};
 use crate::state::ApiState;
 
+/// Commits that are gone through at most for the last commits of a folder.
+const WALKED_MAX: usize = 200_000;
 /// The mode of a submodule in a tree.
 const SUBMODULE: u32 = 0o160_000;
 /// The largest file that is sent. The server has it in memory meanwhile.
@@ -36,6 +42,9 @@ pub(crate) struct FileEntry {
     oid: String,
     /// The bytes of a file.
     size: Option<u64>,
+    /// The last commit that changed it, if `last_commits` asks for it and it is not too far back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_commit: Option<CommitSummary>,
 }
 
 impl From<FolderEntry> for FileEntry {
@@ -46,6 +55,7 @@ impl From<FolderEntry> for FileEntry {
             mode: format!("{:06o}", entry.mode),
             oid: entry.oid.to_string(),
             size: entry.size,
+            last_commit: None,
         }
     }
 }
@@ -73,13 +83,15 @@ struct NamedFile {
     path: String,
 }
 
-/// Whether a client wants what is below.
+/// What a client wants of a folder.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "it describes parameters")]
-struct Depth {
+struct FolderWishes {
     /// Whether to list the files in the folder and in all folders below, in place of its entries.
     recursive: Option<bool>,
+    /// Whether to tell the last commit that changed each entry (`git log -1 -- PATH`). Not with `recursive`.
+    last_commits: Option<bool>,
 }
 
 /// Lists the entries of a folder in the order of git, with the sizes of files.
@@ -88,7 +100,7 @@ struct Depth {
     path = "/api/v1/repositories/{repository}/tree", tag = "files",
     params(
         NamedRepository,
-        NamedPath, Depth, WantedPage
+        NamedPath, FolderWishes, WantedPage
     ),
     responses(
         (status = 200, description = "A page of entries.", body = EntryPage<FileEntry>),
@@ -108,7 +120,11 @@ pub(crate) async fn tree(state: Arc<ApiState>, mut request: ApiRequest) -> ApiRe
         after: None,
         count_max: page.limit,
     };
+    let has_commits = parameters.flag("last_commits")?;
     parameters.end()?;
+    if has_commits && list.is_recursive {
+        return Err(Problem::bad_request("'last_commits' is for one folder, not with 'recursive'"));
+    }
     // The next page is of the same revision, even if the branch has moved.
     if let Some(cursor) = &page.cursor {
         let colon = cursor.iter().position(|byte| *byte == b':').ok_or_else(not_a_cursor)?;
@@ -127,9 +143,29 @@ pub(crate) async fn tree(state: Arc<ApiState>, mut request: ApiRequest) -> ApiRe
             let revision = commit.unwrap_or(top).to_string();
             cursor_at([revision.as_bytes(), b":", &place].concat())
         });
-        Ok(EntryPage { items: entries.into_iter().map(FileEntry::from).collect(), next })
+        let commits = match commit.filter(|_| has_commits) {
+            Some(commit) => last_commits_of(&repo, &commit, &list.path, &entries)?,
+            None => Vec::new(),
+        };
+        let mut items: Vec<FileEntry> = entries.into_iter().map(FileEntry::from).collect();
+        items.iter_mut().zip(commits).for_each(|(item, commit)| item.last_commit = commit);
+        Ok(EntryPage { items, next })
     };
     json(&request.headers, &request.client.run(listed).await??)
+}
+
+/// Returns the last commit that changed each entry of a folder.
+fn last_commits_of(
+    repo: &Repo,
+    from: &Oid,
+    path: &[u8],
+    entries: &[FolderEntry],
+) -> Result<Vec<Option<CommitSummary>>, Problem> {
+    let names: Vec<&[u8]> = entries.iter().map(FolderEntry::name).collect();
+    let mut told = ToldCommits::new(repo);
+    let found = last_commits(repo, from, path, &names, WALKED_MAX)?;
+    let summaries = found.iter().map(|oid| oid.map(|oid| Ok(told.read(&oid)?.into())).transpose());
+    summaries.collect()
 }
 
 /// Sends a file as it is stored. The target of a symbolic link is its content. Ranges and conditional

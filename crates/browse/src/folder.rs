@@ -26,6 +26,11 @@ pub struct FolderEntry {
 }
 
 impl FolderEntry {
+    /// Returns its name in the folder.
+    pub fn name(&self) -> &[u8] {
+        self.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
+    }
+
     /// Returns its place among others, with which the next page begins.
     pub fn place(&self) -> Vec<u8> {
         // A folder is where its files are.

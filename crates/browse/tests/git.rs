@@ -4,7 +4,7 @@ use std::path::Path;
 
 use weir_browse::{
     Error, FolderList, GrepLine, GrepQuery, LogPositions, LogQuery, ToldCommits, TreeArchive, commit_of,
-    entry_at, grep, grep_pattern, list_folder, log, tree_of_revision, write_tar, write_zip,
+    entry_at, grep, grep_pattern, last_commits, list_folder, log, tree_of_revision, write_tar, write_zip,
 };
 use weir_repo::{Repo, open_directory};
 use weir_testing::{Numbers, folder, git, output_of, run_git};
@@ -129,6 +129,37 @@ fn a_log_has_the_commits_that_git_lists() {
                 for (count_max, walked_max) in [(1000, 1000), (7, 1000), (1000, 13)] {
                     let query = LogQuery { path: at.into(), since, until, passed: 0, count_max, walked_max };
                     assert_eq!(whole_log(&repo, &query), expected, "seed {seed}, {query:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_last_commit_of_each_entry_is_that_of_git_log() {
+    let dir = folder();
+    for seed in 0..12 {
+        let path = dir.path().join(format!("{seed}.git"));
+        let repo = create(&path, 150, seed);
+        let from = commit_of(&repo, "HEAD").unwrap();
+        let top = tree_of_revision(&repo, "HEAD").unwrap().0;
+        for at in ["", "f0", "f1/s", "f2/s"] {
+            let query = FolderList { path: at.into(), count_max: 100, ..FolderList::default() };
+            let Ok((entries, _)) = list_folder(&repo, &top, &query) else { continue };
+            let mut names: Vec<&[u8]> =
+                entries.iter().map(|entry| entry.path.rsplit(|byte| *byte == b'/').next().unwrap()).collect();
+            names.push(b"none");
+            let found = last_commits(&repo, &from, at.as_bytes(), &names, 1000).unwrap();
+            let told = |name: &[u8]| {
+                let whole = format!("./{at}/{}", String::from_utf8_lossy(name));
+                let args = ["log", "-1", "--format=%H", "HEAD", "--", &whole];
+                String::from_utf8(run_git(&path, &args, b"")).unwrap().trim().to_owned()
+            };
+            for (name, found) in names.iter().zip(&found) {
+                let shown = found.map(|oid| oid.to_string()).unwrap_or_default();
+                // git finds the commit that removed a name, if there was one; nobody asks for these.
+                if *name != b"none" {
+                    assert_eq!(shown, told(name), "seed {seed}, {at} {}", String::from_utf8_lossy(name));
                 }
             }
         }

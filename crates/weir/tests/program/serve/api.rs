@@ -248,7 +248,22 @@ fn api_sends_patches_and_blame() {
     let line = get(&server, &format!("{at}/blame?path={file}&revision=main&first_line=1&last_line=1"));
     assert_eq!(line["ranges"].as_array().unwrap().len(), 1);
     assert_eq!(line["line_count"], blame["line_count"]);
+    // The last commit of each entry.
+    let items = all(&server, &format!("{at}/tree?revision=main&last_commits=true"), 3);
+    assert!(items.len() > 3);
+    for entry in items.iter().filter(|entry| entry["path_base64"].is_null()) {
+        let path = format!(":(literal){}", entry["path"].as_str().unwrap());
+        let expected = env.git(&upstream, &["log", "-1", "--format=%H %s", "main", "--", &path]);
+        let last = &entry["last_commit"];
+        let shown = [&last["oid"], &last["summary"]].map(|text| text.as_str().unwrap());
+        assert_eq!(shown.join(" "), expected, "{path}");
+    }
     for (path, status, words) in [
+        (
+            "tree?recursive=true&last_commits=true",
+            400,
+            "'last_commits' is for one folder, not with 'recursive'".to_owned(),
+        ),
         ("blame", 400, "the parameter 'path' is missing".to_owned()),
         ("blame?path=none", 404, "there is no 'none'".to_owned()),
         ("blame?path=.", 400, "'.' is no file".to_owned()),
