@@ -9,7 +9,7 @@ unexport $(filter GIT_%,$(.VARIABLES))
 # Installs what is missing, or says what to install.
 NEED := bash setup/need.sh
 
-.PHONY: build clients conformance deb deb-try fresh gitea install nfs packages recorded run states troubles test lint doc book deny fuzz bench bench-smoke slow webhooks help
+.PHONY: build clients conformance container-try deb deb-try dist dist-try fresh gitea install monitoring nfs packages recorded run states troubles test lint doc book deny fuzz bench bench-smoke slow webhooks help
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -26,12 +26,26 @@ packages: ## install what tests use, where it is missing (make run installs what
 test: packages ## all tests but the slow ones; tells what was skipped (WEIR_TEST_REQUIRE=all lets nothing be skipped)
 	@bash setup/count-skips.sh $(CARGO) test --workspace
 
+# The commit that 'weir --version' names.
+COMMIT = $(shell git describe --always --abbrev=12 --dirty 2>/dev/null)
+
 build: ## build weir: target/release/weir
 	@$(NEED) rust
-	$(CARGO) build --release -p weir
+	WEIR_COMMIT="$(COMMIT)" $(CARGO) build --release -p weir
 
 install: ## install what was built, its manual pages, completions and systemd unit (PREFIX=/usr/local, DESTDIR=)
 	@bash setup/install.sh
+
+dist: ## build what is given away: target/weir-dist with a tar, debug symbols, an SBOM (CycloneDX) and checksums
+	@$(NEED) rust dist
+	WEIR_COMMIT="$(COMMIT)" bash packaging/dist.sh
+
+dist-try: dist ## build it again in another folder: are the files the same, byte for byte?
+	bash packaging/dist-again.sh
+
+container-try: deb ## build the image of packaging/Containerfile without a registry, start it, clone from it (as root)
+	@$(NEED) container
+	bash packaging/container-try.sh
 
 deb: build ## make a Debian package: target/weir_VERSION_ARCHITECTURE.deb
 	@$(NEED) deb
@@ -65,6 +79,11 @@ recorded: packages ## answers that real forges once gave, crawled by weir; fetch
 	@$(NEED) python
 	$(CARGO) build -p weir
 	python3 conformance/recorded.py
+
+monitoring: packages ## the dashboard and the alerts, checked by Prometheus' promtool and Grafana's types; fetches both
+	@$(NEED) python go monitoring
+	$(CARGO) build -p weir
+	python3 conformance/monitoring.py
 
 webhooks: packages ## bodies that real forges once sent to webhooks, posted to weir; fetches them from npm and PyPI
 	@$(NEED) python npm

@@ -76,12 +76,13 @@ class Server:
 
     def measure(self, path, count):
         """Returns the server's seconds of processor time for an answer, the median and the 99th percentile of
-        the milliseconds that a client waits, and the last answer."""
-        body = self.get(path)
+        the milliseconds that a client waits, and the last answer. `{n}` in the path is another number for
+        each request."""
+        body = self.get(path.replace("{n}", "1"))
         waits, before = [], cpu_seconds(self.process.pid)
-        for _ in range(count):
+        for n in range(count):
             at = time.perf_counter()
-            body = self.get(path)
+            body = self.get(path.replace("{n}", str(n + 2)))
             waits.append((time.perf_counter() - at) * 1000)
         waits.sort()
         spent = (cpu_seconds(self.process.pid) - before) / count
@@ -130,6 +131,11 @@ def answers(work):
 
 def measure_answers(server, up, path):
     folder = os.path.dirname(path)
+    # The Makefile of git/git, or the file of a generated repository.
+    found = subprocess.run(["git", "-C", up, "cat-file", "-e", "HEAD:Makefile"], stderr=subprocess.DEVNULL)
+    blamed = "Makefile" if found.returncode == 0 else path
+    # Past the end: numbers with one more digit.
+    lines = json.loads(server.get(f"/repositories/up/blame?path={quote(blamed)}"))["line_count"]
     print("\n| answer | weir, CPU of the server | a client waits, median | 99 % | git, CPU | ratio |")
     print("|---|---|---|---|---|---|")
     form = "--format=%H %T %P %an %ae %at %cn %ce %ct %B"
@@ -143,16 +149,23 @@ def measure_answers(server, up, path):
          ["log", "-50", form, "HEAD", "--", path]),
         ("a folder", f"/repositories/up/tree?path={quote(folder)}&limit=1000",
          ["ls-tree", "-l", "HEAD", f"{folder}/" if folder else "."]),
+        ("blame of a file", f"/repositories/up/blame?path={quote(blamed)}&last_line={lines}{{n}}",
+         ["blame", "HEAD", "--", blamed]),
+        ("the same again", f"/repositories/up/blame?path={quote(blamed)}",
+         ["blame", "HEAD", "--", blamed]),
+        ("a patch of 20 commits", "/repositories/up/patch?base=HEAD~20",
+         ["diff", "--full-index", "-M", "HEAD~20", "HEAD"]),
         ("lines that match a word", "/repositories/up/grep?pattern=obsolete&literal=true&limit=1000",
          ["grep", "-n", "-I", "-F", "-e", "obsolete", "HEAD"]),
     ]:
-        count = REQUESTS if "match" not in what and "of a file" not in what else LONG
+        is_long = any(word in what for word in ("match", "of a file", "again", "patch"))
+        count = LONG if is_long else REQUESTS
         spent, median, worst, body = server.measure(asked, count)
         if command is None:
             print(f"| {what} | {spent * 1e6:.0f} us | {median:.2f} ms | {worst:.2f} ms | | |")
             continue
         theirs, printed = git_seconds(LONG if count == LONG else PROCESSES, "-C", up, *command)
-        if command[0] == "cat-file":
+        if command[0] in ("cat-file", "diff"):
             assert body == printed
         ratio = f"1/{theirs / spent:.0f}" if theirs > spent else f"{spent / theirs:.2f}"
         ours = f"{spent * 1e6:.0f} us | {median:.2f} ms | {worst:.2f} ms"

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 target="${CARGO_TARGET_DIR:-target}"
 weir="$target/release/weir"
 [ -x "$weir" ] || { echo "error: there is no '$weir' to package; run:  make build" >&2; exit 1; }
-version="${1:-$("$weir" --version | cut -d ' ' -f 2)}"
+version="${1:-$("$weir" -V | cut -d ' ' -f 2)}"
 architecture="$(dpkg --print-architecture)"
 root="$(mktemp -d)"
 trap 'rm -rf "$root"' EXIT

@@ -11,7 +11,7 @@ work="$PWD/target/packaging"
 root="$work/$release"
 mkdir -p "$work"
 bash packaging/deb.sh
-version="$(target/release/weir --version | cut -d ' ' -f 2)"
+version="$(target/release/weir -V | cut -d ' ' -f 2)"
 bash packaging/deb.sh "$version+2"
 lintian --fail-on error,warning target/weir_"$version"_*.deb 2>&1 | grep -v "root privileges" || [ "${PIPESTATUS[0]}" = 0 ]
 echo "lintian has nothing to say"

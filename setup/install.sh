@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Installs weir, which was built, below PREFIX (/usr/local): the program without its symbols, manual pages, completions, a
-# unit of systemd.
+# unit of systemd, alerts and a dashboard.
 # DESTDIR is put before PREFIX, as packagers need.
 set -euo pipefail
 # What is installed is for everybody.
 umask 022
 cd "$(dirname "$0")/.."
-weir="${CARGO_TARGET_DIR:-target}/release/weir"
+# WEIR_BUILT names another program than that of `make build`.
+weir="${WEIR_BUILT:-${CARGO_TARGET_DIR:-target}/release/weir}"
 [ -x "$weir" ] || { echo "error: there is no '$weir' to install; run:  make build" >&2; exit 1; }
 to="${DESTDIR:-}${PREFIX:-/usr/local}"
 install -D -s -m 755 "$weir" "$to/bin/weir"
@@ -21,4 +22,7 @@ lib="${DESTDIR:-}${PREFIX:-/usr/local}/lib"
 install -D -m 644 <(sed "s|@PREFIX@|${PREFIX:-/usr/local}|" packaging/systemd/weir.service) "$lib/systemd/system/weir.service"
 install -D -m 644 packaging/systemd/weir-sysusers.conf "$lib/sysusers.d/weir.conf"
 install -D -m 644 packaging/systemd/weir-tmpfiles.conf "$lib/tmpfiles.d/weir.conf"
+# What Prometheus and Grafana read.
+install -D -m 644 packaging/prometheus/weir.rules.yml "$to/share/weir/prometheus/weir.rules.yml"
+install -D -m 644 packaging/grafana/weir.json "$to/share/weir/grafana/weir.json"
 echo "installed $to/bin/weir ($(du -h "$to/bin/weir" | cut -f1)), its manual pages, completions of bash, zsh and fish, and a unit of systemd"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sees to what a make target needs before anything is built: finds what is missing, installs it where apt and root can, and
 # otherwise says in one line what is missing and which command gets it. Asks for nothing where everything is there.
-#   setup/need.sh GROUP...   groups: rust run test python bench conformance clients go npm nfs deb fresh
+#   setup/need.sh GROUP...   groups: rust run test python bench conformance clients go monitoring npm nfs deb dist container fresh
 # WEIR_NO_INSTALL=1 installs nothing: it only says what is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -31,11 +31,14 @@ needs() {
       echo "ssh:openssh-client debootstrap:debootstrap /usr/share/keyrings/debian-archive-keyring.gpg:debian-archive-keyring"
       ;;
     go) echo "go:golang" ;;
+    monitoring) echo "promtool:prometheus" ;;
     npm) echo "npm:npm" ;;
     nfs)
       echo "qemu-system-x86_64:qemu-system-x86 exportfs:nfs-kernel-server depmod:kmod cpio:cpio ip:iproute2 unshare:util-linux"
       ;;
     deb) echo "dpkg-shlibdeps:dpkg-dev lintian:lintian" ;;
+    dist) echo "objcopy:binutils" ;;
+    container) echo "buildah:buildah debootstrap:debootstrap /usr/share/keyrings/debian-archive-keyring.gpg:debian-archive-keyring" ;;
     fresh) echo "debootstrap:debootstrap /usr/share/keyrings/debian-archive-keyring.gpg:debian-archive-keyring unshare:util-linux" ;;
     *) echo "setup/need.sh: no group '$1'" >&2; return 2 ;;
   esac

@@ -29,7 +29,7 @@ pub use archives::{
 pub use checks::{CheckFinding, CheckLevel, CheckReport, TellFinding, check_owner, check_pool};
 pub use error::{Error, InRepo, Result};
 pub use running::{
-    CATALOG_NAME, CLOCK_SKEW_TOLD_S, CONFIG_NAME, CatalogLocator, Collectors, Counters, EventDelays,
+    CATALOG_NAME, CLOCK_SKEW_TOLD_S, COMMIT, CONFIG_NAME, CatalogLocator, Collectors, Counters, EventDelays,
     EventReceiver, EventStreams, HintFinder, HookState, HookTest, Hooks, InitOutcome, KnownRepository,
     LocalClones, LocalUpstreams, LookGuard, MIRROR_LOCK_NAME, Metrics, MirrorGuard, Notifier, OnDemand, Pool,
     ReceivedEvent, RejectedLine, STORE_NAME, SweepOutcome, Sweeper, Verdict, asked, bytes_of, failed_events,

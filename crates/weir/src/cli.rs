@@ -10,7 +10,9 @@ mod mine;
 mod mount;
 mod workspace;
 
+use std::env::consts;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
 
@@ -26,6 +28,7 @@ pub(crate) use events::{
 pub(crate) use hooks::HooksCommand;
 pub(crate) use mine::{DiffMerges, MineArgs, MineFormat, MineWhat};
 pub(crate) use mount::MountArgs;
+use weir_pool::COMMIT;
 pub(crate) use workspace::WorkspaceCommand;
 
 use crate::colors::ColorChoice;
@@ -35,6 +38,7 @@ use crate::colors::ColorChoice;
 #[command(
     name = "weir",
     version,
+    long_version = long_version(),
     propagate_version = true,
     max_term_width = 100,
     arg_required_else_help = true
@@ -48,6 +52,16 @@ pub(crate) struct Cli {
     pub(crate) global: Global,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// Returns the version, the commit and the machine that the program was built for.
+fn long_version() -> &'static str {
+    static TEXT: LazyLock<String> = LazyLock::new(|| {
+        let (version, commit) = (env!("CARGO_PKG_VERSION"), COMMIT.unwrap_or("unknown"));
+        let build = if cfg!(debug_assertions) { "debug" } else { "release" };
+        format!("{version}\ncommit: {commit}\nbuild: {build}, for {} on {}", consts::ARCH, consts::OS)
+    });
+    &TEXT
 }
 
 #[derive(Args, Clone)]

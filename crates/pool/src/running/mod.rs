@@ -35,6 +35,7 @@ pub use pool::{
     CATALOG_NAME, CLOCK_SKEW_TOLD_S, CONFIG_NAME, InitOutcome, Pool, STORE_NAME, is_pool_folder, machine_of,
     open_catalog_again, space, transport_options,
 };
+pub use process_metrics::COMMIT;
 pub use received::{ReceivedEvent, Verdict, failed_events, received, received_one, recent_deliveries};
 pub use receiver::{EventReceiver, replay};
 pub use streams::EventStreams;

@@ -9,6 +9,9 @@ use weir_serve::{RequestKind, RequestResult, ServingCounts};
 
 use crate::running::metrics_text::{head, one, write_histogram};
 
+/// The commit that the program was built from, if `make build` or `make dist` built it.
+pub const COMMIT: Option<&str> = option_env!("WEIR_COMMIT");
+
 /// Writes the metrics of requests.
 pub(crate) fn write_serving(text: &mut String, counts: &ServingCounts) {
     let [open, accepted, refused] = counts.connections();
@@ -39,8 +42,9 @@ pub(crate) fn write_serving(text: &mut String, counts: &ServingCounts) {
 
 /// Writes what the process uses, by the names that Prometheus's own clients have for it.
 pub(crate) fn write_process(text: &mut String) {
-    head(text, "weir_build_info", "gauge", "The version of weir");
-    let _ = writeln!(text, "weir_build_info{{version=\"{}\"}} 1", env!("CARGO_PKG_VERSION"));
+    head(text, "weir_build_info", "gauge", "The version of weir, and the commit that it was built from");
+    let (version, commit) = (env!("CARGO_PKG_VERSION"), COMMIT.unwrap_or_default());
+    let _ = writeln!(text, "weir_build_info{{version=\"{version}\",commit=\"{commit}\"}} 1");
     let Ok(stat) = fs::read_to_string("/proc/self/stat") else { return };
     // The name of the program, in parentheses, may have spaces (proc_pid_stat(5)).
     let fields: Vec<u64> = stat
