@@ -1,7 +1,8 @@
 """The dashboard and the alerts of packaging/, checked by Prometheus' promtool and by the types that Grafana's
-schema generates (Go module github.com/grafana/grafana-foundation-sdk), and against the metrics of a weir.
+schema generates (Go module github.com/grafana/grafana-foundation-sdk), and against the metrics of a weir; and
+spans, read by the types of OpenTelemetry's collector (go.opentelemetry.io/collector/pdata).
 
-The Go module is fetched and built below target/monitoring; it never becomes part of this project. Prints a
+The Go modules are fetched and built below target/monitoring; they never become part of this project. Prints a
 line for each check; fails if one does not hold."""
 
 import json
@@ -22,6 +23,7 @@ BUILT = os.path.join(ROOT, "target", "monitoring")
 DASHBOARD = os.path.join(ROOT, "packaging/grafana/weir.json")
 RULES = os.path.join(ROOT, "packaging/prometheus/weir.rules.yml")
 SDK = "github.com/grafana/grafana-foundation-sdk/go v0.0.22"
+PDATA = "go.opentelemetry.io/collector/pdata v1.30.0"
 # What Grafana puts into an expression.
 VARIABLES = {"$__rate_interval": "5m", "$job": ".+", "$instance": ".+"}
 # These appear with the first hook, webhook, table or worker.
@@ -39,14 +41,57 @@ def run(what, *command, **more):
     return done.stdout
 
 
+def build(name, module):
+    """Builds a program of conformance/monitoring, which needs a Go module. Returns its path."""
+    folder = os.path.join(BUILT, name)
+    os.makedirs(folder, exist_ok=True)
+    source = os.path.join(ROOT, "conformance/monitoring", name + ".go")
+    shutil.copy(source, os.path.join(folder, "main.go"))
+    with open(os.path.join(folder, "go.mod"), "w") as file:
+        file.write(f"module {name}\n\ngo 1.23.0\n\nrequire {module}\n")
+    subprocess.run(["go", "build", "-mod=mod", "-o", name, "."], cwd=folder, check=True)
+    return os.path.join(folder, name)
+
+
+def check_traces(work):
+    """Lets the types of OpenTelemetry's collector read the spans of a request and of a visit."""
+    program, port, http = build("collector", PDATA), free_port(), free_port()
+    pool, upstream = os.path.join(work, "traced"), os.path.join(work, "up.git")
+    subprocess.run(["git", "init", "-q", "--bare", upstream], check=True)
+    subprocess.run([WEIR, "init", pool], check=True, stdout=subprocess.DEVNULL)
+    with open(os.path.join(pool, "weir.toml"), "a") as file:
+        file.write(f'\n[traces]\nendpoint = "http://127.0.0.1:{port}"\n')
+    subprocess.run([WEIR, "--pool", pool, "-q", "add", "--name", "up", upstream], check=True)
+    taken = os.path.join(work, "spans")
+    with open(taken, "w") as out:
+        collector = subprocess.Popen([program, f"127.0.0.1:{port}"], stdout=out)
+    serve = [WEIR, "--pool", pool, "-q", "serve", "--git", "127.0.0.1:0", "--http", f"127.0.0.1:{http}"]
+    server = subprocess.Popen(serve)
+    try:
+        lines = []
+        for _ in range(100):
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{http}/api/v1/repositories/up").read()
+            except OSError:
+                pass
+            time.sleep(0.2)
+            with open(taken) as file:
+                lines = [line.split() for line in file]
+            if {"GET", "visit"} <= {line[-1] for line in lines}:
+                break
+        wrong = [line for line in lines if line[:2] != ["span", "weir"] or line[5] != "true"]
+        if wrong or not {"GET", "visit"} <= {line[-1] for line in lines}:
+            sys.exit(f"the spans: {wrong or lines}")
+        print(f"{len(lines)} spans, by the types of OpenTelemetry's collector: well")
+    finally:
+        for process in (server, collector):
+            process.terminate()
+            process.wait()
+
+
 def check_dashboard():
-    """Builds the reader of dashboards, and lets it read ours."""
-    os.makedirs(BUILT, exist_ok=True)
-    shutil.copy(os.path.join(ROOT, "conformance/monitoring/dashboard.go"), os.path.join(BUILT, "main.go"))
-    with open(os.path.join(BUILT, "go.mod"), "w") as module:
-        module.write(f"module dashboard\n\ngo 1.21\n\nrequire {SDK}\n")
-    subprocess.run(["go", "build", "-mod=mod", "-o", "dashboard", "."], cwd=BUILT, check=True)
-    run("the dashboard, by the types of Grafana's schema", os.path.join(BUILT, "dashboard"), DASHBOARD)
+    program = build("dashboard", SDK)
+    run("the dashboard, by the types of Grafana's schema", program, DASHBOARD)
 
 
 def expressions():
@@ -93,6 +138,7 @@ def main():
         tests = os.path.join(os.path.dirname(RULES), "weir.rules.test.yml")
         run("when the alerts fire, by promtool", "promtool", "test", "rules", tests)
         check_dashboard()
+        check_traces(work)
         found = expressions()
         check_expressions(work, found)
         text = metrics(work)

@@ -32,9 +32,9 @@ pub use running::{
     CATALOG_NAME, CLOCK_SKEW_TOLD_S, COMMIT, CONFIG_NAME, CatalogLocator, Collectors, Counters, EventDelays,
     EventReceiver, EventStreams, HintFinder, HookState, HookTest, Hooks, InitOutcome, KnownRepository,
     LocalClones, LocalUpstreams, LookGuard, MIRROR_LOCK_NAME, Metrics, MirrorGuard, Notifier, OnDemand, Pool,
-    ReceivedEvent, RejectedLine, STORE_NAME, SweepOutcome, Sweeper, Verdict, asked, bytes_of, failed_events,
-    hook_states, is_pool_folder, machine_of, open_catalog_again, open_local, pauses, received, received_one,
-    recent_deliveries, rejected_lines, replay, shortage, space, test_hook, transport_options,
+    ReceivedEvent, RejectedLine, STORE_NAME, SweepOutcome, Sweeper, TraceExporter, Verdict, asked, bytes_of,
+    failed_events, hook_states, is_pool_folder, machine_of, open_catalog_again, open_local, pauses, received,
+    received_one, recent_deliveries, rejected_lines, replay, shortage, space, test_hook, transport_options,
 };
 pub use views::{
     AccountsStatus, ArchiveFacts, ArchiveLfs, ArchiveSize, BudgetStatus, DueRepository, EventsStatus,

@@ -46,6 +46,9 @@ pub struct AccessLine {
     pub referer: Option<String>,
     /// The header `User-Agent`.
     pub user_agent: Option<String>,
+    /// The id of the trace, in hexadecimal, if requests are traced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace_id: Option<String>,
 }
 
 impl AccessLine {
@@ -68,6 +71,7 @@ impl AccessLine {
             seconds: took.as_micros() as f64 / 1e6,
             referer: None,
             user_agent: None,
+            trace_id: None,
         }
     }
 

@@ -14,6 +14,7 @@ mod limits;
 mod request_log;
 mod server;
 mod sockets;
+mod trace_context;
 
 pub use access::{
     Access, AccessRule, AccessedName, AwaitedFor, AwaitedVisit, Client, Found, Hook, HttpFeatures, Locator,
@@ -32,3 +33,4 @@ pub use server::{
     HttpHandler,
 };
 pub use sockets::{Address, ListenAddress, Listener, Tls, TrustedProxies, network};
+pub use trace_context::{RequestTracer, TraceContext, new_id};

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use crate::access_line::AccessLine;
 use crate::access_log::AccessLog;
 use crate::counts::{RequestKind, RequestResult, ServingCounts};
+use crate::trace_context::{RequestTracer, TraceContext};
 
 /// The target of these lines. Clients decide how many there are: a program should log them only if somebody
 /// wants them.
@@ -31,11 +32,29 @@ pub(crate) struct RequestEntry {
     /// Whether all of the answer was sent.
     pub(crate) is_whole: bool,
     started: Instant,
-    /// For the access log, if there is one.
-    access: Option<(Arc<AccessLog>, AccessFields)>,
+    /// For the access log and for traces, if there are any.
+    access: Option<(RequestSinks, AccessFields)>,
 }
 
-/// The fields of a request that only the access log has.
+/// Where requests that have ended go, beside the log.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RequestSinks {
+    pub(crate) log: Option<Arc<AccessLog>>,
+    pub(crate) tracer: Option<Arc<dyn RequestTracer>>,
+}
+
+impl RequestSinks {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.log.is_none() && self.tracer.is_none()
+    }
+
+    /// Returns the context of a request with a header `traceparent`, if requests are traced.
+    pub(crate) fn context_of(&self, header: Option<&[u8]>) -> Option<TraceContext> {
+        self.tracer.is_some().then(|| TraceContext::of(header))
+    }
+}
+
+/// The fields of a request that only the access log and traces have.
 #[derive(Debug, Default)]
 pub(crate) struct AccessFields {
     pub(crate) request_id: String,
@@ -47,6 +66,7 @@ pub(crate) struct AccessFields {
     pub(crate) status: Option<u16>,
     pub(crate) referer: Option<String>,
     pub(crate) user_agent: Option<String>,
+    pub(crate) context: Option<TraceContext>,
 }
 
 impl RequestEntry {
@@ -75,9 +95,9 @@ impl RequestEntry {
         }
     }
 
-    /// Returns the entry, of which a line with `fields` goes to the access log, too.
-    pub(crate) fn with_access(mut self, log: Arc<AccessLog>, fields: AccessFields) -> RequestEntry {
-        self.access = Some((log, fields));
+    /// Returns the entry, of which a line with `fields` goes to `sinks`, too.
+    pub(crate) fn with_access(mut self, sinks: RequestSinks, fields: AccessFields) -> RequestEntry {
+        self.access = Some((sinks, fields));
         self
     }
 
@@ -109,7 +129,7 @@ impl Drop for RequestEntry {
         let elapsed = self.started.elapsed();
         let elapsed_ms = elapsed.as_millis() as u64;
         self.counts.count(self.kind, self.result(), self.bytes, elapsed);
-        if let Some((log, fields)) = self.access.take() {
+        if let Some((sinks, fields)) = self.access.take() {
             let status = fields.status.or_else(|| self.status.parse().ok()).unwrap_or(0);
             let line = AccessLine {
                 request_id: fields.request_id,
@@ -124,9 +144,15 @@ impl Drop for RequestEntry {
                 bytes: self.bytes,
                 referer: fields.referer,
                 user_agent: fields.user_agent,
+                trace_id: fields.context.map(|context| format!("{:032x}", context.trace_id)),
                 ..AccessLine::ended(self.peer, elapsed)
             };
-            log.line(line.encode(log.format));
+            if let Some(log) = &sinks.log {
+                log.line(line.encode(log.format));
+            }
+            if let Some((tracer, context)) = sinks.tracer.zip(fields.context) {
+                tracer.ended(&line, context);
+            }
         }
         let RequestEntry { protocol, request, repository, status, bytes, .. } = self;
         // Text of clients is quoted: it cannot look like another field.

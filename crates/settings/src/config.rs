@@ -20,6 +20,7 @@ use crate::forges::ForgeConfig;
 use crate::hooks::HooksConfig;
 use crate::on_demand::OnDemandConfig;
 use crate::streams::StreamConfig;
+use crate::traces::TracesConfig;
 use crate::webhooks::WebhookConfig;
 
 /// The largest configuration file that is read, in bytes.
@@ -42,6 +43,7 @@ pub struct Config {
     pub events: EventsConfig,
     pub hooks: HooksConfig,
     pub serve: ServeConfig,
+    pub traces: TracesConfig,
     pub access: AccessConfig,
     pub forge: Vec<ForgeConfig>,
     /// What the settings leave to the environment.
@@ -605,7 +607,7 @@ mod tests {
             (config.catalog.url, config.store.bytes_max) = (None, None);
             (config.hooks.post_update, config.hooks.notify) = (Vec::new(), Vec::new());
             (config.serve.tls_certificate, config.serve.tls_key, config.access.hook) = (None, None, None);
-            config.serve.access_log = None;
+            (config.serve.access_log, config.traces.endpoint) = (None, None);
         }
         (from_template.scratch.folder, from_template.transport.netrc, from_template.transport.ssh_command) =
             (None, None, None);

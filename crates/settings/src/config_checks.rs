@@ -55,6 +55,9 @@ impl Config {
         if self.scratch.folder.as_ref().is_some_and(|f| !f.is_dir()) {
             return Err(("scratch.folder", "is not a folder".to_owned()).into());
         }
+        if let Some(fault) = self.traces.fault() {
+            return Err(fault.into());
+        }
         self.check_serve()?;
         self.check_tables()?;
         Ok(())

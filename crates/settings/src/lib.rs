@@ -19,6 +19,7 @@ mod forges;
 mod hooks;
 mod on_demand;
 mod streams;
+mod traces;
 mod webhooks;
 
 pub use catalog_url::{has_password, set_catalog_url, template};
@@ -38,4 +39,5 @@ pub use forges::{ForgeConfig, ForgeKind};
 pub use hooks::{EventSelection, HookCommandConfig, HookWebhookConfig, HooksConfig};
 pub use on_demand::OnDemandConfig;
 pub use streams::StreamConfig;
+pub use traces::TracesConfig;
 pub use webhooks::WebhookConfig;

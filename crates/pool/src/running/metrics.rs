@@ -18,6 +18,7 @@ use crate::running::metrics_text::{escaped, head, one, write_histogram};
 use crate::running::pauses::pauses;
 use crate::running::pool::{Pool, space};
 use crate::running::process_metrics::{write_process, write_serving};
+use crate::running::traces::TraceExporter;
 
 /// The least time between queries of the catalog: with millions of repositories they take seconds.
 const AGE_MAX: Duration = Duration::from_secs(60);
@@ -37,12 +38,17 @@ pub struct Counters {
     pub webhooks: Arc<WebhookCounts>,
     /// The requests of clients.
     pub serving: Arc<ServingCounts>,
+    /// Where spans of visits go.
+    pub traces: Option<Arc<TraceExporter>>,
 }
 
 impl Counters {
-    /// Counts the result of a visit.
+    /// Counts the result of a visit, and traces it.
     pub fn count(&self, event: &PoolEvent) {
         self.delays.happened(event);
+        if let Some(traces) = &self.traces {
+            traces.visited(event);
+        }
         let counter = match &event.kind {
             EventKind::Failed(_) => &self.failed,
             EventKind::Unchanged(_) => &self.unchanged,

@@ -19,6 +19,7 @@ mod received;
 mod receiver;
 mod streams;
 mod sweep;
+mod traces;
 
 pub use collectors::{Collectors, RejectedLine, rejected_lines};
 pub use delays::EventDelays;
@@ -40,3 +41,4 @@ pub use received::{ReceivedEvent, Verdict, failed_events, received, received_one
 pub use receiver::{EventReceiver, replay};
 pub use streams::EventStreams;
 pub use sweep::{SweepOutcome, Sweeper};
+pub use traces::TraceExporter;

@@ -2,14 +2,12 @@
 
 use std::error::Error;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
-use hyper::header::{HeaderMap, HeaderName, REFERER, USER_AGENT};
+use hyper::header::{HeaderMap, HeaderName, HeaderValue, REFERER, USER_AGENT};
 use hyper::http::uri::Scheme;
 use hyper::{Request, StatusCode, Version};
 
 use crate::access::locate::Client;
-use crate::access_log::AccessLog;
 use crate::counts::RequestKind;
 use crate::http::route::{Route, route};
 use crate::http::token::token_of;
@@ -20,6 +18,8 @@ use crate::server::daemon::Daemon;
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Bytes of such a name.
 const REQUEST_ID_BYTES_MAX: usize = 128;
+/// The header with the place of a request in a trace.
+const TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
 
 impl Daemon {
     /// Starts the entry of a request in the logs. The path is as sent: percent-encoded.
@@ -40,16 +40,16 @@ impl Daemon {
         let words = format!("{} {asked}", request.method()).trim_end().to_owned();
         let entry =
             RequestEntry::start(self.counts.clone(), kind, peer, protocol, words, repository.to_owned());
-        match &self.access_log {
-            None => entry,
-            Some(log) => self.with_access(entry, log.clone(), request, peer),
+        match self.sinks.is_empty() {
+            true => entry,
+            false => self.with_access(entry, request, peer),
         }
     }
 
     /// Writes a line of the access log about a request that is no HTTP, and to which hyper has answered so,
     /// if that is what `e` says.
     pub(crate) fn note_malformed(&self, e: &(dyn Error + 'static), peer: Option<SocketAddr>) {
-        let Some(log) = &self.access_log else { return };
+        let Some(log) = &self.sinks.log else { return };
         let Some(e) = e.downcast_ref::<hyper::Error>().filter(|e| e.is_parse()) else { return };
         let status = match e.is_parse_too_large() {
             true => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
@@ -61,7 +61,6 @@ impl Daemon {
     fn with_access<B>(
         &self,
         entry: RequestEntry,
-        log: Arc<AccessLog>,
         request: &Request<B>,
         peer: Option<SocketAddr>,
     ) -> RequestEntry {
@@ -87,8 +86,9 @@ impl Daemon {
             status: None,
             referer: text(REFERER),
             user_agent: text(USER_AGENT),
+            context: self.sinks.context_of(request.headers().get(TRACE_PARENT).map(HeaderValue::as_bytes)),
         };
-        entry.with_access(log, fields)
+        entry.with_access(self.sinks.clone(), fields)
     }
 }
 

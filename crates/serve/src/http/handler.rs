@@ -90,6 +90,7 @@ impl Daemon {
             host: host_of(&head.headers, &head.uri),
             repositories: self.repositories.clone(),
             reads: self.reads.clone(),
+            computes: self.computes.clone(),
             idle_timeout: self.limits.idle_timeout,
             bytes_per_second_min: self.limits.bytes_per_second_min,
         };

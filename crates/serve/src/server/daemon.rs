@@ -24,12 +24,14 @@ use crate::limits::answer_spool::Answers;
 use crate::limits::descriptors::descriptors_max;
 use crate::limits::log_limit::Notices;
 use crate::limits::room::RequestRoom;
+use crate::request_log::RequestSinks;
 use crate::server::handler::HttpHandler;
 use crate::sockets::proxies::{TrustedProxies, read_proxy_header};
 use crate::sockets::send::Sender;
 use crate::sockets::shards::Shards;
 use crate::sockets::socket::{Listener, Socket};
 use crate::sockets::tls::Tls;
+use crate::trace_context::RequestTracer;
 
 /// The limits of what clients may use of a server.
 #[derive(Clone, Debug)]
@@ -119,13 +121,15 @@ pub struct Daemon {
     pub(crate) lists: Arc<Turns>,
     /// Turns for what handlers read.
     pub(crate) reads: Arc<Turns>,
+    /// Turns for what handlers compute.
+    pub(crate) computes: Arc<Turns>,
     pub(crate) clones: KeptClones,
     /// Memory for what clients ask.
     pub(crate) request_room: Arc<RequestRoom>,
     /// Set when the server accepts no more connections.
     pub(crate) stopping: watch::Sender<bool>,
     pub(crate) notices: Notices,
-    pub(crate) access_log: Option<Arc<AccessLog>>,
+    pub(crate) sinks: RequestSinks,
     pub(crate) proxies: TrustedProxies,
     /// Answer requests over HTTP that are not git's.
     pub(crate) handlers: Vec<Arc<dyn HttpHandler>>,
@@ -192,12 +196,13 @@ impl Daemon {
                 ..turns.clone()
             }),
             reads: Turns::new(TurnLimits { per_repository: usize::MAX, ..turns.clone() }),
+            computes: Turns::new(TurnLimits { per_repository: usize::MAX, ..turns.clone() }),
             turns: Turns::new(turns),
             clones: KeptClones::new(limits.scratch.clone()),
             request_room: Arc::default(),
             stopping: watch::Sender::new(false),
             notices: Notices::default(),
-            access_log: None,
+            sinks: RequestSinks::default(),
             proxies: TrustedProxies::default(),
             handlers: Vec::new(),
             limits,
@@ -223,8 +228,16 @@ impl Daemon {
 
     /// Returns the server, which writes a line to `log` for each request.
     #[must_use]
-    pub fn with_access_log(self, log: AccessLog) -> Daemon {
-        Daemon { access_log: Some(Arc::new(log)), ..self }
+    pub fn with_access_log(mut self, log: AccessLog) -> Daemon {
+        self.sinks.log = Some(Arc::new(log));
+        self
+    }
+
+    /// Returns the server, which gives `tracer` each request that has ended.
+    #[must_use]
+    pub fn with_tracer(mut self, tracer: Arc<dyn RequestTracer>) -> Daemon {
+        self.sinks.tracer = Some(tracer);
+        self
     }
 
     /// Resolves when each thread that serves connections has answered: at once, unless one is stuck.

@@ -113,7 +113,7 @@ impl Daemon {
 
     /// Writes a line of the access log about a request that is none of git's.
     fn note_malformed_git(&self, peer: Option<SocketAddr>) {
-        if let Some(log) = &self.access_log {
+        if let Some(log) = &self.sinks.log {
             log.malformed("git", StatusCode::BAD_REQUEST.as_u16(), peer);
         }
     }
@@ -125,16 +125,19 @@ impl Daemon {
         let kind = RequestKind::Git;
         let entry =
             RequestEntry::start(self.counts.clone(), kind, peer, "git", command.clone(), path.clone());
-        let Some(log) = &self.access_log else { return entry };
+        if self.sinks.is_empty() {
+            return entry;
+        }
         let version = match request.version {
             2 => "GIT/2",
             1 => "GIT/1",
             _ => "GIT/0",
         };
         let request_id = next_request_id();
-        let fields =
-            AccessFields { request_id, version, method: command, target: path, ..AccessFields::default() };
-        entry.with_access(log.clone(), fields)
+        let context = self.sinks.context_of(None);
+        let (method, target) = (command, path);
+        let fields = AccessFields { request_id, version, method, target, context, ..AccessFields::default() };
+        entry.with_access(self.sinks.clone(), fields)
     }
 
     async fn refuse(&self, sender: &mut Sender<'_>, why: &str) -> io::Result<()> {

@@ -12,10 +12,14 @@ use std::time::Duration;
 use hyper::body::Bytes;
 use hyper::http::request::Parts;
 use hyper::{Request, Response, StatusCode};
+use rustix::process::setpriority_process;
+use rustix::thread::gettid;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{self, error::TrySendError};
+use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
+use weir_ground::thread::spawn;
 use weir_repo::Repo;
 
 use crate::access::locate::{BUSY, Client, Found, INTERNAL_ERROR, Refusal};
@@ -28,6 +32,9 @@ const PIECE_BYTES: usize = 64 << 10;
 const PIECES_MAX: usize = 4;
 /// How long a thread keeps its turn while its client reads nothing.
 const PATIENCE: Duration = Duration::from_millis(100);
+
+/// The nice value of threads for long work (sched(7)): others get nine times as much of a processor.
+const NICE: i32 = 10;
 
 /// An answer that a handler is making.
 pub type HandlerAnswer<'h> = Pin<Box<dyn Future<Output = Response<HandlerBody>> + Send + 'h>>;
@@ -125,6 +132,7 @@ pub struct HandlerClient {
     pub host: Option<String>,
     pub(crate) repositories: Arc<ServedRepositories>,
     pub(crate) reads: Arc<Turns>,
+    pub(crate) computes: Arc<Turns>,
     pub(crate) idle_timeout: Duration,
     pub(crate) bytes_per_second_min: u64,
 }
@@ -138,7 +146,7 @@ impl HandlerClient {
         self.repositories.open(found, name, self.client.address).await.map(|opened| opened.repo)
     }
 
-    /// Runs `work` on a thread that may block, when it is the client's turn.
+    /// Runs `work`, which is short, on a thread that may block, when it is the client's turn.
     ///
     /// # Errors
     /// If its turn does not come in time, or `work` panics.
@@ -146,7 +154,7 @@ impl HandlerClient {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Refusal> {
-        let turn = self.turn().await?;
+        let turn = self.turn(&self.reads).await?;
         let done = spawn_blocking(move || {
             let done = work();
             drop(turn);
@@ -155,8 +163,26 @@ impl HandlerClient {
         done.await.map_err(|_| Refusal::Failed(INTERNAL_ERROR.to_owned()))
     }
 
-    /// Runs `write` on a thread that may block, when it is the client's turn, and returns the body that it
-    /// writes. If `write` fails, the body breaks off.
+    /// Runs `work`, which may take long, when it is the client's turn. Short work does not wait for it: it
+    /// has turns of its own, and a thread that gives way to others.
+    ///
+    /// # Errors
+    /// If its turn does not come in time, or `work` panics.
+    pub async fn compute<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let turn = self.turn(&self.computes).await?;
+        let done = on_yielding_thread(move || {
+            let done = work();
+            drop(turn);
+            done
+        })?;
+        done.await.map_err(|_| Refusal::Failed(INTERNAL_ERROR.to_owned()))
+    }
+
+    /// Runs `write` as [`HandlerClient::compute`] runs work, and returns the body that it writes. If `write`
+    /// fails, the body breaks off.
     ///
     /// # Errors
     /// If its turn does not come in time.
@@ -164,17 +190,17 @@ impl HandlerClient {
         &self,
         write: impl FnOnce(&mut BodyWriter) -> io::Result<()> + Send + 'static,
     ) -> Result<HandlerBody, Refusal> {
-        let turn = self.turn().await?;
+        let turn = self.turn(&self.computes).await?;
         let (sender, receiver) = mpsc::channel(PIECES_MAX);
         let mut writer = BodyWriter {
             sender: sender.clone(),
             piece: Vec::new(),
-            turn: HeldTurn::new(self.reads.clone(), self.party(), turn),
+            turn: HeldTurn::new(self.computes.clone(), self.party(), turn),
             runtime: Handle::current(),
             time_max: self.idle_timeout
                 + Duration::from_secs(PIECE_BYTES as u64 / self.bytes_per_second_min.max(1)),
         };
-        let writing = spawn_blocking(move || write(&mut writer).and_then(|()| writer.flush()));
+        let writing = on_yielding_thread(move || write(&mut writer).and_then(|()| writer.flush()))?;
         tokio::spawn(async move {
             let failure = match writing.await {
                 Ok(Ok(())) => return,
@@ -190,9 +216,23 @@ impl HandlerClient {
         Party::new(self.client.address, "".as_ref())
     }
 
-    async fn turn(&self) -> Result<Turn, Refusal> {
-        self.reads.take(self.party()).await.map_err(|_| Refusal::Busy(BUSY.to_owned()))
+    async fn turn(&self, turns: &Arc<Turns>) -> Result<Turn, Refusal> {
+        turns.take(self.party()).await.map_err(|_| Refusal::Busy(BUSY.to_owned()))
     }
+}
+
+/// Starts `work` on a thread that gets less of the processors than others, as `nice` does.
+fn on_yielding_thread<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<oneshot::Receiver<T>, Refusal> {
+    let (sender, done) = oneshot::channel();
+    let started = spawn("weir-compute", move || {
+        // On Linux each thread has a priority of its own (sched(7), "The nice value").
+        let _ = setpriority_process(Some(gettid()), NICE);
+        let _ = sender.send(work());
+    });
+    started.map_err(|_| Refusal::Busy(BUSY.to_owned()))?;
+    Ok(done)
 }
 
 /// Writes the body of an answer while it is sent. Another has its turn while its client reads nothing.

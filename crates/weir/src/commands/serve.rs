@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use weir_api::{ApiHandler, McpHandler};
 use weir_events::WebhookDoors;
 use weir_ground::{FileError, Stop};
-use weir_pool::{CatalogLocator, Collectors, Counters, EventStreams, Metrics, OnDemand, Pool};
+use weir_pool::{CatalogLocator, Collectors, Counters, EventStreams, Metrics, OnDemand, Pool, TraceExporter};
 use weir_serve::{
     AccessLog, Address, Daemon, DaemonLimits, Door, ListenAddress, Listener, MetricsText, Presentation, Tls,
     TrustedProxies, raise_descriptor_limit, serve_text,
@@ -144,6 +144,9 @@ fn daemon(
         let log = AccessLog::open(path, c.access_log_format).map_err(FileError::on("open", path))?;
         daemon = daemon.with_access_log(log);
     }
+    if let Some(traces) = &counters.traces {
+        daemon = daemon.with_tracer(traces.clone());
+    }
     daemon = daemon.with_handler(Arc::new(HealthFront::new(pool, asked_to_stop)?));
     if c.api {
         let api = ApiHandler::new(pool)?;
@@ -170,7 +173,9 @@ pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (listeners, monitored) = runtime.block_on(async { listen(c, &args) })?;
     raise_descriptor_limit();
-    let counters = Arc::new(Counters::default());
+    let mut counters = Counters::default();
+    counters.traces = TraceExporter::start(&pool.config.traces)?.map(Arc::new);
+    let counters = Arc::new(counters);
     let (daemon, webhooks) = daemon(&pool, &counters, asked_to_stop.clone(), &stop)?;
     let urls = announce(&listeners, global.json)?;
     announce_metrics(&monitored, global.json)?;

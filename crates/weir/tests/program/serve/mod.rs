@@ -28,3 +28,4 @@ mod request_log;
 mod service_manager;
 mod slow;
 mod ssh;
+mod traces;

@@ -1,0 +1,108 @@
+//! Spans of requests and visits reach a collector of OpenTelemetry.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::common::{Env, Http};
+
+const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+
+/// Takes what is posted to `listener`; answers the first posts with `refusals`, and the others with 200.
+fn collect(listener: TcpListener, mut refusals: Vec<&'static str>) -> Receiver<(String, Value)> {
+    let (sender, bodies) = channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            loop {
+                let (mut head, mut len) = (String::new(), 0);
+                loop {
+                    let start = head.len();
+                    if reader.read_line(&mut head).unwrap_or(0) == 0 {
+                        break;
+                    }
+                    let line = head[start..].to_ascii_lowercase();
+                    if let Some(value) = line.strip_prefix("content-length:") {
+                        len = value.trim().parse().unwrap();
+                    }
+                    if line == "\r\n" {
+                        break;
+                    }
+                }
+                if head.is_empty() {
+                    break;
+                }
+                let mut body = vec![0; len];
+                reader.read_exact(&mut body).unwrap();
+                let status = refusals.pop().unwrap_or("200 OK");
+                write!(stream, "HTTP/1.1 {status}\r\nContent-Length: 2\r\n\r\n{{}}").unwrap();
+                if status == "200 OK" && sender.send((head, serde_json::from_slice(&body).unwrap())).is_err()
+                {
+                    return;
+                }
+            }
+        }
+    });
+    bodies
+}
+
+/// Returns the spans of the next batches, until one of them is called `name`.
+fn spans_until(bodies: &Receiver<(String, Value)>, name: &str) -> (String, Vec<Value>) {
+    let mut spans = Vec::new();
+    loop {
+        let (head, body) = bodies.recv_timeout(Duration::from_secs(30)).expect("a batch of spans");
+        let resource = &body["resourceSpans"][0];
+        assert_eq!(attribute(&resource["resource"], "service.name"), "some weir");
+        spans.extend(resource["scopeSpans"][0]["spans"].as_array().unwrap().clone());
+        if spans.iter().any(|span| span["name"] == name) {
+            return (head, spans);
+        }
+    }
+}
+
+fn attribute(of: &Value, key: &str) -> String {
+    let all = of["attributes"].as_array().unwrap();
+    let found = all.iter().find(|attribute| attribute["key"] == key);
+    let value = &found.unwrap_or_else(|| panic!("no {key} in {of}"))["value"];
+    value["stringValue"].as_str().or(value["intValue"].as_str()).unwrap().to_owned()
+}
+
+#[test]
+fn spans_reach_a_collector() {
+    let env = Env::new();
+    let up = env.odd_repository("up.git");
+    env.mirror_new("up", &up);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}/", listener.local_addr().unwrap());
+    let settings = format!(
+        "endpoint = \"{endpoint}\"\nservice_name = \"some weir\"\nheaders = {{ X-Key = \"secret\" }}"
+    );
+    env.configure("traces", &settings);
+    let shown = env.weir(&["config", "show"]);
+    assert!(!shown.contains("secret") && shown.contains("(hidden)"), "{shown}");
+    // It is away at first.
+    let bodies = collect(listener, vec!["503 Service Unavailable"]);
+    let server = Http::serve(&env, &[]);
+    let parent = format!("traceparent: 00-{TRACE}-00f067aa0ba902b7-01");
+    let asked = format!("GET /api/v1/repositories?limit=1 HTTP/1.1\r\nHost: x\r\n{parent}\r\n\r\n");
+    server.ask_bytes(asked.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n").as_bytes());
+    // One that its client does not want to be traced.
+    let unwanted = asked.replace("-01\r\n", "-00\r\n").replace(TRACE, &"7".repeat(32));
+    server.ask_bytes(unwanted.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n").as_bytes());
+    env.git(env.dir.path(), &["ls-remote", "-q", &server.url("up")]);
+    let (head, spans) = spans_until(&bodies, "GET REPOSITORY");
+    assert!(head.starts_with("POST /v1/traces ") && head.to_ascii_lowercase().contains("x-key: secret"));
+    let span = spans.iter().find(|span| span["traceId"] == TRACE).expect("the span of the client's trace");
+    assert_eq!((&span["parentSpanId"], &span["kind"]), (&"00f067aa0ba902b7".into(), &2.into()));
+    let attributes = ["url.path", "url.query", "http.response.status_code"].map(|key| attribute(span, key));
+    assert_eq!(attributes, ["/api/v1/repositories", "limit=1", "200"]);
+    assert!(spans.iter().all(|span| span["traceId"] != "7".repeat(32)));
+    let of_git = spans.iter().find(|span| span["name"] == "GET REPOSITORY").unwrap();
+    assert_eq!(attribute(of_git, "weir.repository"), "/up");
+    let times = ["startTimeUnixNano", "endTimeUnixNano"].map(|key| of_git[key].as_str().unwrap().len());
+    assert_eq!(times, [19, 19]);
+}
