@@ -126,5 +126,5 @@ pub(crate) async fn lines(state: Arc<ApiState>, mut request: ApiRequest) -> ApiR
             commits,
         })
     };
-    json(&request.headers, &request.client.run(found).await??)
+    json(&request.headers, &request.client.compute(found).await??)
 }

@@ -162,7 +162,7 @@ pub(crate) async fn list(state: Arc<ApiState>, mut request: ApiRequest) -> ApiRe
     if is_default && repo.refs().head_oid().is_none() {
         return json(&request.headers, &EntryPage::<CommitEntry>::empty());
     }
-    let logs = state.logs.clone();
+    let (logs, is_of_path) = (state.logs.clone(), !query.path.is_empty());
     let listed = move || -> Result<EntryPage<CommitEntry>, Problem> {
         let from = commit_of(&repo, &revision)?;
         let found = log(&repo, &from, &query, &logs)?;
@@ -171,7 +171,9 @@ pub(crate) async fn list(state: Arc<ApiState>, mut request: ApiRequest) -> ApiRe
         let items = told?.into_iter().map(|told| CommitEntry::from(told).shortened()).collect();
         Ok(EntryPage { items, next: found.next.map(|passed| cursor_at(format!("{from}:{passed}"))) })
     };
-    json(&request.headers, &request.client.run(listed).await??)
+    let client = &request.client;
+    let page = if is_of_path { client.compute(listed).await } else { client.run(listed).await };
+    json(&request.headers, &page??)
 }
 
 /// Shows a commit.

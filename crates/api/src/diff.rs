@@ -7,9 +7,11 @@ use hyper::StatusCode;
 use hyper::header::{HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
-use weir_browse::{PatchWriter, commit_of, merge_base, tree_of_revision};
+use weir_browse::{PatchWriter, clean_path, commit_of, entry_at, merge_base, tree_of_revision};
 use weir_git::Oid;
-use weir_mine::{DifferenceSide, FileDifference, Lines, RenameOptions, TreeDifference, compare_trees};
+use weir_mine::{
+    DifferenceSide, FileDifference, Lines, RenameOptions, TreeComparison, TreeDifference, compare_trees,
+};
 use weir_repo::Repo;
 
 use crate::answer::{ApiResult, FileBytes, PathText, json, whole};
@@ -117,7 +119,7 @@ impl WantedDiff {
             base: parameters.text("base")?.filter(|base| !base.is_empty()),
             head: parameters.text("head")?.unwrap_or_else(|| "HEAD".to_owned()),
             has_merge_base: parameters.flag("merge_base")?,
-            path: parameters.bytes("path").unwrap_or_default(),
+            path: clean_path(&parameters.bytes("path").unwrap_or_default()),
         };
         if wanted.has_merge_base && wanted.base.is_none() {
             return Err(Problem::bad_request("'merge_base' needs the parameter 'base'"));
@@ -147,6 +149,17 @@ impl WantedDiff {
         Ok((before, (new, commit)))
     }
 
+    /// Checks that the path is that of something in one of the trees: nobody takes a wrong path for one at
+    /// which nothing differs.
+    fn check_path(&self, repo: &Repo, old: Option<&Oid>, new: &Oid) -> Result<(), Problem> {
+        let mut found = [old, Some(new)].into_iter().flatten().map(|tree| entry_at(repo, tree, &self.path));
+        if found.any(|found| !matches!(found, Err(weir_browse::Error::NotFound(_)))) {
+            return Ok(());
+        }
+        let path = String::from_utf8_lossy(&self.path);
+        Err(Problem::not_found(format!("there is no '{path}' in either revision")))
+    }
+
     /// Returns the files of a range, by number, that differ between two trees.
     fn compare(
         &self,
@@ -154,11 +167,19 @@ impl WantedDiff {
         old: Option<NamedTree>,
         new: NamedTree,
         wanted: Range<usize>,
+        counts_lines: bool,
     ) -> Result<TreeDifference, Problem> {
         let old = old.map(|(tree, _)| tree);
-        let options = RenameOptions::default();
-        let found = compare_trees(repo, old.as_ref(), Some(&new.0), &self.path, &options, FILES_MAX, wanted)
-            .map_err(weir_browse::Error::from)?;
+        self.check_path(repo, old.as_ref(), &new.0)?;
+        let options = TreeComparison {
+            path: &self.path,
+            renames: RenameOptions::default(),
+            count_max: FILES_MAX,
+            wanted,
+            counts_lines,
+        };
+        let found = compare_trees(repo, old.as_ref(), Some(&new.0), &options);
+        let found = found.map_err(weir_browse::Error::from)?;
         if found.is_too_large {
             let words = format!("more than {FILES_MAX} files differ; ask for one path, or use 'git diff'");
             return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, words));
@@ -200,7 +221,7 @@ pub(crate) async fn files(state: Arc<ApiState>, mut request: ApiRequest) -> ApiR
     let compared = move || -> Result<EntryPage<DiffEntry>, Problem> {
         let (before, after) = wanted.trees(&repo)?;
         let end = passed.saturating_add(page.limit);
-        let found = wanted.compare(&repo, before, after, passed..end)?;
+        let found = wanted.compare(&repo, before, after, passed..end, true)?;
         let next = (end < found.count).then(|| {
             let base = before.map(|(tree, commit)| commit.unwrap_or(tree).to_string()).unwrap_or_default();
             cursor_at(format!("{base}:{}:{end}", after.1.unwrap_or(after.0)))
@@ -208,7 +229,7 @@ pub(crate) async fn files(state: Arc<ApiState>, mut request: ApiRequest) -> ApiR
         let items = found.files.into_iter().map(DiffEntry::from).collect();
         Ok(EntryPage { items, next })
     };
-    json(&request.headers, &request.client.run(compared).await??)
+    json(&request.headers, &request.client.compute(compared).await??)
 }
 
 /// Lines around those that differ.
@@ -243,7 +264,7 @@ pub(crate) async fn patch(state: Arc<ApiState>, mut request: ApiRequest) -> ApiR
     let (_, repo) = state.open(&request).await?;
     let written = move || -> Result<Vec<u8>, Problem> {
         let (before, after) = wanted.trees(&repo)?;
-        let found = wanted.compare(&repo, before, after, 0..FILES_MAX)?;
+        let found = wanted.compare(&repo, before, after, 0..FILES_MAX, false)?;
         let (mut writer, mut patch) = (PatchWriter::new(&repo, context), Vec::new());
         for file in &found.files {
             writer.write(file, &mut patch)?;
@@ -256,7 +277,7 @@ pub(crate) async fn patch(state: Arc<ApiState>, mut request: ApiRequest) -> ApiR
         }
         Ok(patch)
     };
-    let mut response = whole(&request.headers, PATCH, request.client.run(written).await??)?;
+    let mut response = whole(&request.headers, PATCH, request.client.compute(written).await??)?;
     response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     Ok(response)
 }

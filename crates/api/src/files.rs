@@ -151,7 +151,9 @@ pub(crate) async fn tree(state: Arc<ApiState>, mut request: ApiRequest) -> ApiRe
         items.iter_mut().zip(commits).for_each(|(item, commit)| item.last_commit = commit);
         Ok(EntryPage { items, next })
     };
-    json(&request.headers, &request.client.run(listed).await??)
+    let client = &request.client;
+    let page = if has_commits { client.compute(listed).await } else { client.run(listed).await };
+    json(&request.headers, &page??)
 }
 
 /// Returns the last commit that changed each entry of a folder.

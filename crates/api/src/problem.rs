@@ -50,6 +50,8 @@ pub(crate) enum ProblemCode {
     MethodNotAllowed,
     /// It cannot be done as things are.
     Conflict,
+    /// The answer would take too much: ask for less.
+    TooLarge,
     /// The server failed, or has too much to do.
     Unavailable,
 }
@@ -105,6 +107,7 @@ impl Problem {
             StatusCode::NOT_FOUND => ProblemCode::NotFound,
             StatusCode::METHOD_NOT_ALLOWED => ProblemCode::MethodNotAllowed,
             StatusCode::CONFLICT => ProblemCode::Conflict,
+            StatusCode::UNPROCESSABLE_ENTITY | StatusCode::PAYLOAD_TOO_LARGE => ProblemCode::TooLarge,
             status if status.is_server_error() => ProblemCode::Unavailable,
             _ => ProblemCode::BadRequest,
         };

@@ -96,5 +96,5 @@ pub(crate) async fn lines(state: Arc<ApiState>, mut request: ApiRequest) -> ApiR
         });
         Ok(EntryPage { items: found.lines.into_iter().map(LineEntry::from).collect(), next })
     };
-    json(&request.headers, &request.client.run(found).await??)
+    json(&request.headers, &request.client.compute(found).await??)
 }

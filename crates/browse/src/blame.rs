@@ -14,6 +14,7 @@ use weir_mine::{Edit, EditFinder, FileLines, LineStarts, Mode, RenameOptions, re
 use weir_repo::{LinkedCommit, ObjectReader, Repo};
 
 use crate::error::{Error, Result};
+use crate::folder::clean_path;
 use crate::path_entries::PathEntries;
 
 /// Larger files are not looked at.
@@ -199,21 +200,25 @@ pub fn blame(repo: &Repo, from: &Oid, query: &BlameQuery, kept: &KeptBlames) -> 
         edits: Vec::new(),
         ranges: Vec::new(),
     };
-    let path = walk.path_number(&PathEntries::new(&query.path).path());
+    let path = walk.path_number(&clean_path(&query.path));
     let commit = repo.history().commit(&mut walk.reader, from)?;
     let shown = String::from_utf8_lossy(&query.path).into_owned();
     let (mode, oid) = match walk.paths[path].entries.entry(&mut walk.reader, &commit.tree)? {
         None => return Err(Error::NotFound(format!("there is no '{shown}'"))),
-        Some((Mode::Tree | Mode::Gitlink, _)) => {
-            return Err(Error::WrongKind(format!("'{shown}' is no file")));
+        Some((Mode::Tree, _)) => return Err(Error::WrongKind(format!("'{shown}' is a folder, not a file"))),
+        Some((Mode::Gitlink, _)) => {
+            return Err(Error::WrongKind(format!("'{shown}' is a submodule, not a file")));
         }
         Some(file) => file,
     };
     let line_count = walk.text(&oid, None)?.lines().count() as u32;
     let first = query.first.max(1);
+    if let Some(last) = query.last.filter(|last| *last < first) {
+        return Err(Error::WrongKind(format!("the last line, {last}, is before the first, {first}")));
+    }
     let last = query.last.unwrap_or(u64::MAX).min(line_count.into());
-    if last < first && (first > 1 || query.last.is_some()) {
-        return Err(Error::NotFound(format!("'{shown}' has {line_count} lines, and not those")));
+    if last < first && first > 1 {
+        return Err(Error::NotFound(format!("'{shown}' has only {line_count} lines, and no line {first}")));
     }
     if last >= first {
         let (at, count) = (first as u32 - 1, (last - first + 1) as u32);

@@ -80,7 +80,7 @@ pub fn list_folder(repo: &Repo, top: &Oid, query: &FolderList) -> Result<(Vec<Fo
     if mode & 0o170_000 != FOLDER {
         return Err(Error::WrongKind(format!("'{}' is no folder", String::from_utf8_lossy(&query.path))));
     }
-    let mut path = names_of(&query.path).collect::<Vec<_>>().join(&b'/');
+    let mut path = clean_path(&query.path);
     if !path.is_empty() {
         path.push(b'/');
     }
@@ -105,6 +105,11 @@ struct FolderLister<'r> {
     last: Vec<u8>,
     /// Whether all entries so far were in order.
     is_ordered: bool,
+}
+
+/// Returns a path with single slashes between its names.
+pub fn clean_path(path: &[u8]) -> Vec<u8> {
+    names_of(path).collect::<Vec<_>>().join(&b'/')
 }
 
 /// Returns the names in a path.

@@ -6,7 +6,7 @@ use weir_mine::is_binary;
 use weir_repo::{ObjectReader, Repo};
 
 use crate::error::{Error, Result};
-use crate::folder::{entry_at, names_of};
+use crate::folder::{clean_path, entry_at};
 
 /// Bytes that a compiled pattern may take.
 const PATTERN_BYTES_MAX: usize = 1 << 20;
@@ -88,7 +88,7 @@ struct Searcher<'q> {
 /// If there is no such path, or an object is missing or corrupt.
 pub fn grep(repo: &Repo, top: &Oid, query: &GrepQuery) -> Result<GrepPage> {
     let (mode, oid) = entry_at(repo, top, &query.path)?;
-    let mut path = names_of(&query.path).collect::<Vec<_>>().join(&b'/');
+    let mut path = clean_path(&query.path);
     let reader = repo.reader();
     let mut searcher = Searcher { repo, reader, query, page: GrepPage::default(), bytes: 0, place: None };
     let is_whole = if mode & 0o170_000 == 0o040_000 {

@@ -23,7 +23,7 @@ mod work_tree_text;
 pub use archive::{TreeArchive, write_tar, write_zip};
 pub use blame::{Blame, BlameQuery, BlameRange, KeptBlames, blame};
 pub use error::{Error, Result};
-pub use folder::{FolderEntry, FolderList, entry_at, list_folder};
+pub use folder::{FolderEntry, FolderList, clean_path, entry_at, list_folder};
 pub use grep::{GrepLine, GrepPage, GrepPlace, GrepQuery, grep, grep_pattern};
 pub use last_commits::last_commits;
 pub use log::{LogPage, LogPositions, LogQuery, log};

@@ -187,6 +187,17 @@ fn heading(line: &[u8]) -> Option<&[u8]> {
     Some(&shown[..len])
 }
 
+/// Returns the start of a heading up to the first bytes that are no character (diff.c, `sane_truncate_line`):
+/// one may have been cut in two.
+fn in_characters(heading: &[u8]) -> &[u8] {
+    let valid = match std::str::from_utf8(heading) {
+        Ok(text) => text,
+        Err(e) => std::str::from_utf8(&heading[..e.valid_up_to()]).unwrap_or_default(),
+    };
+    // git takes these for no characters.
+    &heading[..valid.find(['\u{fffe}', '\u{ffff}']).unwrap_or(valid.len())]
+}
+
 /// Writes the hunks (xemit.c, `xdl_emit_diff`).
 fn write_hunks(
     [old, new]: [FileLines<'_>; 2],
@@ -218,7 +229,7 @@ fn write_hunks(
         write!(out, "@@ -{} +{} @@", range(old_start, old_end), range(new_start, new_end))?;
         if !hunk_heading.is_empty() {
             out.write_all(b" ")?;
-            out.write_all(hunk_heading)?;
+            out.write_all(in_characters(hunk_heading))?;
         }
         out.write_all(b"\n")?;
         let mut at = new_start;

@@ -13,8 +13,13 @@ const STEPS_MAX: u64 = 20_000_000;
 /// # Errors
 /// If no object matches that a ref reaches.
 pub fn readable(repo: &Repo, revision: &str) -> Result<Oid> {
-    let oid = resolve_revision(repo, revision)?;
     let name = &revision[..revision.find(['^', '~']).unwrap_or(revision.len())];
+    if name == "HEAD" && repo.refs().head_oid().is_none() {
+        let words =
+            "HEAD names no commit: the repository is empty, or has no such branch; name another revision";
+        return Err(Error::NotFound(words.to_owned()));
+    }
+    let oid = resolve_revision(repo, revision)?;
     let budget = Budget { steps_max: STEPS_MAX, cancelled: None };
     if resolve_ref(repo, name).is_none() && !are_reachable(repo, &[oid], budget)? {
         // The words are those for an object that is not there.

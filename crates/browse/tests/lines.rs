@@ -7,7 +7,7 @@ use std::path::Path;
 use weir_browse::{
     BlameQuery, Error, KeptBlames, PatchWriter, blame, commit_of, merge_base, tree_of_revision,
 };
-use weir_mine::{RenameOptions, compare_trees};
+use weir_mine::{RenameOptions, TreeComparison, compare_trees};
 use weir_repo::{Repo, open_directory};
 use weir_testing::{Numbers, folder, is_git_since, run_git};
 
@@ -112,9 +112,9 @@ fn history(numbers: &mut Numbers, commits: usize, lines: u64) -> String {
     stream
 }
 
-fn create(path: &Path, stream: &str) -> Repo {
+fn create(path: &Path, stream: impl AsRef<[u8]>) -> Repo {
     run_git(path.parent().unwrap(), &["init", "-q", "--bare", "-b", "main", path.to_str().unwrap()], b"");
-    run_git(path, &["fast-import", "--quiet"], stream.as_bytes());
+    run_git(path, &["fast-import", "--quiet"], stream.as_ref());
     open_directory(path).unwrap()
 }
 
@@ -160,7 +160,7 @@ fn lines_come_from_the_commits_that_git_blames() {
     // Small files, and those of which git leaves out the end.
     for (seed, lines) in (0..24).map(|seed| (seed, if seed % 4 == 3 { 600 } else { 40 })) {
         let path = dir.path().join(format!("{seed}.git"));
-        let repo = create(&path, &history(&mut Numbers(seed), 80, lines));
+        let repo = create(&path, history(&mut Numbers(seed), 80, lines));
         for back in [0, 5, 17] {
             let revision = format!("main~{back}");
             let listed = run_git(&path, &["ls-tree", "-r", "--name-only", &revision], b"");
@@ -201,7 +201,10 @@ fn some_lines_of_a_file_come_from_the_same_commits() {
     assert!(matches!(refused(&of_path("f")), Error::NotFound(_)));
     assert!(matches!(refused(&of_path("d")), Error::WrongKind(_)));
     assert!(matches!(refused(&BlameQuery { first: 10, ..of_path("d/f") }), Error::NotFound(_)));
-    assert!(matches!(refused(&BlameQuery { first: 3, last: Some(2), ..of_path("d/f") }), Error::NotFound(_)));
+    assert!(matches!(
+        refused(&BlameQuery { first: 3, last: Some(2), ..of_path("d/f") }),
+        Error::WrongKind(_)
+    ));
     assert!(matches!(refused(&BlameQuery { walked_max: 1, ..of_path("d/f") }), Error::TooLarge(_)));
 }
 
@@ -209,9 +212,10 @@ fn some_lines_of_a_file_come_from_the_same_commits() {
 fn patch(repo: &Repo, old: &str, new: &str, path: &str, context: u32) -> String {
     let [old, new] = [old, new].map(|revision| tree_of_revision(repo, revision).unwrap().0);
     // Since git 2.44 the bytes behind the last line break count in similarities.
-    let options = RenameOptions { counts_last_line: is_git_since(2, 44), ..RenameOptions::default() };
-    let found =
-        compare_trees(repo, Some(&old), Some(&new), path.as_bytes(), &options, 1000, 0..1000).unwrap();
+    let renames = RenameOptions { counts_last_line: is_git_since(2, 44), ..RenameOptions::default() };
+    let path = path.as_bytes();
+    let options = TreeComparison { path, renames, counts_lines: false, ..TreeComparison::default() };
+    let found = compare_trees(repo, Some(&old), Some(&new), &options).unwrap();
     let (mut writer, mut out) = (PatchWriter::new(repo, context), Vec::new());
     found.files.iter().for_each(|file| writer.write(file, &mut out).unwrap());
     String::from_utf8_lossy(&out).into_owned()
@@ -259,7 +263,7 @@ fn a_patch_is_that_of_git_diff() {
     for seed in 0..8 {
         let lines = if seed % 4 == 3 { 600 } else { 40 };
         let directory = dir.path().join(format!("{seed}.git"));
-        let repo = create(&directory, &history(&mut Numbers(100 + seed), 60, lines));
+        let repo = create(&directory, history(&mut Numbers(100 + seed), 60, lines));
         let ids = String::from_utf8(run_git(&directory, &["rev-list", "main"], b"")).unwrap();
         let ids: Vec<&str> = ids.lines().collect();
         for back in 0..40 {
@@ -323,8 +327,20 @@ fn a_patch_shows_all_sorts_of_files_as_git_does() {
     stream += "commit refs/heads/main\ncommitter C <c@e> 1700000009 +0000\ndata 0\n";
     let long = commits[2][0].2.replace(" 7\n", " seven");
     let _ = write!(stream, "M 100644 inline long\ndata {}\n{long}\n", long.len());
+    // A heading ends before what is no character, such as one that is cut in two.
+    let headings: [&[u8]; 4] =
+        [b"head \xa9 latin1", &"h\u{e9}".repeat(60).into_bytes(), b"x \xef\xbf\xbe y", b"z \xed\xa0\x80 y"];
+    let mut stream = stream.into_bytes();
+    for last in ["7", "seven"] {
+        stream.extend(b"commit refs/heads/main\ncommitter C <c@e> 1700000010 +0000\ndata 0\n");
+        for (n, heading) in headings.iter().enumerate() {
+            let text = [heading, &b"\n 2\n 3\n 4\n 5\n 6\n "[..], last.as_bytes(), b"\n"].concat();
+            stream.extend(format!("M 100644 inline h{n}\ndata {}\n", text.len()).into_bytes());
+            stream.extend(text);
+        }
+    }
     let repo = create(&directory, &stream);
-    for (old, new) in [(3, 2), (2, 3), (2, 1), (3, 1), (1, 0)] {
+    for (old, new) in [(5, 4), (4, 5), (4, 3), (5, 3), (3, 2), (1, 0)] {
         let [old, new] = [old, new].map(|back| format!("main~{back}"));
         let expected = patch_of_git(&directory, &old, &new, "", 3);
         assert_eq!(patch(&repo, &old, &new, "", 3), expected, "{old} {new}");

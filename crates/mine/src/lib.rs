@@ -51,5 +51,7 @@ pub use rows::{
 };
 pub use similarity::is_binary;
 pub use text::{CommitDecoder, lossy};
-pub use two_trees::{DifferenceSide, FileDifference, TreeDifference, compare_trees, renamed_from};
+pub use two_trees::{
+    DifferenceSide, FileDifference, TreeComparison, TreeDifference, compare_trees, renamed_from,
+};
 pub use visits::{MinedRefs, MinedState, ToMine, mine_visits};

@@ -111,9 +111,36 @@ impl<'r> NumberedObjects<'r> for MetObjects<'r> {
     }
 }
 
-/// Returns the files `wanted`, by number, of those that differ between the trees `old` and `new`; `None` is
-/// the empty tree. Only those at or below `path` count. Lines are counted of the wanted files alone. If more
-/// than `count_max` differ, returns none of them.
+/// What is wanted of a comparison.
+#[derive(Clone, Debug)]
+pub struct TreeComparison<'a> {
+    /// The path at or below which files are compared; empty for all.
+    pub path: &'a [u8],
+    /// How renames are found.
+    pub renames: RenameOptions,
+    /// The most files that may differ.
+    pub count_max: usize,
+    /// The files that are listed, by number.
+    pub wanted: Range<usize>,
+    /// Whether the lines of these are counted.
+    pub counts_lines: bool,
+}
+
+impl Default for TreeComparison<'_> {
+    fn default() -> Self {
+        TreeComparison {
+            path: b"",
+            renames: RenameOptions::default(),
+            count_max: usize::MAX,
+            wanted: 0..usize::MAX,
+            counts_lines: true,
+        }
+    }
+}
+
+/// Returns the wanted ones of the files that differ between the trees `old` and `new`; `None` is the empty
+/// tree. If more files differ than may, returns none of them. The lines of a file that is listed are
+/// unavailable if they are not counted.
 ///
 /// # Errors
 /// If a tree is missing or malformed.
@@ -121,13 +148,11 @@ pub fn compare_trees(
     repo: &Repo,
     old: Option<&Oid>,
     new: Option<&Oid>,
-    path: &[u8],
-    renames: &RenameOptions,
-    count_max: usize,
-    wanted: Range<usize>,
+    options: &TreeComparison<'_>,
 ) -> Result<TreeDifference> {
+    let TreeComparison { path, renames, count_max, wanted, counts_lines } = options;
     let objects = MetObjects::new(repo);
-    let mut changes = FileChanges::at_most(count_max);
+    let mut changes = FileChanges::at_most(*count_max);
     let mut add = |folder: &[u8], name: &[u8], from, to| changes.push(folder, name, from, to);
     if old != new && !each_change(&objects, old, new, path, &mut Vec::new(), 0, &mut add)? {
         return Ok(TreeDifference { is_too_large: true, ..TreeDifference::default() });
@@ -144,7 +169,10 @@ pub fn compare_trees(
             similarity: pair.similarity,
             old: objects.side(from.old, changes.path(from)),
             new: objects.side(to.new, changes.path(to)),
-            lines: lines(&objects, from.old, to.new, &mut counter),
+            lines: match counts_lines {
+                true => lines(&objects, from.old, to.new, &mut counter),
+                false => Lines::Unavailable,
+            },
         });
     }
     Ok(TreeDifference { files, count: found.len(), is_too_large: false })

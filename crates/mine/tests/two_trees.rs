@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use weir_git::Oid;
-use weir_mine::{Lines, RenameOptions, compare_trees};
+use weir_mine::{Lines, TreeComparison, compare_trees};
 use weir_repo::{Repo, open_directory, resolve_revision};
 use weir_testing::{Numbers, folder, run_git};
 
@@ -61,7 +61,7 @@ fn history(seed: u64, commits: u64) -> String {
 /// Returns what differs, as git prints it.
 fn told(repo: &Repo, old: Option<&Oid>, new: Option<&Oid>, path: &[u8]) -> String {
     let difference =
-        compare_trees(repo, old, new, path, &RenameOptions::default(), 10_000, 0..10_000).unwrap();
+        compare_trees(repo, old, new, &TreeComparison { path, ..TreeComparison::default() }).unwrap();
     assert!(!difference.is_too_large);
     let zero = "0".repeat(40);
     let (mut raw, mut numstat) = (String::new(), String::new());
@@ -123,13 +123,11 @@ fn two_trees_differ_as_git_says() {
             ["diff-tree", "-r", "-M", "-z", "--raw", "--numstat", "--root", "--no-commit-id", "main~59"];
         let expected = String::from_utf8(run_git(&path, &args, b"")).unwrap();
         assert_eq!(told(&repo, None, Some(&tree("main~59")), b""), expected);
-        let few =
-            compare_trees(&repo, None, Some(&tree("main")), b"", &RenameOptions::default(), 2, 0..2).unwrap();
+        let compared =
+            |options: &TreeComparison<'_>| compare_trees(&repo, None, Some(&tree("main")), options).unwrap();
+        let few = compared(&TreeComparison { count_max: 2, ..TreeComparison::default() });
         assert!(few.is_too_large && few.files.is_empty());
-        let all = |wanted| {
-            compare_trees(&repo, None, Some(&tree("main")), b"", &RenameOptions::default(), 10_000, wanted)
-                .unwrap()
-        };
+        let all = |wanted| compared(&TreeComparison { wanted, ..TreeComparison::default() });
         let (whole, part) = (all(0..10_000), all(1..3));
         assert_eq!((whole.count, part.count), (whole.files.len(), whole.count));
         assert_eq!(part.files, whole.files[1..3]);

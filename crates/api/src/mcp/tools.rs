@@ -214,7 +214,9 @@ fn is_range(text: &str) -> bool {
 fn too_long(tool: &Tool, len: usize) -> String {
     let remedy = match tool.name {
         READ_FILE => "ask for a part of it with 'bytes'",
-        PATCH => "ask for one file or folder with 'path'; 'diff' lists them",
+        PATCH => {
+            "ask for one file with 'path' ('diff' lists them), or for less 'context'; the API gives all of it"
+        }
         BLAME => "ask for fewer lines with 'first_line' and 'last_line'",
         "get_repository" | "get_commit" => "the API gives all of it",
         _ => "ask for fewer entries with 'limit'",

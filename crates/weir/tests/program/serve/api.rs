@@ -191,6 +191,35 @@ fn api_lists_what_commits_change() {
     }
 }
 
+/// Compares the blame of a file with that of git.
+fn check_blame(env: &Env, server: &Http, file: &str) {
+    let (upstream, at) = (env.path("odd.git"), "/repositories/odd");
+    let blame = get(server, &format!("{at}/blame?path={file}&revision=main"));
+    let expected = env.git(&upstream, &["blame", "--porcelain", "main", "--", file]);
+    let is_header =
+        |line: &&str| line.split(' ').count() == 4 && line.as_bytes()[..40].iter().all(u8::is_ascii_hexdigit);
+    let expected: Vec<&str> = expected.lines().filter(|line| line.len() > 40).filter(is_header).collect();
+    let ranges = blame["ranges"].as_array().unwrap();
+    let shown: Vec<String> = ranges
+        .iter()
+        .map(|range| {
+            let commit = range["commit"].as_str().unwrap();
+            format!("{commit} {} {} {}", range["original_line"], range["line"], range["count"])
+        })
+        .collect();
+    assert_eq!(shown, expected);
+    assert_eq!(blame["commit"].as_str().unwrap(), env.git(&upstream, &["rev-parse", "main"]));
+    for commit in blame["commits"].as_array().unwrap() {
+        let oid = commit["oid"].as_str().unwrap();
+        let told = env.git(&upstream, &["show", "-s", "--format=%an %ct %s", oid]);
+        let (author, time) = (commit["author"]["name"].as_str().unwrap(), &commit["committer"]["time"]);
+        assert_eq!(format!("{author} {time} {}", commit["summary"].as_str().unwrap()), told);
+    }
+    let line = get(server, &format!("{at}/blame?path={file}&revision=main&first_line=1&last_line=1"));
+    assert_eq!(line["ranges"].as_array().unwrap().len(), 1);
+    assert_eq!(line["line_count"], blame["line_count"]);
+}
+
 #[test]
 fn api_sends_patches_and_blame() {
     let env = Env::new();
@@ -223,31 +252,7 @@ fn api_sends_patches_and_blame() {
     let page = all(&server, &format!("{at}/diff?base=main&head=side&merge_base=true"), 1);
     let names = env.git(&upstream, &["diff", "-M", "--name-only", "main...side"]);
     assert_eq!(page.len(), names.lines().count());
-    // Blame.
-    let blame = get(&server, &format!("{at}/blame?path={file}&revision=main"));
-    let expected = env.git(&upstream, &["blame", "--porcelain", "main", "--", file]);
-    let is_header =
-        |line: &&str| line.split(' ').count() == 4 && line.as_bytes()[..40].iter().all(u8::is_ascii_hexdigit);
-    let expected: Vec<&str> = expected.lines().filter(|line| line.len() > 40).filter(is_header).collect();
-    let ranges = blame["ranges"].as_array().unwrap();
-    let shown: Vec<String> = ranges
-        .iter()
-        .map(|range| {
-            let commit = range["commit"].as_str().unwrap();
-            format!("{commit} {} {} {}", range["original_line"], range["line"], range["count"])
-        })
-        .collect();
-    assert_eq!(shown, expected);
-    assert_eq!(blame["commit"].as_str().unwrap(), env.git(&upstream, &["rev-parse", "main"]));
-    for commit in blame["commits"].as_array().unwrap() {
-        let oid = commit["oid"].as_str().unwrap();
-        let told = env.git(&upstream, &["show", "-s", "--format=%an %ct %s", oid]);
-        let (author, time) = (commit["author"]["name"].as_str().unwrap(), &commit["committer"]["time"]);
-        assert_eq!(format!("{author} {time} {}", commit["summary"].as_str().unwrap()), told);
-    }
-    let line = get(&server, &format!("{at}/blame?path={file}&revision=main&first_line=1&last_line=1"));
-    assert_eq!(line["ranges"].as_array().unwrap().len(), 1);
-    assert_eq!(line["line_count"], blame["line_count"]);
+    check_blame(&env, &server, file);
     // The last commit of each entry.
     let items = all(&server, &format!("{at}/tree?revision=main&last_commits=true"), 3);
     assert!(items.len() > 3);
@@ -266,7 +271,8 @@ fn api_sends_patches_and_blame() {
         ),
         ("blame", 400, "the parameter 'path' is missing".to_owned()),
         ("blame?path=none", 404, "there is no 'none'".to_owned()),
-        ("blame?path=.", 400, "'.' is no file".to_owned()),
+        ("blame?path=.", 400, "'.' is a folder, not a file".to_owned()),
+        ("patch?path=none", 404, "there is no 'none' in either revision".to_owned()),
         ("patch?merge_base=true", 400, "'merge_base' needs the parameter 'base'".to_owned()),
         ("patch?context=1001", 400, "the parameter 'context' must be a number from 0 to 1000".to_owned()),
         ("patch?base=none", 404, "no such revision: 'none'".to_owned()),
