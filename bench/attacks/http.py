@@ -4,7 +4,7 @@ import itertools
 import selectors
 from urllib.parse import quote
 
-from attacks import wire
+from attacks import stage, wire
 
 HEADERS, RST_STREAM, SETTINGS, PING, CONTINUATION, DATA = 1, 3, 4, 6, 9, 0
 END_STREAM, END_HEADERS = 1, 4
@@ -82,21 +82,20 @@ def h2_floods(attack):
 
 
 def crawlers(attack):
-    """A hundred crawlers that ask for archives, and for logs and lines of files, and read all."""
-    name = quote("healthy", safe="")
+    """A hundred crawlers that ask for archives, patches and blame, and for logs and lines of files, and read
+    all."""
+    file, numbers = quote(attack.given["file"]), itertools.count()
     paths = itertools.cycle([
-        f"/api/v1/repositories/{name}/archive",
-        f"/api/v1/repositories/{name}/commits?path=README&limit=100",
-        f"/api/v1/repositories/{name}/grep?pattern=the",
-        f"/api/v1/repositories/{name}/tree?recursive=true",
+        "archive", f"blame?path={file}&last_line=1{{n}}", f"commits?path={file}&limit=100",
+        "grep?pattern=the", "patch?base=main~100", "tree?recursive=true", "tree?last_commits=true",
     ])
     selector = selectors.DefaultSelector()
 
     def ask():
         with attack.tolerant():
             s = wire.connect(attack.address(), attack.http_port)
-            request = f"GET {next(paths)} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-            s.sendall(request.encode())
+            path = "/api/v1/repositories/healthy/" + next(paths).replace("{n}", f"{next(numbers):06}")
+            s.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
             selector.register(s, selectors.EVENT_READ)
 
     while attack.goes_on():
@@ -109,8 +108,14 @@ def crawlers(attack):
                 key.fileobj.close()
 
 
+def prepare_crawlers():
+    files = stage.git(stage.upstream("healthy"), "ls-tree", "-r", "--name-only", "main")
+    return {"file": files.splitlines()[0]}
+
+
 ATTACKS = [
     ("h2", "floods of HTTP/2 frames: resets, continuations, settings, empty data, table bombs", h2_floods, [],
      dict, 4),
-    ("crawlers", "100 crawlers of the API, archives among them", crawlers, [], dict, 100),
+    ("crawlers", "100 crawlers of the API, blame, patches and archives among them", crawlers, [],
+     prepare_crawlers, 100),
 ]

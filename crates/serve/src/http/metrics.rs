@@ -16,7 +16,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::Semaphore;
 
 use crate::sockets::paced::Paced;
-use crate::sockets::socket::Listener;
+use crate::sockets::socket::{Listener, Socket};
 
 /// Connections at once; a monitor has one.
 const CONNECTIONS_MAX: usize = 32;
@@ -42,7 +42,7 @@ pub async fn serve_text(
             accepted = listener.accept() => accepted,
             () = &mut stop => return,
         };
-        let Ok((stream, _)) = accepted else {
+        let Ok(stream) = accepted.and_then(|(stream, _)| Socket::enter(stream)) else {
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };

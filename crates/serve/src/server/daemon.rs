@@ -29,7 +29,7 @@ use crate::server::handler::HttpHandler;
 use crate::sockets::proxies::{TrustedProxies, read_proxy_header};
 use crate::sockets::send::Sender;
 use crate::sockets::shards::Shards;
-use crate::sockets::socket::{Listener, Socket};
+use crate::sockets::socket::{Idle, Listener, Socket};
 use crate::sockets::tls::Tls;
 use crate::trace_context::RequestTracer;
 
@@ -281,9 +281,7 @@ impl Daemon {
         }
     }
 
-    fn admit(self: Arc<Self>, stream: Socket, peer: Option<SocketAddr>, door: Door) {
-        // From here on the connection belongs to one shard, whose runtime watches it.
-        let Ok(stream) = stream.leave() else { return };
+    fn admit(self: Arc<Self>, stream: Idle, peer: Option<SocketAddr>, door: Door) {
         let all = self.counts.connections.fetch_add(1, Ordering::Relaxed) as usize;
         self.counts.accepted.fetch_add(1, Ordering::Relaxed);
         let connection = Connection(self.clone());
@@ -293,6 +291,7 @@ impl Daemon {
         let shard = self.shards.next().clone();
         shard.spawn(async move {
             let (_connection, address) = (connection, peer.map(network_of));
+            // From here on the connection belongs to one shard, whose runtime watches it.
             let Ok(stream) = Socket::enter(stream) else { return };
             let admitted = counted.ok().filter(|_| all < self.limits.connections_max);
             if let Err(e) = self.clone().attend(stream, peer, door, admitted).await
@@ -338,7 +337,6 @@ impl Daemon {
         door: Door,
         mut admitted: Option<Option<Counted>>,
     ) -> io::Result<()> {
-        stream.prepare()?;
         if admitted.is_some() && self.proxies.announces(peer) {
             let header = tokio::time::timeout(self.limits.init_timeout, read_proxy_header(&stream)).await;
             let Ok(header) = header else {

@@ -2,14 +2,17 @@
 
 use std::fs;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
+use rustix::net::{SocketFlags, accept_with, acceptfrom_with};
 use socket2::{Domain, Protocol, SockRef, Socket as RawSocket, Type};
 use tokio::io::Interest;
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::io::unix::AsyncFd;
+use tokio::net::{TcpStream, UnixStream};
 
 const BACKLOG: i32 = 4096;
 /// The first descriptor that is passed to us (sd_listen_fds).
@@ -33,13 +36,13 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// A listening socket.
+/// A listening socket. Its connections belong to no runtime until one watches them.
 #[derive(Debug)]
 pub enum Listener {
     /// A TCP socket.
-    Tcp(TcpListener),
+    Tcp(AsyncFd<TcpListener>),
     /// A Unix socket.
-    Unix(UnixListener),
+    Unix(AsyncFd<UnixListener>),
 }
 
 impl Listener {
@@ -57,15 +60,25 @@ impl Listener {
                 socket.set_nonblocking(true)?;
                 socket.bind(&(*address).into())?;
                 socket.listen(BACKLOG)?;
-                Ok(Listener::Tcp(TcpListener::from_std(socket.into())?))
+                Listener::of_tcp(socket)
             }
             Address::Unix(path) => {
                 if is_left_over(path) {
                     fs::remove_file(path)?;
                 }
-                Ok(Listener::Unix(UnixListener::bind(path)?))
+                let socket = RawSocket::from(UnixListener::bind(path)?);
+                socket.set_nonblocking(true)?;
+                Ok(Listener::Unix(watched(socket)?))
             }
         }
+    }
+
+    /// Makes the kernel send data of all connections at once, and detect peers that are gone for good: they
+    /// inherit it.
+    fn of_tcp(socket: RawSocket) -> io::Result<Listener> {
+        socket.set_tcp_nodelay(true)?;
+        socket.set_keepalive(true)?;
+        Ok(Listener::Tcp(watched(socket)?))
     }
 
     /// Returns the sockets that the parent process opened for us (sd_listen_fds: `LISTEN_FDS` in
@@ -98,11 +111,8 @@ impl Listener {
                     .is_unix();
                 socket.set_nonblocking(true)?;
                 socket.set_cloexec(true)?;
-                let listener = if is_unix {
-                    Listener::Unix(UnixListener::from_std(socket.into())?)
-                } else {
-                    Listener::Tcp(TcpListener::from_std(socket.into())?)
-                };
+                let listener =
+                    if is_unix { Listener::Unix(watched(socket)?) } else { Listener::of_tcp(socket)? };
                 Ok((names.next().unwrap_or_default().to_owned(), listener))
             })
             .collect()
@@ -114,23 +124,31 @@ impl Listener {
     /// If the system does not tell the address.
     pub fn address(&self) -> io::Result<Address> {
         Ok(match self {
-            Listener::Tcp(listener) => Address::Tcp(listener.local_addr()?),
-            Listener::Unix(listener) => {
-                Address::Unix(listener.local_addr()?.as_pathname().map(Path::to_owned).unwrap_or_default())
-            }
+            Listener::Tcp(listener) => Address::Tcp(listener.get_ref().local_addr()?),
+            Listener::Unix(listener) => Address::Unix(
+                listener.get_ref().local_addr()?.as_pathname().map(Path::to_owned).unwrap_or_default(),
+            ),
         })
     }
 
-    pub(crate) async fn accept(&self) -> io::Result<(Socket, Option<SocketAddr>)> {
-        Ok(match self {
+    /// Waits for a connection. tokio's own listeners would have this runtime watch it first.
+    pub(crate) async fn accept(&self) -> io::Result<(Idle, Option<SocketAddr>)> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        match self {
             Listener::Tcp(listener) => {
-                let (stream, peer) = listener.accept().await?;
+                let accept = |listener: &TcpListener| Ok(acceptfrom_with(listener, flags)?);
+                let (stream, peer) = listener.async_io(Interest::READABLE, accept).await?;
                 // A socket for both families names clients of IPv4 by addresses of IPv6, which no log filter
                 // and no hook expects.
-                (Socket::Tcp(stream), Some(SocketAddr::new(peer.ip().to_canonical(), peer.port())))
+                let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+                let peer = peer.map(|peer| SocketAddr::new(peer.ip().to_canonical(), peer.port()));
+                Ok((Idle::Tcp(stream.into()), peer))
             }
-            Listener::Unix(listener) => (Socket::Unix(listener.accept().await?.0), None),
-        })
+            Listener::Unix(listener) => {
+                let accept = |listener: &UnixListener| Ok(accept_with(listener, flags)?);
+                Ok((Idle::Unix(listener.async_io(Interest::READABLE, accept).await?.into()), None))
+            }
+        }
     }
 }
 
@@ -141,6 +159,12 @@ impl AsRawFd for Listener {
             Listener::Unix(listener) => listener.as_raw_fd(),
         }
     }
+}
+
+/// Has this runtime watch a listening socket.
+fn watched<L: AsRawFd + From<RawSocket>>(socket: RawSocket) -> io::Result<AsyncFd<L>> {
+    // SAFETY: listeners of the standard library have one descriptor, which stays open until they are dropped.
+    Ok(unsafe { AsyncFd::register(L::from(socket)) }?)
 }
 
 /// Checks whether a Unix socket lies at `path` on which no process listens.
@@ -165,28 +189,12 @@ pub(crate) enum Idle {
 }
 
 impl Socket {
-    /// Takes the connection from this runtime, so that another runtime can watch it.
-    pub(crate) fn leave(self) -> io::Result<Idle> {
-        Ok(match self {
-            Socket::Tcp(stream) => Idle::Tcp(stream.into_std()?),
-            Socket::Unix(stream) => Idle::Unix(stream.into_std()?),
-        })
-    }
-
+    /// Has this runtime watch a connection.
     pub(crate) fn enter(idle: Idle) -> io::Result<Socket> {
         Ok(match idle {
             Idle::Tcp(stream) => Socket::Tcp(TcpStream::from_std(stream)?),
             Idle::Unix(stream) => Socket::Unix(UnixStream::from_std(stream)?),
         })
-    }
-
-    /// Makes the kernel send data at once, and detect peers that are gone for good.
-    pub(crate) fn prepare(&self) -> io::Result<()> {
-        if let Socket::Tcp(stream) = self {
-            stream.set_nodelay(true)?;
-            SockRef::from(stream).set_keepalive(true)?;
-        }
-        Ok(())
     }
 
     /// Makes the kernel acknowledge received data at once. Stock git sends a request in many small packets

@@ -112,7 +112,11 @@ const CHAPTERS: &[Chapter] = &[
                     'to = \"github.com/git/git\"'",
             ),
         ],
-        left_out: &[("sudo ", AS_ROOT), ("make deb", "'make deb-try' does")],
+        left_out: &[
+            ("sudo ", AS_ROOT),
+            ("make deb", "'make deb-try' does"),
+            ("podman ", "'make container-try' does"),
+        ],
     },
     Chapter {
         file: "api.md",
