@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use hyper::StatusCode;
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 use weir_browse::{BlameQuery, BlameRange, ToldCommits, blame, commit_of};
@@ -113,7 +112,7 @@ pub(crate) async fn lines(state: Arc<ApiState>, mut request: ApiRequest) -> ApiR
         let found = blame(&repo, &from, &query, &kept)?;
         if found.ranges.len() > RANGES_MAX {
             let words = format!("the lines have more than {RANGES_MAX} ranges; ask for fewer lines");
-            return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, words));
+            return Err(Problem::too_large(words));
         }
         let (mut told, mut met, mut commits) = (ToldCommits::new(&repo), OidSet::default(), Vec::new());
         for range in found.ranges.iter().filter(|range| met.insert(range.commit)) {

@@ -3,7 +3,6 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use hyper::StatusCode;
 use hyper::header::{HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
@@ -182,7 +181,7 @@ impl WantedDiff {
         let found = found.map_err(weir_browse::Error::from)?;
         if found.is_too_large {
             let words = format!("more than {FILES_MAX} files differ; ask for one path, or use 'git diff'");
-            return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, words));
+            return Err(Problem::too_large(words));
         }
         Ok(found)
     }
@@ -272,7 +271,7 @@ pub(crate) async fn patch(state: Arc<ApiState>, mut request: ApiRequest) -> ApiR
                 let words = format!(
                     "the patch has more than {PATCH_BYTES_MAX} bytes; ask for one path, or use 'git diff'"
                 );
-                return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, words));
+                return Err(Problem::too_large(words));
             }
         }
         Ok(patch)

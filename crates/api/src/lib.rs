@@ -5,6 +5,7 @@
 //! [`ApiHandler`] answers the requests that a server hands on. Whatever a client asks for, it learns of no
 //! repository that `[access]` hides from it. [`openapi`] describes all requests and answers.
 
+mod accounts;
 mod answer;
 mod blame;
 mod commits;

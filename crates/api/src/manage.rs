@@ -21,7 +21,7 @@ use crate::request::{ApiRequest, NamedRepository};
 use crate::state::ApiState;
 
 /// Checks that the client may manage the pool.
-fn check_manager(state: &ApiState, request: &ApiRequest) -> Result<(), Problem> {
+pub(crate) fn check_manager(state: &ApiState, request: &ApiRequest) -> Result<(), Problem> {
     if state.may_manage(request) {
         return Ok(());
     }

@@ -10,7 +10,7 @@ use crate::answer::{ApiResult, json};
 use crate::problem::{NotModified, Problems};
 use crate::request::ApiRequest;
 use crate::state::ApiState;
-use crate::{blame, commits, diff, files, manage, refs, repositories, search, tree_archive};
+use crate::{accounts, blame, commits, diff, files, manage, refs, repositories, search, tree_archive};
 
 #[derive(Describe)]
 #[openapi(
@@ -20,7 +20,7 @@ use crate::{blame, commits, diff, files, manage, refs, repositories, search, tre
         commits::list, commits::show, diff::files, diff::patch, blame::lines, files::tree, files::raw,
         search::lines,
         tree_archive::archive,
-        manage::status, manage::add,
+        accounts::list, manage::status, manage::add,
         manage::change, manage::visit, manage::remove, description
     ),
     servers((url = "/", description = "the server that sends this")),

@@ -107,7 +107,7 @@ impl Problem {
             StatusCode::NOT_FOUND => ProblemCode::NotFound,
             StatusCode::METHOD_NOT_ALLOWED => ProblemCode::MethodNotAllowed,
             StatusCode::CONFLICT => ProblemCode::Conflict,
-            StatusCode::UNPROCESSABLE_ENTITY | StatusCode::PAYLOAD_TOO_LARGE => ProblemCode::TooLarge,
+            StatusCode::PAYLOAD_TOO_LARGE => ProblemCode::TooLarge,
             status if status.is_server_error() => ProblemCode::Unavailable,
             _ => ProblemCode::BadRequest,
         };
@@ -121,6 +121,11 @@ impl Problem {
 
     pub(crate) fn bad_request(detail: impl Into<String>) -> Problem {
         Problem::new(StatusCode::BAD_REQUEST, detail)
+    }
+
+    /// Returns the problem that an answer would take too much.
+    pub(crate) fn too_large(words: impl Into<String>) -> Problem {
+        Problem::new(StatusCode::UNPROCESSABLE_ENTITY, words).of(ProblemCode::TooLarge)
     }
 
     pub(crate) fn not_found(detail: impl Into<String>) -> Problem {
@@ -171,7 +176,7 @@ impl From<weir_browse::Error> for Problem {
         match e {
             weir_browse::Error::NotFound(words) => Problem::not_found(words),
             weir_browse::Error::WrongKind(words) => Problem::bad_request(words),
-            weir_browse::Error::TooLarge(words) => Problem::new(StatusCode::UNPROCESSABLE_ENTITY, words),
+            weir_browse::Error::TooLarge(words) => Problem::too_large(words),
             weir_browse::Error::Repo(weir_repo::Error::Unsupported(words)) => {
                 Problem::new(StatusCode::SERVICE_UNAVAILABLE, words)
             }

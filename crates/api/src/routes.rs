@@ -10,7 +10,9 @@ use crate::answer::ApiResult;
 use crate::problem::Problem;
 use crate::request::ApiRequest;
 use crate::state::ApiState;
-use crate::{blame, commits, diff, files, manage, openapi, refs, repositories, search, tree_archive};
+use crate::{
+    accounts, blame, commits, diff, files, manage, openapi, refs, repositories, search, tree_archive,
+};
 
 /// The beginning of all paths.
 pub(crate) const PREFIX: &str = "/api/v1";
@@ -56,6 +58,7 @@ routes! {
     GET "/repositories/{repository}/file" => files::raw;
     GET "/repositories/{repository}/grep" => search::lines;
     GET "/repositories/{repository}/archive" => tree_archive::archive;
+    GET "/accounts" => accounts::list;
     GET "/status" => manage::status;
     GET "/openapi.json" => openapi::description;
 }

@@ -155,14 +155,24 @@ impl Catalog {
         Ok(counts.unwrap_or_default())
     }
 
-    /// Returns at most `max` accounts with that login, or of all, in the order of logins.
+    /// Returns at most `max` accounts with that login, or of all, in the order of logins and forges, behind
+    /// the account `after`, a login and a forge.
     ///
     /// # Errors
     /// If the database fails.
-    pub fn accounts(&self, login: Option<&str>, max: usize) -> Result<Vec<KnownAccount>> {
-        let sql = "SELECT a.id, a.forge, a.forge_id, a.login, a.kind FROM accounts a WHERE CAST(?1 AS TEXT) \
-            IS NULL OR a.login = ?1 ORDER BY a.login, a.forge LIMIT ?2";
-        let mut list: Vec<(i64, KnownAccount)> = self.database.query(sql, &values![login, max], |row| {
+    pub fn accounts(
+        &self,
+        login: Option<&str>,
+        after: Option<(&str, &str)>,
+        max: usize,
+    ) -> Result<Vec<KnownAccount>> {
+        let sql = "SELECT a.id, a.forge, a.forge_id, a.login, a.kind FROM accounts a
+                   WHERE (CAST(?1 AS TEXT) IS NULL OR a.login = ?1)
+                   AND (CAST(?2 AS TEXT) IS NULL OR (a.login, a.forge) > (?2, ?3))
+                   ORDER BY a.login, a.forge LIMIT ?4";
+        let (after_login, after_forge) = after.unzip();
+        let wanted = values![login, after_login, after_forge, max];
+        let mut list: Vec<(i64, KnownAccount)> = self.database.query(sql, &wanted, |row| {
             let kind = if row.get::<String>(4)? == "organization" {
                 AccountKind::Organization
             } else {

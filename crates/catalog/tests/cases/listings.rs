@@ -1,7 +1,8 @@
 //! Listings of forges: pages, names, repositories that are gone, accounts.
 
 use weir_catalog::{
-    Account, AccountKind, Catalog, Error, Hold, ImportPosition, NewRepository, RequestBudget, Taken,
+    Account, AccountKind, Catalog, Error, Hold, ImportPosition, KnownAccount, NewRepository, RequestBudget,
+    Taken,
 };
 use weir_ground::Timestamp;
 
@@ -225,7 +226,7 @@ pub fn accounts_and_what_is_left_of_limits(c: &mut Catalog) {
     c.take_accounts(&mut listing, "f", &[user(2, "renamed")], &[], None, Timestamp(12)).unwrap();
     let counts = c.account_counts("f").unwrap();
     assert_eq!((counts.users, counts.organizations, counts.memberships), (2, 1, 2));
-    let all = c.accounts(None, 10).unwrap();
+    let all = c.accounts(None, None, 10).unwrap();
     let told: Vec<_> =
         all.iter().map(|a| (a.account.login.as_str(), a.organizations.join(","), a.repositories)).collect();
     assert_eq!(told, [("a", "o".to_owned(), 0), ("o", String::new(), 1), ("renamed", "o".to_owned(), 0)]);
@@ -240,7 +241,18 @@ pub fn accounts_and_what_is_left_of_limits(c: &mut Catalog) {
         Timestamp(12),
     )
     .unwrap();
-    assert_eq!(c.accounts(Some("a"), 10).unwrap().len(), 2);
+    assert_eq!(c.accounts(Some("a"), None, 10).unwrap().len(), 2);
+    // Page by page.
+    let mut paged: Vec<KnownAccount> = Vec::new();
+    loop {
+        let after = paged.last().map(|last| (last.account.login.clone(), last.forge.clone()));
+        let after = after.as_ref().map(|(login, forge)| (login.as_str(), forge.as_str()));
+        match &c.accounts(None, after, 1).unwrap()[..] {
+            [] => break,
+            page => paged.extend(page.iter().cloned()),
+        }
+    }
+    assert_eq!(paged, c.accounts(None, None, 10).unwrap());
     assert_eq!(
         (c.account_counts("g").unwrap().memberships, c.account_counts("f").unwrap().memberships),
         (0, 2)

@@ -433,7 +433,7 @@ mod tests {
 {"id":7,"login":"r","org":"unknown"}
 "#;
         import(Dump::Objects, members, &mut c);
-        let known = c.accounts(None, 10).unwrap();
+        let known = c.accounts(None, None, 10).unwrap();
         let told: Vec<_> =
             known.iter().map(|a| (a.account.login.as_str(), a.organizations.join(","))).collect();
         assert_eq!(told, [("o", String::new()), ("p", "o".to_owned()), ("r", "o".to_owned())]);

@@ -288,16 +288,16 @@ impl Daemon {
         // If a proxy sends a header that names the client, the client is counted after the header.
         let counted =
             if self.proxies.announces(peer) { Ok(None) } else { self.count_connection(peer, &door) };
-        let shard = self.shards.next().clone();
-        shard.spawn(async move {
+        let daemon = self.clone();
+        self.shards.serve(async move {
             let (_connection, address) = (connection, peer.map(network_of));
             // From here on the connection belongs to one shard, whose runtime watches it.
             let Ok(stream) = Socket::enter(stream) else { return };
-            let admitted = counted.ok().filter(|_| all < self.limits.connections_max);
-            if let Err(e) = self.clone().attend(stream, peer, door, admitted).await
+            let admitted = counted.ok().filter(|_| all < daemon.limits.connections_max);
+            if let Err(e) = daemon.clone().attend(stream, peer, door, admitted).await
                 && !matches!(e.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
             {
-                self.notices.say(address, "connection ended", &e);
+                daemon.notices.say(address, "connection ended", &e);
             }
         });
     }

@@ -416,6 +416,7 @@ fn api_lets_managers_manage() {
     let new = json!({ "url": upstream, "name": "x/new" }).to_string();
     for (method, path, body) in [
         ("GET", "/status", ""),
+        ("GET", "/accounts", ""),
         ("POST", "/repositories", &*new),
         ("PATCH", "/repositories/a", "{\"paused\":true}"),
         ("POST", "/repositories/a/visits", ""),
@@ -470,6 +471,40 @@ fn api_lets_managers_manage() {
     assert_eq!(problem(&server, "/repositories/a").0, 404);
     assert_eq!(env.stored().len(), 1, "{:?}", env.stored());
     assert!(!Path::new(&env.pool()).join("store/a.tar").exists());
+}
+
+#[test]
+fn api_lists_accounts_for_managers() {
+    let env = Env::new();
+    pool_with(&env, &["a"]);
+    let token =
+        format!("tokens = [{{ name = \"boss\", sha256 = \"{OPEN_SESAME}\", scopes = [\"manage\"] }}]");
+    env.configure("access", &token);
+    let sql = "INSERT INTO accounts (forge, forge_id, login, kind) VALUES ('f', '1', 'ann', 'user'),
+        ('g', '1', 'ann', 'user'), ('f', '2', 'org', 'organization')";
+    let done = weir_testing::command("sqlite3").arg(env.pool().join("catalog.db")).arg(sql).status().unwrap();
+    assert!(done.success());
+    let server = Http::serve(&env, &[]);
+    assert_eq!(problem(&server, "/accounts").0, 401);
+    let list = |query: &str| {
+        let answer =
+            send(&server, "GET", &format!("/accounts{query}"), "Authorization: Bearer open sesame\r\n", "");
+        assert_eq!(answer.status, 200, "{query}");
+        answer.json()
+    };
+    let (mut shown, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let page = list(&format!("?limit=1{cursor}"));
+        let items = page["items"].as_array().unwrap();
+        shown.extend(items.iter().map(|a| format!("{} {} {}", a["login"], a["forge"], a["kind"])));
+        match page["next"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(shown.join(", ").replace('"', ""), "ann f user, ann g user, org f organization");
+    assert_eq!(list("?login=ann")["items"].as_array().unwrap().len(), 2);
+    assert_eq!(list("?login=nobody")["items"], json!([]));
 }
 
 #[test]
