@@ -24,7 +24,7 @@ DASHBOARD = os.path.join(ROOT, "packaging/grafana/weir.json")
 RULES = os.path.join(ROOT, "packaging/prometheus/weir.rules.yml")
 SDK = "github.com/grafana/grafana-foundation-sdk/go v0.0.22"
 PDATA = "go.opentelemetry.io/collector/pdata v1.30.0"
-# What Grafana puts into an expression.
+# Words that Grafana replaces in an expression.
 VARIABLES = {"$__rate_interval": "5m", "$job": ".+", "$instance": ".+"}
 # These appear with the first hook, webhook, table or worker.
 WITH_SETTINGS = {

@@ -22,7 +22,7 @@ lib="${DESTDIR:-}${PREFIX:-/usr/local}/lib"
 install -D -m 644 <(sed "s|@PREFIX@|${PREFIX:-/usr/local}|" packaging/systemd/weir.service) "$lib/systemd/system/weir.service"
 install -D -m 644 packaging/systemd/weir-sysusers.conf "$lib/sysusers.d/weir.conf"
 install -D -m 644 packaging/systemd/weir-tmpfiles.conf "$lib/tmpfiles.d/weir.conf"
-# What Prometheus and Grafana read.
+# Files for Prometheus and Grafana.
 install -D -m 644 packaging/prometheus/weir.rules.yml "$to/share/weir/prometheus/weir.rules.yml"
 install -D -m 644 packaging/grafana/weir.json "$to/share/weir/grafana/weir.json"
 echo "installed $to/bin/weir ($(du -h "$to/bin/weir" | cut -f1)), its manual pages, completions of bash, zsh and fish, and a unit of systemd"

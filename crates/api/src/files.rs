@@ -83,7 +83,7 @@ struct NamedFile {
     path: String,
 }
 
-/// What a client wants of a folder.
+/// Wishes of a client about a folder.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "it describes parameters")]

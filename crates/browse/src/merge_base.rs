@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 /// Commits that are gone through at most.
 const WALKED_MAX: usize = 2_000_000;
 
-/// What is known of a commit: which of the two commits reach it, and whether it is behind a common ancestor.
+/// Marks of a commit: the ones of the two commits that reach it, and that it is behind a common ancestor.
 const FIRST: u8 = 1;
 const SECOND: u8 = 2;
 const BOTH: u8 = FIRST | SECOND;

@@ -22,7 +22,7 @@ const SLIDE_MAX: usize = 100;
 /// How much the comparison of two indentations weighs beside penalties.
 const INDENT_WEIGHT: i32 = 60;
 
-/// Where the lines of a file start.
+/// The places where the lines of a file start.
 #[derive(Clone, Debug, Default)]
 pub struct LineStarts(Vec<u32>);
 

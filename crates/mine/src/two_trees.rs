@@ -111,7 +111,7 @@ impl<'r> NumberedObjects<'r> for MetObjects<'r> {
     }
 }
 
-/// What is wanted of a comparison.
+/// The options of a comparison.
 #[derive(Clone, Debug)]
 pub struct TreeComparison<'a> {
     /// The path at or below which files are compared; empty for all.

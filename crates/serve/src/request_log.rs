@@ -36,7 +36,7 @@ pub(crate) struct RequestEntry {
     access: Option<(RequestSinks, AccessFields)>,
 }
 
-/// Where requests that have ended go, beside the log.
+/// Take requests that have ended, beside the log.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequestSinks {
     pub(crate) log: Option<Arc<AccessLog>>,

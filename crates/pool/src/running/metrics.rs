@@ -38,7 +38,7 @@ pub struct Counters {
     pub webhooks: Arc<WebhookCounts>,
     /// The requests of clients.
     pub serving: Arc<ServingCounts>,
-    /// Where spans of visits go.
+    /// Takes spans of requests and visits.
     pub traces: Option<Arc<TraceExporter>>,
 }
 

@@ -245,7 +245,7 @@ impl SpanSender {
             }
             let failure = match request.send(&body) {
                 Ok(_) => return Ok(()),
-                // What the collector does not take now, it does not take later, either (OTLP, "Failures").
+                // The collector refuses it for good (OTLP, "Failures").
                 Err(ureq::Error::StatusCode(status)) if ![429, 502, 503, 504].contains(&status) => {
                     return Err(format!("it answers {status}"));
                 }

@@ -96,9 +96,9 @@ impl FilteredPath {
 /// The places of the filters in a commit-graph.
 #[derive(Debug)]
 pub(crate) struct PathFilters {
-    /// Where the end of each filter stands.
+    /// The place of the list of the ends of filters.
     ends: usize,
-    /// Where the filters begin and end.
+    /// The place of the filters.
     filters: Range<usize>,
 }
 

@@ -247,7 +247,7 @@ fn api_sends_patches_and_blame() {
     assert_eq!(one, diff(&[&root, "main", "--", file]));
     let listed = all(&server, &format!("{at}/diff?base={root}&head=main&path={file}"), 5);
     assert_eq!(listed.len(), one.lines().filter(|line| line.starts_with("diff --git")).count());
-    // What a branch has changed.
+    // The changes of a branch.
     assert_eq!(patch("base=main&head=side&merge_base=true"), diff(&["main...side"]));
     let page = all(&server, &format!("{at}/diff?base=main&head=side&merge_base=true"), 1);
     let names = env.git(&upstream, &["diff", "-M", "--name-only", "main...side"]);
