@@ -21,7 +21,8 @@ use crate::path_entries::PathEntries;
 const FILE_BYTES_MAX: u64 = 64 << 20;
 /// Files that may be gone at once where a file is new, for its old name to be looked for.
 const GONE_MAX: usize = 1_000_000;
-/// Bytes of answers that are kept.
+/// Answers that are kept, and their bytes.
+const KEPT_MAX: usize = 1024;
 const KEPT_BYTES_MAX: usize = 32 << 20;
 /// Bytes of files that are remembered.
 const TEXTS_BYTES_MAX: usize = 8 << 20;
@@ -94,7 +95,7 @@ impl KeptBlames {
         kept.retain(|(known, _)| *known != key);
         kept.push_back((key, found));
         let mut bytes: usize = kept.iter().map(|(_, found)| found.bytes()).sum();
-        while bytes > KEPT_BYTES_MAX {
+        while bytes > KEPT_BYTES_MAX || kept.len() > KEPT_MAX {
             let Some((_, oldest)) = kept.pop_front() else { break };
             bytes -= oldest.bytes();
         }

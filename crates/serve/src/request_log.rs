@@ -31,6 +31,8 @@ pub(crate) struct RequestEntry {
     pub(crate) bytes: u64,
     /// Whether all of the answer was sent.
     pub(crate) is_whole: bool,
+    /// Whether the answer broke off, and not because of the client.
+    pub(crate) is_failed: bool,
     started: Instant,
     /// For the access log and for traces, if there are any.
     access: Option<(RequestSinks, AccessFields)>,
@@ -48,9 +50,10 @@ impl RequestSinks {
         self.log.is_none() && self.tracer.is_none()
     }
 
-    /// Returns the context of a request with a header `traceparent`, if requests are traced.
+    /// Returns the context of a request with a header `traceparent`, if the request is traced.
     pub(crate) fn context_of(&self, header: Option<&[u8]>) -> Option<TraceContext> {
-        self.tracer.is_some().then(|| TraceContext::of(header))
+        let tracer = self.tracer.as_ref()?;
+        Some(TraceContext::of(header)).filter(|context| tracer.wants(*context))
     }
 }
 
@@ -90,6 +93,7 @@ impl RequestEntry {
             status,
             bytes: 0,
             is_whole: true,
+            is_failed: false,
             started,
             access: None,
         }
@@ -117,6 +121,7 @@ impl RequestEntry {
         match self.status.as_bytes() {
             b"refused" | [b'4', ..] => RequestResult::Refused,
             [b'5', ..] => RequestResult::Failed,
+            _ if self.is_failed => RequestResult::Failed,
             _ if self.is_whole => RequestResult::Answered,
             _ => RequestResult::BrokenOff,
         }

@@ -21,6 +21,9 @@ pub struct TraceContext {
 
 /// Takes requests that have ended, to trace them. It must not block.
 pub trait RequestTracer: Debug + Send + Sync {
+    /// Returns whether a request is to be traced.
+    fn wants(&self, context: TraceContext) -> bool;
+
     /// Takes a request.
     fn ended(&self, line: &AccessLine, context: TraceContext);
 }

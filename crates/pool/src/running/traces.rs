@@ -9,10 +9,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use nix::unistd::gethostname;
 use serde_json::{Value, json};
 use ureq::Agent;
 use ureq::tls::{RootCerts, TlsConfig};
 use weir_catalog::{EventKind, PoolEvent};
+use weir_ground::Stop;
 use weir_ground::thread::spawn;
 use weir_serve::{AccessLine, RequestTracer, TraceContext, new_id};
 use weir_settings::TracesConfig;
@@ -29,6 +31,10 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const PAUSES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(4), Duration::from_secs(10)];
 /// Time between messages about spans that are lost.
 const TELL_EVERY: Duration = Duration::from_secs(60);
+/// Time that the end of the program waits for the last spans to be sent.
+const END_WAIT: Duration = Duration::from_secs(2);
+/// Methods whose names stand in spans.
+const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
 /// Bytes of a text of clients in a span.
 const TEXT_BYTES_MAX: usize = 1024;
 
@@ -39,10 +45,11 @@ const CLIENT: u8 = 3;
 /// Sends spans to a collector.
 #[derive(Debug)]
 pub struct TraceExporter {
-    spans: Option<SyncSender<Value>>,
+    spans: Option<SyncSender<String>>,
     lost: Arc<AtomicU64>,
     /// The least value of the lower half of a trace's id at which the trace is not sent.
     limit: u128,
+    ending: Stop,
     sender: Option<JoinHandle<()>>,
 }
 
@@ -54,19 +61,26 @@ impl TraceExporter {
     pub fn start(settings: &TracesConfig) -> Result<Option<TraceExporter>> {
         let Some(url) = settings.url() else { return Ok(None) };
         let (spans, waiting) = sync_channel(WAITING_MAX);
-        let lost = Arc::new(AtomicU64::new(0));
+        let (lost, ending) = (Arc::new(AtomicU64::new(0)), Stop::default());
+        let mut resource = vec![
+            text("service.name", &settings.service_name),
+            text("service.version", env!("CARGO_PKG_VERSION")),
+            number("process.pid", std::process::id().into()),
+        ];
+        resource.extend(gethostname().ok().map(|name| text("host.name", &name.to_string_lossy())));
         let mut sender = SpanSender {
             agent: agent(),
             url,
             headers: settings.headers.clone().into_iter().collect(),
-            service: settings.service_name.clone(),
+            resource: json!({ "attributes": resource }).to_string(),
+            ending: ending.clone(),
             lost: lost.clone(),
             told: None,
         };
         let sender = spawn("traces", move || sender.run(&waiting))?;
         // As the sampler TraceIdRatioBased does: by the id, so that all who see a trace decide alike.
         let limit = (settings.sample_ratio * 2f64.powi(64)) as u128;
-        Ok(Some(TraceExporter { spans: Some(spans), lost, limit, sender: Some(sender) }))
+        Ok(Some(TraceExporter { spans: Some(spans), lost, limit, ending, sender: Some(sender) }))
     }
 
     /// Takes a visit that has ended.
@@ -96,10 +110,6 @@ impl TraceExporter {
         self.span(context, "visit", CLIENT, seconds, attributes, error);
     }
 
-    fn wants(&self, context: TraceContext) -> bool {
-        context.is_wanted.unwrap_or(u128::from(context.trace_id as u64) < self.limit)
-    }
-
     /// Hands over a span that ends now.
     fn span(
         &self,
@@ -127,28 +137,44 @@ impl TraceExporter {
         if let Some(error) = error {
             span["status"] = json!({ "code": 2, "message": shortened(error) });
         }
-        if self.spans.as_ref().is_some_and(|spans| spans.try_send(span).is_err()) {
+        if self.spans.as_ref().is_some_and(|spans| spans.try_send(span.to_string()).is_err()) {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
 impl RequestTracer for TraceExporter {
+    fn wants(&self, context: TraceContext) -> bool {
+        context.is_wanted.unwrap_or(u128::from(context.trace_id as u64) < self.limit)
+    }
+
     fn ended(&self, line: &AccessLine, context: TraceContext) {
-        if !self.wants(context) {
-            return;
-        }
         let (path, query) = line.target.split_once('?').unwrap_or((&line.target, ""));
-        // The names of the semantic conventions of OpenTelemetry for HTTP.
+        // A proxy may be asked for a whole URL (RFC 9112, section 3.2.2), which may hold a password.
+        let path = match path.split_once("://") {
+            Some((_, rest)) => rest.find('/').map_or("/", |start| &rest[start..]),
+            None => path,
+        };
         let mut attributes = vec![
-            text("http.request.method", &line.method),
-            text("url.path", path),
-            text("url.scheme", line.protocol),
-            number("http.response.status_code", line.status.into()),
-            number("http.response.body.size", line.bytes),
+            number("weir.sent_bytes", line.bytes),
             text("weir.result", line.result),
             text("weir.request_id", &line.request_id),
         ];
+        let name = if line.protocol == "git" {
+            attributes.push(text("weir.command", &line.method));
+            line.method.clone()
+        } else {
+            // The names of the semantic conventions of OpenTelemetry for HTTP. Programs group spans by their
+            // names, so that these have no word of a client's.
+            let method = if METHODS.contains(&&*line.method) { &line.method } else { "_OTHER" };
+            attributes.extend([
+                text("http.request.method", method),
+                text("url.path", path),
+                text("url.scheme", line.protocol),
+                number("http.response.status_code", line.status.into()),
+            ]);
+            if method == "_OTHER" { "HTTP".to_owned() } else { method.to_owned() }
+        };
         let optional = [
             ("url.query", Some(query.to_owned()).filter(|query| !query.is_empty())),
             ("client.address", line.client.map(|client| client.to_string())),
@@ -157,10 +183,7 @@ impl RequestTracer for TraceExporter {
             ("weir.repository", line.repository.clone()),
         ];
         attributes.extend(optional.iter().filter_map(|(key, value)| Some(text(key, value.as_ref()?))));
-        let name = match line.repository {
-            Some(_) => format!("{} REPOSITORY", line.method),
-            None => line.method.clone(),
-        };
+        let name = if line.repository.is_some() { format!("{name} {{repository}}") } else { name };
         let error = matches!(line.result, "failed" | "broken_off").then_some(line.result);
         self.span(context, &name, SERVER, line.seconds, attributes, error);
     }
@@ -169,8 +192,11 @@ impl RequestTracer for TraceExporter {
 impl Drop for TraceExporter {
     fn drop(&mut self) {
         self.spans = None;
-        if let Some(sender) = self.sender.take() {
-            let _ = sender.join();
+        self.ending.stop();
+        // A collector that is away or slow does not hold up the end of the program.
+        let until = Instant::now() + END_WAIT;
+        while self.sender.as_ref().is_some_and(|sender| !sender.is_finished()) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
 }
@@ -198,29 +224,26 @@ struct SpanSender {
     agent: Agent,
     url: String,
     headers: Vec<(String, String)>,
-    service: String,
+    /// The resource of all spans, in JSON.
+    resource: String,
+    ending: Stop,
     lost: Arc<AtomicU64>,
     told: Option<Instant>,
 }
 
 impl SpanSender {
     /// Sends spans until nobody can hand over any more.
-    fn run(&mut self, waiting: &Receiver<Value>) {
-        let mut is_last = false;
-        while !is_last && let Ok(first) = waiting.recv() {
+    fn run(&mut self, waiting: &Receiver<String>) {
+        while let Ok(first) = waiting.recv() {
             let (mut batch, until) = (vec![first], Instant::now() + GATHER);
             while batch.len() < BATCH_MAX {
                 match waiting.recv_timeout(until.saturating_duration_since(Instant::now())) {
                     Ok(span) => batch.push(span),
-                    Err(RecvTimeoutError::Timeout) => break,
-                    Err(RecvTimeoutError::Disconnected) => {
-                        is_last = true;
-                        break;
-                    }
+                    Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
                 }
             }
             let count = batch.len() as u64;
-            if let Err(why) = self.send(batch, is_last) {
+            if let Err(why) = self.send(&batch) {
                 self.lost.fetch_add(count, Ordering::Relaxed);
                 self.tell(&why);
             } else if self.lost.load(Ordering::Relaxed) > 0 {
@@ -229,15 +252,13 @@ impl SpanSender {
         }
     }
 
-    /// Sends a batch, and tries again a few times, unless the program `is_ending`.
-    fn send(&self, batch: Vec<Value>, is_ending: bool) -> std::result::Result<(), String> {
-        let version = text("service.version", env!("CARGO_PKG_VERSION"));
-        let body = json!({ "resourceSpans": [{
-            "resource": { "attributes": [text("service.name", &self.service), version] },
-            "scopeSpans": [{ "scope": { "name": "weir" }, "spans": batch }],
-        }] });
-        let body = body.to_string();
-        let mut pauses = PAUSES.iter().filter(|_| !is_ending);
+    /// Sends a batch, and tries again a few times, unless the program is ending.
+    fn send(&self, batch: &[String]) -> std::result::Result<(), String> {
+        // The spans are JSON already.
+        let (resource, spans) = (&self.resource, batch.join(","));
+        let scope = format!(r#"{{"scope":{{"name":"weir"}},"spans":[{spans}]}}"#);
+        let body = format!(r#"{{"resourceSpans":[{{"resource":{resource},"scopeSpans":[{scope}]}}]}}"#);
+        let mut pauses = PAUSES.iter();
         loop {
             let mut request = self.agent.post(&self.url).content_type("application/json");
             for (name, value) in &self.headers {
@@ -252,7 +273,10 @@ impl SpanSender {
                 Err(e) => e.to_string(),
             };
             let Some(pause) = pauses.next() else { return Err(failure) };
-            std::thread::sleep(*pause);
+            self.ending.sleep(*pause);
+            if self.ending.is_stopped() {
+                return Err(failure);
+            }
         }
     }
 

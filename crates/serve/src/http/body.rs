@@ -189,6 +189,8 @@ impl Body for ResponseBody {
         if let (Some(entry), Poll::Ready(piece)) = (entry, &polled) {
             entry.bytes += piece.as_ref().and_then(|p| p.as_ref().ok()).map_or(0, |p| p.left as u64);
             entry.is_whole |= is_last && !matches!(piece, Some(Err(_)));
+            let clients = [io::ErrorKind::BrokenPipe, io::ErrorKind::TimedOut];
+            entry.is_failed |= matches!(piece, Some(Err(e)) if !clients.contains(&e.kind()));
         }
         polled.map(|piece| piece.map(|pieces| pieces.map(Frame::data)))
     }

@@ -86,10 +86,16 @@ impl Daemon {
             status: None,
             referer: text(REFERER),
             user_agent: text(USER_AGENT),
-            context: self.sinks.context_of(request.headers().get(TRACE_PARENT).map(HeaderValue::as_bytes)),
+            context: self.sinks.context_of(trace_parent_of(request.headers())),
         };
         entry.with_access(self.sinks.clone(), fields)
     }
+}
+
+/// Returns the header `traceparent`, if there is one and no other.
+fn trace_parent_of(headers: &HeaderMap) -> Option<&[u8]> {
+    let mut all = headers.get_all(TRACE_PARENT).iter();
+    all.next().filter(|_| all.next().is_none()).map(HeaderValue::as_bytes)
 }
 
 /// Returns the name that a request has already, if it is one that a log can hold.

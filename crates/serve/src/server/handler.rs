@@ -226,7 +226,10 @@ fn on_yielding_thread<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<oneshot::Receiver<T>, Refusal> {
     let (sender, done) = oneshot::channel();
+    let runtime = Handle::current();
     let started = spawn("weir-compute", move || {
+        // Timers and channels of tokio work here as on its own threads.
+        let _entered = runtime.enter();
         // On Linux each thread has a priority of its own (sched(7), "The nice value").
         let _ = setpriority_process(Some(gettid()), NICE);
         let _ = sender.send(work());

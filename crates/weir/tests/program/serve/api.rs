@@ -1,11 +1,13 @@
 //! The REST API answers as git does, and tells nobody of hidden repositories.
 
-use std::io::Read;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::common::{Env, Http, OPEN_SESAME};
+use crate::common::{Env, Http, OPEN_SESAME, wait_for_answer};
 
 const NO_PATH: &str = "there is nothing at this path (write %2F for each / in the name of a repository); see \
     /api/v1/openapi.json";
@@ -471,6 +473,32 @@ fn api_lets_managers_manage() {
     assert_eq!(problem(&server, "/repositories/a").0, 404);
     assert_eq!(env.stored().len(), 1, "{:?}", env.stored());
     assert!(!Path::new(&env.pool()).join("store/a.tar").exists());
+}
+
+#[test]
+fn api_waits_for_who_reads_an_archive_slowly() {
+    let env = Env::new();
+    let upstream = env.init_bare("up.git");
+    let mut numbers = weir_testing::Numbers(1);
+    let noise: Vec<u8> = (0..2 << 20).flat_map(|_| numbers.below(u64::MAX).to_le_bytes()).collect();
+    let head = "commit refs/heads/main\ncommitter C <c@x> 1700000000 +0000\ndata 1\nx\nM 644 inline noise\n";
+    let stream = [format!("{head}data {}\n", noise.len()).as_bytes(), &noise].concat();
+    env.git_with(&upstream, &["fast-import", "--quiet"], &stream);
+    env.mirror_new("up", &upstream);
+    let server = Http::serve(&env, &[]);
+    let mut stream = TcpStream::connect(("127.0.0.1", server.0.port)).unwrap();
+    let request =
+        "GET /api/v1/repositories/up/archive?format=tar HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    stream.write_all(request.as_bytes()).unwrap();
+    wait_for_answer(&stream);
+    // All buffers fill up, and the thread that writes leaves its turn to others.
+    std::thread::sleep(Duration::from_millis(500));
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let start = answer.windows(4).position(|w| w == b"\r\n\r\n").unwrap() + 4;
+    let tar = unchunked(&answer[start..]);
+    let expected = env.git_command(&upstream, &["archive", "--prefix=up-HEAD/", "HEAD"]).output().unwrap();
+    assert!(tar == expected.stdout, "{} bytes of {}", tar.len(), expected.stdout.len());
 }
 
 #[test]

@@ -3,9 +3,10 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use weir_testing::{Signal, send};
 
 use crate::common::{Env, Http};
 
@@ -72,6 +73,24 @@ fn attribute(of: &Value, key: &str) -> String {
 }
 
 #[test]
+fn a_collector_that_is_silent_holds_up_no_end() {
+    let env = Env::new();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    env.configure("traces", &format!("endpoint = \"http://{}\"", silent.local_addr().unwrap()));
+    let mut server = Http::serve(&env, &[]);
+    for _ in 0..700 {
+        server.ask_bytes(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    }
+    send(server.0.pid(), Signal::SIGTERM);
+    // Far less than a batch takes that gets no answer, with all its attempts.
+    let until = Instant::now() + Duration::from_secs(15);
+    while server.0.child.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < until, "it waits for the collector");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
 fn spans_reach_a_collector() {
     let env = Env::new();
     let up = env.odd_repository("up.git");
@@ -94,14 +113,14 @@ fn spans_reach_a_collector() {
     let unwanted = asked.replace("-01\r\n", "-00\r\n").replace(TRACE, &"7".repeat(32));
     server.ask_bytes(unwanted.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n").as_bytes());
     env.git(env.dir.path(), &["ls-remote", "-q", &server.url("up")]);
-    let (head, spans) = spans_until(&bodies, "GET REPOSITORY");
+    let (head, spans) = spans_until(&bodies, "GET {repository}");
     assert!(head.starts_with("POST /v1/traces ") && head.to_ascii_lowercase().contains("x-key: secret"));
     let span = spans.iter().find(|span| span["traceId"] == TRACE).expect("the span of the client's trace");
     assert_eq!((&span["parentSpanId"], &span["kind"]), (&"00f067aa0ba902b7".into(), &2.into()));
     let attributes = ["url.path", "url.query", "http.response.status_code"].map(|key| attribute(span, key));
     assert_eq!(attributes, ["/api/v1/repositories", "limit=1", "200"]);
     assert!(spans.iter().all(|span| span["traceId"] != "7".repeat(32)));
-    let of_git = spans.iter().find(|span| span["name"] == "GET REPOSITORY").unwrap();
+    let of_git = spans.iter().find(|span| span["name"] == "GET {repository}").unwrap();
     assert_eq!(attribute(of_git, "weir.repository"), "/up");
     let times = ["startTimeUnixNano", "endTimeUnixNano"].map(|key| of_git[key].as_str().unwrap().len());
     assert_eq!(times, [19, 19]);
