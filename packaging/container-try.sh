@@ -17,13 +17,13 @@ base="$(buildah from scratch)"
 (cd "$work/bookworm" && tar c .) >"$work/base.tar"
 buildah add -q "$base" "$work/base.tar" / >/dev/null
 buildah commit -q --rm "$base" docker.io/library/debian:bookworm-slim >/dev/null
-rm -f "$work"/context/* "$work/base.tar"
+rm -rf "$work"/context/* "$work/base.tar"
 cp target/weir_"$(target/release/weir -V | cut -d ' ' -f 2)"_*.deb "$work/context/"
 buildah build --pull=never --layers=false -q -t weir -f packaging/Containerfile "$work/context" >/dev/null
 container="$(buildah from --pull=never weir)"
 server=
 end() {
-  [ -z "$server" ] || { kill "$server" 2>/dev/null && wait "$server" || true; }
+  [ -z "$server" ] || { kill -- "-$server" 2>/dev/null && wait "$server" || true; }
   buildah rm "$container" >/dev/null
 }
 trap end EXIT
@@ -31,14 +31,15 @@ command="$(buildah inspect --format '{{index .OCIv1.Config.Cmd 2}}' "$container"
 # Ports of this machine, because nothing stands between.
 command="${command/0.0.0.0:9418/127.0.0.1:29518} --no-mirror"
 command="${command/0.0.0.0:8080/127.0.0.1:29580}"
-buildah run "$container" -- sh -c "$command" >"$work/server.log" 2>&1 &
+# In a session of its own, so that all of it can be ended.
+setsid buildah --root "$work/images" --runroot "$work/run" run "$container" -- sh -c "$command" >"$work/server.log" 2>&1 &
 server=$!
 for _ in $(seq 100); do ! curl -sf http://127.0.0.1:29580/readyz >/dev/null || break; sleep 0.1; done
 git init -q --bare -b main "$work/context/up.git"
 tree="$(git -C "$work/context/up.git" mktree </dev/null)"
 commit="$(git -C "$work/context/up.git" -c user.name=a -c user.email=a@b commit-tree -m one "$tree")"
 git -C "$work/context/up.git" update-ref refs/heads/main "$commit"
-git bundle create -q "$work/context/up.bundle" main 2>/dev/null || git -C "$work/context/up.git" bundle create -q "$work/context/up.bundle" main
+git -C "$work/context/up.git" bundle create -q "$work/context/up.bundle" HEAD main
 buildah copy -q "$container" "$work/context/up.bundle" /srv/up.bundle >/dev/null
 buildah run "$container" -- sh -c 'id -un; weir -q add --name up /srv/up.bundle && weir -q mirror up'
 rm -rf "$work/clone"
