@@ -201,6 +201,20 @@ pub fn all_that_a_forge_tells_is_kept_and_counted(c: &mut Catalog) {
     assert_eq!(c.lease("x", Timestamp(30), Timestamp(40), &DUE, 10).unwrap().len(), 1);
 }
 
+/// Asserts that the pages of accounts have what the whole list has.
+fn assert_pages(c: &Catalog) {
+    let mut paged: Vec<KnownAccount> = Vec::new();
+    loop {
+        let after = paged.last().map(|last| (last.account.login.clone(), last.forge.clone()));
+        let after = after.as_ref().map(|(login, forge)| (login.as_str(), forge.as_str()));
+        match &c.accounts(None, after, 1).unwrap()[..] {
+            [] => break,
+            page => paged.extend(page.iter().cloned()),
+        }
+    }
+    assert_eq!(paged, c.accounts(None, None, 10).unwrap());
+}
+
 pub fn accounts_and_what_is_left_of_limits(c: &mut Catalog) {
     let account =
         |id: u32, login: &str, kind| Account { forge_id: id.to_string(), login: login.to_owned(), kind };
@@ -242,17 +256,7 @@ pub fn accounts_and_what_is_left_of_limits(c: &mut Catalog) {
     )
     .unwrap();
     assert_eq!(c.accounts(Some("a"), None, 10).unwrap().len(), 2);
-    // Page by page.
-    let mut paged: Vec<KnownAccount> = Vec::new();
-    loop {
-        let after = paged.last().map(|last| (last.account.login.clone(), last.forge.clone()));
-        let after = after.as_ref().map(|(login, forge)| (login.as_str(), forge.as_str()));
-        match &c.accounts(None, after, 1).unwrap()[..] {
-            [] => break,
-            page => paged.extend(page.iter().cloned()),
-        }
-    }
-    assert_eq!(paged, c.accounts(None, None, 10).unwrap());
+    assert_pages(c);
     assert_eq!(
         (c.account_counts("g").unwrap().memberships, c.account_counts("f").unwrap().memberships),
         (0, 2)
