@@ -22,7 +22,7 @@ name="weir-$version-$(rustc -vV | sed -n 's/^host: //p')"
 rm -rf "$out/files"
 mkdir -p "$out/files/$name"
 stage="$out/files/$name"
-WEIR_BUILT="$built" PREFIX="" DESTDIR="$stage" bash setup/install.sh >/dev/null
+WEIR_BUILT="$built" PREFIX=/ DESTDIR="$stage" bash setup/install.sh >/dev/null
 # The unit names the place where 'make install' puts the program.
 sed 's|@PREFIX@|/usr/local|' packaging/systemd/weir.service >"$stage/lib/systemd/system/weir.service"
 cp README.md CHANGELOG.md LICENSE-* docs/weir.toml "$stage/"
