@@ -15,6 +15,8 @@ const FIRST: u8 = 1;
 const SECOND: u8 = 2;
 const BOTH: u8 = FIRST | SECOND;
 const STALE: u8 = 4;
+/// The commit is among those that were found.
+const FOUND: u8 = 8;
 
 /// Returns the best common ancestor of two commits: one that no other common ancestor reaches; the newest, if
 /// there are several.
@@ -23,60 +25,61 @@ const STALE: u8 = 4;
 /// If an object is missing or corrupt, or too many commits would have to be gone through.
 pub fn merge_base(repo: &Repo, first: &Oid, second: &Oid) -> Result<Option<Oid>> {
     let mut reader = repo.reader();
-    let mut found = common_ancestors(repo, &mut reader, first, second)?;
+    let mut walked = 0;
+    let mut found = common_ancestors(repo, &mut reader, first, &[*second], &mut walked)?;
     found.sort_unstable();
     found.reverse();
     // Times may be wrong: then one of them reaches another.
     let candidates = found.clone();
-    for (at, (_, oid)) in candidates.iter().enumerate() {
-        let mut is_redundant = false;
-        for (_, other) in candidates.iter().enumerate().filter(|(n, _)| *n != at).map(|(_, other)| other) {
-            let common = common_ancestors(repo, &mut reader, oid, other)?;
-            is_redundant |= common.iter().any(|(_, base)| base == oid);
-        }
-        if !is_redundant {
+    for (_, oid) in &candidates {
+        let others: Vec<Oid> =
+            candidates.iter().map(|(_, other)| *other).filter(|other| other != oid).collect();
+        let common = common_ancestors(repo, &mut reader, oid, &others, &mut walked)?;
+        if !common.iter().any(|(_, base)| base == oid) {
             return Ok(Some(*oid));
         }
     }
     Ok(None)
 }
 
-/// Returns common ancestors that none of those which were met before reaches, each with its time
-/// (commit-reach.c, `paint_down_to_common`).
+/// Returns common ancestors of `first` and any of `seconds` that none of those which were met before reaches,
+/// each with its time (commit-reach.c, `paint_down_to_common`). Counts the commits that it goes through.
 fn common_ancestors<'r>(
     repo: &'r Repo,
     reader: &mut ObjectReader<'r>,
     first: &Oid,
-    second: &Oid,
+    seconds: &[Oid],
+    walked: &mut usize,
 ) -> Result<Vec<(u64, Oid)>> {
     let history = repo.history();
     let mut flags: OidMap<u8> = OidMap::default();
     let mut queue = BinaryHeap::new();
     // The commits in the queue that are not stale.
     let mut open = OidSet::default();
-    for (oid, flag) in [(first, FIRST), (second, SECOND)] {
+    for (oid, flag) in seconds.iter().map(|second| (second, SECOND)).chain([(first, FIRST)]) {
         *flags.entry(*oid).or_default() |= flag;
         queue.push((history.commit(reader, oid)?.time, *oid));
         open.insert(*oid);
     }
     let mut found: Vec<(u64, Oid)> = Vec::new();
-    let mut walked = 0;
     while !open.is_empty() {
         let Some((time, oid)) = queue.pop() else { break };
         open.remove(&oid);
-        walked += 1;
-        if walked > WALKED_MAX {
+        *walked += 1;
+        if *walked > WALKED_MAX {
             return Err(Error::TooLarge(format!("no common ancestor among {WALKED_MAX} commits")));
         }
         let mut passed = flags[&oid];
         if passed & (BOTH | STALE) == BOTH {
-            if !found.iter().any(|(_, known)| *known == oid) {
+            if passed & FOUND == 0 {
                 found.push((time, oid));
+                flags.insert(oid, passed | FOUND);
             }
             passed |= STALE;
         }
         for parent in history.commit(reader, &oid)?.parents {
             let known = flags.entry(parent).or_default();
+            passed &= BOTH | STALE;
             if *known & passed == passed || !repo.contains(&parent) {
                 continue;
             }

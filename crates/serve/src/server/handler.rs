@@ -7,6 +7,7 @@ use std::future::Future;
 use std::io::{self, Write};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::thread::Builder;
 use std::time::Duration;
 
 use hyper::body::Bytes;
@@ -19,12 +20,12 @@ use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
-use weir_ground::thread::spawn;
 use weir_repo::Repo;
 
 use crate::access::locate::{BUSY, Client, Found, INTERNAL_ERROR, Refusal};
 use crate::access::repositories::ServedRepositories;
 use crate::limits::admission::{HeldTurn, Party, Turn, Turns};
+use crate::sockets::shards::STACK_BYTES;
 
 /// Bytes in one piece of a body that is written while it is sent.
 const PIECE_BYTES: usize = 64 << 10;
@@ -227,7 +228,8 @@ fn on_yielding_thread<T: Send + 'static>(
 ) -> Result<oneshot::Receiver<T>, Refusal> {
     let (sender, done) = oneshot::channel();
     let runtime = Handle::current();
-    let started = spawn("weir-compute", move || {
+    let thread = Builder::new().name("weir-compute".to_owned()).stack_size(STACK_BYTES);
+    let started = thread.spawn(move || {
         // Timers and channels of tokio work here as on its own threads.
         let _entered = runtime.enter();
         // On Linux each thread has a priority of its own (sched(7), "The nice value").

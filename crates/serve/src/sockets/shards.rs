@@ -16,7 +16,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 /// Walks of history go as deep as trees are nested. Only the part of a stack that is used takes memory.
-const STACK_BYTES: usize = 32 << 20;
+pub(crate) const STACK_BYTES: usize = 32 << 20;
 
 /// A connection that is served.
 type Serving = Pin<Box<dyn Future<Output = ()> + Send>>;
