@@ -19,6 +19,8 @@ use crate::path_entries::PathEntries;
 
 /// Larger files are not looked at.
 const FILE_BYTES_MAX: u64 = 64 << 20;
+/// Lines of a file that are compared; a comparison takes some 200 bytes for each.
+pub(crate) const LINES_MAX: usize = 1_000_000;
 /// Files that may be gone at once where a file is new, for its old name to be looked for.
 const GONE_MAX: usize = 1_000_000;
 /// Answers that are kept, and their bytes.
@@ -272,6 +274,9 @@ impl BlameWalk<'_> {
             Some(other) => LineStarts::beside(&data, other.lines()),
             None => LineStarts::of(&data),
         };
+        if starts.count() > LINES_MAX {
+            return Err(Error::TooLarge(format!("a version of the file has more than {LINES_MAX} lines")));
+        }
         let text = Rc::new(FileText { data, starts });
         let bytes = |text: &FileText| text.data.len() + 4 * text.starts.count();
         self.texts_bytes += bytes(&text);

@@ -10,6 +10,7 @@ use weir_mine::{
 };
 use weir_repo::{ObjectReader, Repo};
 
+use crate::blame::LINES_MAX;
 use crate::error::{Error, Result};
 
 /// Larger files are shown as if they were binary.
@@ -72,6 +73,10 @@ impl<'r> PatchWriter<'r> {
             return Ok(());
         };
         let (old_starts, new_starts) = (LineStarts::of(old_data), LineStarts::of(new_data));
+        if old_starts.count().max(new_starts.count()) > LINES_MAX {
+            let path = String::from_utf8_lossy(&shown.path);
+            return Err(Error::TooLarge(format!("'{path}' has more than {LINES_MAX} lines")));
+        }
         let lines = [FileLines::new(old_data, &old_starts), FileLines::new(new_data, &new_starts)];
         self.finder.find(lines[0], lines[1], self.context == 0, &mut self.edits);
         if !self.edits.is_empty() {

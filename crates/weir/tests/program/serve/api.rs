@@ -502,6 +502,26 @@ fn api_waits_for_who_reads_an_archive_slowly() {
 }
 
 #[test]
+fn api_walks_trees_as_deep_as_git_allows() {
+    let env = Env::new();
+    let upstream = env.init_bare("deep.git");
+    let path = "d/".repeat(2000);
+    let stream = format!(
+        "commit refs/heads/main\ncommitter C <c@x> 1700000000 +0000\ndata 1\nx\nM 644 inline {path}f\ndata 2\na\n"
+    );
+    env.git_with(&upstream, &["fast-import", "--quiet"], stream.as_bytes());
+    env.mirror_new("deep", &upstream);
+    let server = Http::serve(&env, &[]);
+    let at = "/repositories/deep";
+    assert_eq!(all(&server, &format!("{at}/grep?pattern=a"), 5).len(), 1);
+    assert_eq!(all(&server, &format!("{at}/diff"), 5).len(), 1);
+    for path in ["patch", "archive?format=tar", "tree?recursive=true"] {
+        assert_eq!(send(&server, "GET", &format!("{at}/{path}"), "", "").status, 200, "{path}");
+    }
+    assert_eq!(send(&server, "GET", at, "", "").status, 200, "it is still there");
+}
+
+#[test]
 fn api_lists_accounts_for_managers() {
     let env = Env::new();
     pool_with(&env, &["a"]);

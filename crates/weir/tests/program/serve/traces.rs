@@ -81,6 +81,8 @@ fn a_collector_that_is_silent_holds_up_no_end() {
     for _ in 0..700 {
         server.ask_bytes(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     }
+    // It has connected.
+    silent.accept().unwrap();
     send(server.0.pid(), Signal::SIGTERM);
     // Far less than a batch takes that gets no answer, with all its attempts.
     let until = Instant::now() + Duration::from_secs(15);
