@@ -12,7 +12,7 @@ trap 'find crates bench fuzz -maxdepth 2 -name weir-sbom.json -delete' EXIT
 PATH="$tools/bin:$PATH" cargo cyclonedx --quiet --format json --spec-version 1.5 --override-filename weir-sbom >&2
 # The serial number is drawn by lot, and the time is that of the call: both would differ each time.
 python3 - "$made" "${SOURCE_DATE_EPOCH:-0}" <<'PYTHON'
-import json, sys, time
+import json, os, sys, time
 path, seconds = sys.argv[1], int(sys.argv[2])
 with open(path) as file:
     bill = json.load(file)
@@ -20,6 +20,5 @@ bill.pop("serialNumber", None)
 bill["metadata"]["timestamp"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 text = json.dumps(bill, indent=1)
 # Components of this project are named by where they lie.
-import os
 print(text.replace(os.getcwd(), "/weir"))
 PYTHON

@@ -506,9 +506,8 @@ fn api_walks_trees_as_deep_as_git_allows() {
     let env = Env::new();
     let upstream = env.init_bare("deep.git");
     let path = "d/".repeat(2000);
-    let stream = format!(
-        "commit refs/heads/main\ncommitter C <c@x> 1700000000 +0000\ndata 1\nx\nM 644 inline {path}f\ndata 2\na\n"
-    );
+    let head = "commit refs/heads/main\ncommitter C <c@x> 1700000000 +0000\ndata 1\nx\n";
+    let stream = format!("{head}M 644 inline {path}f\ndata 2\na\n");
     env.git_with(&upstream, &["fast-import", "--quiet"], stream.as_bytes());
     env.mirror_new("deep", &upstream);
     let server = Http::serve(&env, &[]);
