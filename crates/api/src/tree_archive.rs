@@ -140,6 +140,7 @@ pub(crate) async fn archive(state: Arc<ApiState>, mut request: ApiRequest) -> Ap
     }
     head.insert(CONTENT_TYPE, format.content_type());
     name_file(head, &format!("{stem}.{}", format.name()));
+    let key = Sha256::digest(format!("archive of {}: {etag}", repo.path().display())).into();
     let write = move |out: &mut weir_serve::BodyWriter| {
         format.write(&repo, &planned, out).map_err(|e| match e {
             Error::Io(e) => e,
@@ -149,7 +150,7 @@ pub(crate) async fn archive(state: Arc<ApiState>, mut request: ApiRequest) -> Ap
             }
         })
     };
-    *response.body_mut() = request.client.stream(write).await?;
+    *response.body_mut() = request.client.stream(key, write).await?;
     Ok(response)
 }
 

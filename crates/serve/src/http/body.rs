@@ -106,14 +106,14 @@ enum Content {
     /// With the number of bytes that are left, if known.
     Stream(mpsc::Receiver<io::Result<Pieces>>, Option<u64>),
     /// The same of a handler.
-    Handed(mpsc::Receiver<io::Result<Bytes>>, Option<u64>),
+    Handed(mpsc::Receiver<io::Result<Bytes>>),
 }
 
 impl From<HandlerBody> for ResponseBody {
     fn from(body: HandlerBody) -> ResponseBody {
         match body.0 {
             HandlerContent::Whole(bytes) => bytes.into(),
-            HandlerContent::Stream(pieces, len) => Content::Handed(pieces, len).into(),
+            HandlerContent::Stream(pieces) => Content::Handed(pieces).into(),
         }
     }
 }
@@ -181,9 +181,9 @@ impl Body for ResponseBody {
                 (Poll::Ready(first.map(|(piece, _)| Ok(piece))), is_last)
             }
             Content::Stream(receiver, left) => count(receiver.poll_recv(context), left),
-            Content::Handed(receiver, left) => {
+            Content::Handed(receiver) => {
                 let polled = receiver.poll_recv(context);
-                count(polled.map(|piece| piece.map(|piece| piece.map(Pieces::from))), left)
+                count(polled.map(|piece| piece.map(|piece| piece.map(Pieces::from))), &mut None)
             }
         };
         if let (Some(entry), Poll::Ready(piece)) = (entry, &polled) {
@@ -202,9 +202,8 @@ impl Body for ResponseBody {
     fn size_hint(&self) -> SizeHint {
         match &self.content {
             Content::Whole(pieces) => SizeHint::with_exact(pieces.as_ref().map_or(0, |p| p.left as u64)),
-            Content::Stream(_, left) | Content::Handed(_, left) => {
-                left.map_or_else(SizeHint::default, SizeHint::with_exact)
-            }
+            Content::Stream(_, left) => left.map_or_else(SizeHint::default, SizeHint::with_exact),
+            Content::Handed(_) => SizeHint::default(),
         }
     }
 }

@@ -91,8 +91,7 @@ impl Daemon {
             repositories: self.repositories.clone(),
             reads: self.reads.clone(),
             computes: self.computes.clone(),
-            idle_timeout: self.limits.idle_timeout,
-            bytes_per_second_min: self.limits.bytes_per_second_min,
+            answers: self.answers.clone(),
         };
         let answer = handler.answer(Request::from_parts(head, Bytes::from(body)), client).await;
         // An answer waits in memory until its client has read it.

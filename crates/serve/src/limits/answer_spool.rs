@@ -175,21 +175,20 @@ impl Answers {
             return AnswerPlace::Make(spool, reader);
         };
         let mut list = lock(&self.list);
-        list.clock += 1;
-        let clock = list.clock;
         let has_room = self.has_room();
-        if let Some(kept) = list.answers.get_mut(&key)
-            && let Some(reader) = AnswerReader::join(&kept.answer, has_room)
-        {
-            kept.used = clock;
+        if let Some(reader) = list.join(key, has_room) {
             return AnswerPlace::Follow(reader);
         }
         let (spool, reader) = make(list.was_seen(key) && has_room);
-        let before = list
-            .answers
-            .insert(key, KeptAnswer { answer: spool.clone(), used: clock, bytes: 0, is_spooled: false });
+        let made = KeptAnswer { answer: spool.clone(), used: list.clock, bytes: 0, is_spooled: false };
+        let before = list.answers.insert(key, made);
         list.uncount(before);
         AnswerPlace::Make(spool, reader)
+    }
+
+    /// Returns a place in the answer `key`, if it is kept or being made.
+    pub(crate) fn join(&self, key: Key) -> Option<AnswerReader> {
+        lock(&self.list).join(key, self.has_room())
     }
 
     /// Appends bytes to an answer. Waits for readers that fall behind; while it waits for a slow one, it
@@ -350,6 +349,15 @@ impl Answers {
 }
 
 impl AnswerList {
+    /// Returns a place in the answer `key`, if it is kept or being made and may be joined.
+    fn join(&mut self, key: Key, has_room: bool) -> Option<AnswerReader> {
+        self.clock += 1;
+        let kept = self.answers.get_mut(&key)?;
+        let reader = AnswerReader::join(&kept.answer, has_room)?;
+        kept.used = self.clock;
+        Some(reader)
+    }
+
     fn uncount(&mut self, kept: Option<KeptAnswer>) {
         if let Some(kept) = kept {
             self.bytes[usize::from(kept.is_spooled)] -= kept.bytes;

@@ -115,7 +115,7 @@ pub struct Daemon {
     pub options: Arc<UploadOptions>,
     /// Limits.
     pub limits: DaemonLimits,
-    pub(crate) answers: Answers,
+    pub(crate) answers: Arc<Answers>,
     pub(crate) turns: Arc<Turns>,
     /// Turns for writing long lists of refs.
     pub(crate) lists: Arc<Turns>,
@@ -187,7 +187,7 @@ impl Daemon {
                 opens,
             )),
             options: Arc::new(options),
-            answers: Answers::new(limits.scratch.clone(), limits.kept_bytes_max),
+            answers: Arc::new(Answers::new(limits.scratch.clone(), limits.kept_bytes_max)),
             lists: Turns::new(TurnLimits {
                 all: limits.computed_max.max(1) * LISTS_A_TURN,
                 per_address: limits.computed_per_address_max.max(1) * LISTS_A_TURN / 2,

@@ -16,24 +16,24 @@ use hyper::{Request, Response, StatusCode};
 use rustix::process::setpriority_process;
 use rustix::thread::gettid;
 use tokio::runtime::Handle;
-use tokio::sync::mpsc::{self, error::TrySendError};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use weir_repo::Repo;
+use weir_upload::WorkOutcome;
 
 use crate::access::locate::{BUSY, Client, Found, INTERNAL_ERROR, Refusal};
 use crate::access::repositories::ServedRepositories;
 use crate::limits::admission::{HeldTurn, Party, Turn, Turns};
+use crate::limits::answer_spool::{AnswerPiece, AnswerPlace, AnswerReader, AnswerSpool, Answers};
 use crate::sockets::shards::STACK_BYTES;
 
 /// Bytes in one piece of a body that is written while it is sent.
 const PIECE_BYTES: usize = 64 << 10;
-/// Pieces that wait between the thread that writes them and the connection.
+/// Pieces that wait between the answer and the connection.
 const PIECES_MAX: usize = 4;
-/// How long a thread keeps its turn while its client reads nothing.
-const PATIENCE: Duration = Duration::from_millis(100);
-
+/// How long the head of an answer waits for the first piece, so that it can tell of a failure.
+const PEEK: Duration = Duration::from_secs(1);
 /// The nice value of threads for long work (sched(7)): others get nine times as much of a processor.
 const NICE: i32 = 10;
 
@@ -81,8 +81,8 @@ pub struct HandlerBody(pub(crate) HandlerContent);
 #[derive(Debug)]
 pub(crate) enum HandlerContent {
     Whole(Bytes),
-    /// Pieces, and the number of bytes of all, if known.
-    Stream(mpsc::Receiver<io::Result<Bytes>>, Option<u64>),
+    /// Pieces.
+    Stream(mpsc::Receiver<io::Result<Bytes>>),
 }
 
 impl From<Bytes> for HandlerBody {
@@ -102,7 +102,7 @@ impl HandlerBody {
     pub(crate) fn held_bytes(&self) -> usize {
         match &self.0 {
             HandlerContent::Whole(bytes) => bytes.len(),
-            HandlerContent::Stream(..) => PIECES_MAX * PIECE_BYTES,
+            HandlerContent::Stream(_) => PIECES_MAX * PIECE_BYTES,
         }
     }
 
@@ -110,17 +110,8 @@ impl HandlerBody {
     pub fn into_whole(self) -> Option<Bytes> {
         match self.0 {
             HandlerContent::Whole(bytes) => Some(bytes),
-            HandlerContent::Stream(..) => None,
+            HandlerContent::Stream(_) => None,
         }
-    }
-
-    /// Sets the number of bytes of a body that is written while it is sent.
-    #[must_use]
-    pub fn of_length(mut self, bytes: u64) -> HandlerBody {
-        if let HandlerContent::Stream(_, len) = &mut self.0 {
-            *len = Some(bytes);
-        }
-        self
     }
 }
 
@@ -134,8 +125,7 @@ pub struct HandlerClient {
     pub(crate) repositories: Arc<ServedRepositories>,
     pub(crate) reads: Arc<Turns>,
     pub(crate) computes: Arc<Turns>,
-    pub(crate) idle_timeout: Duration,
-    pub(crate) bytes_per_second_min: u64,
+    pub(crate) answers: Arc<Answers>,
 }
 
 impl HandlerClient {
@@ -183,34 +173,48 @@ impl HandlerClient {
     }
 
     /// Runs `write` as [`HandlerClient::compute`] runs work, and returns the body that it writes. If `write`
-    /// fails, the body breaks off.
+    /// fails, the body breaks off. Clients that ask for the same `key` at the same time share one answer,
+    /// and it is kept for a while. `key` is a hash of all that the answer depends on.
     ///
     /// # Errors
-    /// If its turn does not come in time.
+    /// If its turn does not come in time, or `write` fails at once.
     pub async fn stream(
         &self,
+        key: [u8; 32],
         write: impl FnOnce(&mut BodyWriter) -> io::Result<()> + Send + 'static,
     ) -> Result<HandlerBody, Refusal> {
+        if let Some(reader) = self.answers.join(key) {
+            return body_of(reader).await;
+        }
         let turn = self.turn(&self.computes).await?;
-        let (sender, receiver) = mpsc::channel(PIECES_MAX);
+        let (spool, reader) = match self.answers.place(Some(key)) {
+            AnswerPlace::Follow(reader) => return body_of(reader).await,
+            AnswerPlace::Make(spool, reader) => (spool, reader),
+        };
         let mut writer = BodyWriter {
-            sender: sender.clone(),
+            answers: self.answers.clone(),
+            key,
+            spool: spool.clone(),
             piece: Vec::new(),
             turn: HeldTurn::new(self.computes.clone(), self.party(), turn),
-            runtime: Handle::current(),
-            time_max: self.idle_timeout
-                + Duration::from_secs(PIECE_BYTES as u64 / self.bytes_per_second_min.max(1)),
         };
-        let writing = on_yielding_thread(move || write(&mut writer).and_then(|()| writer.flush()))?;
-        tokio::spawn(async move {
-            let failure = match writing.await {
-                Ok(Ok(())) => return,
-                Ok(Err(e)) => e,
-                Err(_) => io::Error::other(INTERNAL_ERROR),
+        let written = on_yielding_thread(move || {
+            let outcome = match write(&mut writer).and_then(|()| writer.flush()) {
+                Ok(()) => WorkOutcome::Sent,
+                Err(e) => WorkOutcome::Failed(e.to_string()),
             };
-            let _ = sender.send(Err(failure)).await;
+            writer.answers.settle(&writer.spool, outcome)
         });
-        Ok(HandlerBody(HandlerContent::Stream(receiver, None)))
+        let answers = self.answers.clone();
+        tokio::spawn(async move {
+            let outcome = match written {
+                Ok(written) => written.await.ok(),
+                Err(_) => None,
+            };
+            let failed = || WorkOutcome::Failed(INTERNAL_ERROR.to_owned());
+            answers.end(Some(key), &spool, outcome.unwrap_or_else(failed));
+        });
+        body_of(reader).await
     }
 
     fn party(&self) -> Party {
@@ -240,35 +244,59 @@ fn on_yielding_thread<T: Send + 'static>(
     Ok(done)
 }
 
-/// Writes the body of an answer while it is sent. Another has its turn while its client reads nothing.
+/// Returns the body that `reader` reads.
+///
+/// # Errors
+/// If the work on it has failed already.
+async fn body_of(mut reader: AnswerReader) -> Result<HandlerBody, Refusal> {
+    let failed = || Refusal::Failed(INTERNAL_ERROR.to_owned());
+    let mut first = match timeout(PEEK, reader.next()).await {
+        Ok(Ok(AnswerPiece::End(WorkOutcome::Failed(_))) | Err(_)) => return Err(failed()),
+        Ok(Ok(first)) => Some(first),
+        Err(_) => None,
+    };
+    let (sender, receiver) = mpsc::channel(PIECES_MAX);
+    tokio::spawn(async move {
+        loop {
+            let next = match first.take() {
+                Some(first) => Ok(first),
+                None => tokio::select! {
+                    next = reader.next() => next,
+                    () = sender.closed() => return,
+                },
+            };
+            let piece = match next {
+                Ok(AnswerPiece::Bytes(bytes)) => Ok(bytes),
+                Ok(AnswerPiece::End(WorkOutcome::Failed(words))) => Err(io::Error::other(words)),
+                Ok(AnswerPiece::End(_)) => return,
+                // The rest of the answer found no room.
+                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
+                    Err(io::Error::new(io::ErrorKind::TimedOut, "the client reads too slowly"))
+                }
+                Err(e) => Err(e),
+            };
+            let is_last = piece.is_err();
+            if sender.send(piece).await.is_err() || is_last {
+                return;
+            }
+        }
+    });
+    Ok(HandlerBody(HandlerContent::Stream(receiver)))
+}
+
+/// Writes the body of an answer while it is sent. The rest of the answer for a slow client goes to disk.
 pub struct BodyWriter {
-    sender: mpsc::Sender<io::Result<Bytes>>,
+    answers: Arc<Answers>,
+    key: [u8; 32],
+    spool: Arc<AnswerSpool>,
     piece: Vec<u8>,
     turn: HeldTurn,
-    runtime: Handle,
-    /// The time for one piece.
-    time_max: Duration,
 }
 
 impl BodyWriter {
     fn send(&mut self) -> io::Result<()> {
         let piece = std::mem::replace(&mut self.piece, Vec::with_capacity(PIECE_BYTES));
-        let full = match self.sender.try_send(Ok(piece.into())) {
-            Ok(()) => return Ok(()),
-            Err(TrySendError::Closed(_)) => return Err(io::ErrorKind::BrokenPipe.into()),
-            Err(TrySendError::Full(piece)) => piece,
-        };
-        let gone = |_| io::Error::from(io::ErrorKind::BrokenPipe);
-        if let Ok(room) = self.runtime.block_on(timeout(PATIENCE, self.sender.reserve())) {
-            room.map_err(gone)?.send(full);
-            return Ok(());
-        }
-        self.turn.leave()?;
-        let room = self.runtime.block_on(timeout(self.time_max, self.sender.reserve()));
-        self.turn.come_back();
-        let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the client reads nothing");
-        room.map_err(late)?.map_err(gone)?.send(full);
-        Ok(())
+        self.answers.write(Some(self.key), &self.spool, piece, Some(&mut self.turn))
     }
 }
 

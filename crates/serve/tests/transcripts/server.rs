@@ -61,7 +61,8 @@ impl HttpHandler for TestHandler {
                 return Response::new(request.into_body().into());
             }
             // Fewer bytes than a piece, so that the body comes in one chunk.
-            let body = client.stream(|out| (0..10).try_for_each(|n| writeln!(out, "line {n}"))).await;
+            let body =
+                client.stream([0; 32], |out| (0..10).try_for_each(|n| writeln!(out, "line {n}"))).await;
             Response::new(body.expect("it is its turn"))
         })
     }
