@@ -54,4 +54,4 @@ pub use text::{CommitDecoder, lossy};
 pub use two_trees::{
     DifferenceSide, FileDifference, TreeComparison, TreeDifference, compare_trees, renamed_from,
 };
-pub use visits::{MinedRefs, MinedState, ToMine, mine_visits};
+pub use visits::{MinedRefs, MinedState, PresentTips, ToMine, mine_visits};

@@ -4,7 +4,7 @@ use std::io;
 
 use weir_git::{Oid, OidSet};
 use weir_ground::Timestamp;
-use weir_repo::{FollowedRefs, Head, Repo, StateChange};
+use weir_repo::{FollowedRefs, Head, Ref, Repo, StateChange};
 
 use crate::error::{Error, Result};
 use crate::miner::MineReport;
@@ -125,6 +125,36 @@ pub fn mine_visits<S: RowSink>(
     Ok(Some(new))
 }
 
+/// The objects that the refs of a repository point at now.
+#[derive(Clone, Debug, Default)]
+pub struct PresentTips {
+    /// The objects.
+    pub wanted: Vec<Oid>,
+    /// The refs that cannot be read.
+    pub faults: Vec<FaultRow>,
+    /// The commit of HEAD.
+    pub head: Option<Oid>,
+}
+
+impl PresentTips {
+    /// Returns what the refs of `repo` point at.
+    pub fn of(repo: &Repo) -> PresentTips {
+        let head = repo.refs().head_oid().filter(|oid| !oid.is_null());
+        let (readable, unreadable): (Vec<&Ref>, Vec<&Ref>) =
+            repo.refs().list().iter().partition(|r| !r.oid.is_null());
+        PresentTips {
+            wanted: readable.into_iter().map(|r| r.oid).chain(head).collect(),
+            faults: unreadable.into_iter().map(unreadable_ref).collect(),
+            head,
+        }
+    }
+}
+
+fn unreadable_ref(r: &Ref) -> FaultRow {
+    let text = format!("the ref '{}' cannot be read", String::from_utf8_lossy(&r.name));
+    FaultRow { object: r.oid, kind: FaultKind::Malformed, revision: None, text }
+}
+
 /// Writes the states of an archive that are new, and returns whether there are any.
 fn of_archive<S: RowSink>(repo: &Repo, before: &MinedState, new: &mut ToMine, sink: &mut S) -> Result<bool> {
     let mined = match before.refs {
@@ -173,10 +203,8 @@ fn of_directory<S: RowSink>(
         }
         // What cannot be read is not gone.
         refs.extend(find(old, &r.name).map(|oid| (r.name.clone(), oid)));
-        let name = String::from_utf8_lossy(&r.name);
-        let text = format!("the ref '{name}' cannot be read");
-        new.there += &format!(" {name}");
-        new.faults.push(FaultRow { object: r.oid, kind: FaultKind::Malformed, revision: None, text });
+        new.there += &format!(" {}", String::from_utf8_lossy(&r.name));
+        new.faults.push(unreadable_ref(r));
     }
     if let Head::Detached(oid) = repo.refs().head {
         refs.push((b"HEAD".to_vec(), oid));

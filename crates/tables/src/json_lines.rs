@@ -1,4 +1,4 @@
-//! Rows as JSON lines. Bytes are hexadecimal, as `arrow-json` prints them, but from a table of digits: every
+//! Rows as JSON, in lines or in an array. Bytes are hexadecimal, as `arrow-json` prints them, but from a table of digits: every
 //! row has several ids.
 
 use std::io::Write;
@@ -6,14 +6,21 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, BinaryArray};
-use arrow_json::LineDelimitedWriter;
 use arrow_json::WriterBuilder;
-use arrow_json::writer::{Encoder, EncoderFactory, EncoderOptions, LineDelimited, NullableEncoder};
+use arrow_json::writer::{
+    Encoder, EncoderFactory, EncoderOptions, JsonArray, LineDelimited, NullableEncoder,
+};
+use arrow_json::{ArrayWriter, LineDelimitedWriter};
 use arrow_schema::{ArrowError, DataType, FieldRef};
 
 /// Returns a writer of rows to `out`.
 pub(crate) fn json_lines<W: Write>(out: W) -> LineDelimitedWriter<W> {
     WriterBuilder::new().with_encoder_factory(Arc::new(HexEncoders)).build::<W, LineDelimited>(out)
+}
+
+/// Returns a writer of an array of rows to `out`.
+pub(crate) fn json_array<W: Write>(out: W) -> ArrayWriter<W> {
+    WriterBuilder::new().with_encoder_factory(Arc::new(HexEncoders)).build::<W, JsonArray>(out)
 }
 
 #[derive(Debug)]

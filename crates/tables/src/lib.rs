@@ -2,16 +2,21 @@
 //!
 //! [`TableSink`] makes batches of the rows of `mine`. A [`Dataset`] keeps them in a folder, as Parquet or as
 //! JSON lines; a [`DatabaseStore`] loads them into PostgreSQL or SQLite; a [`JsonStream`] prints them.
-//! [`mine_all`] mines many repositories in parallel. `schema` lists the tables and their columns.
+//! [`mine_all`] mines many repositories in parallel. [`mine_present`] mines one as it is now for whoever asks,
+//! and a [`TableWriter`] writes the rows of a table in a format of the user's choice. A [`QueryDatabase`] runs
+//! SQL. `schema` lists the tables and their columns.
 
 mod column;
 mod database;
 mod dataset;
 mod error;
+mod format;
 mod json_lines;
 mod lock;
 mod mining;
 mod part;
+mod present;
+mod query;
 mod removal;
 mod schema;
 mod sink;
@@ -21,8 +26,11 @@ mod stream;
 pub use database::DatabaseStore;
 pub use dataset::{Dataset, PartWriter};
 pub use error::{Error, Result};
+pub use format::{TableFormat, TableWriter};
 pub use mining::{MineEvent, MineOutput, MineRun, MineSource, MineTotals, TakeRows, mine_all};
 pub use part::FileFormat;
+pub use present::{PresentRepository, WantedColumns, mine_present, write_table};
+pub use query::{KeptDatabases, QueryAnswer, QueryDatabase, QueryError, QueryKey, QueryLimits, QueryValue};
 pub use schema::TableKind;
 pub use sink::{BatchWriter, MiningRow, TableSink};
 pub use stream::JsonStream;

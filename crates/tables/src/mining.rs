@@ -13,7 +13,7 @@ use weir_ground::{Clock, Stop};
 use weir_mine::{
     MineOptions, MineProgress, MineReport, MinedRefs, MinedState, ReplacedRows, Tips, mine, mine_visits,
 };
-use weir_repo::{Head, Repo};
+use weir_repo::Repo;
 
 use crate::database::{DatabaseStore, DatabaseWriter};
 use crate::dataset::{Dataset, PartWriter};
@@ -558,17 +558,7 @@ impl Batch<'_> {
         };
         let MineRun { options, progress, .. } = *self.run;
         let report = mine(&repo, tips, options, sinks, progress, &stop).map_err(failure)?;
-        let head = match &repo.refs().head {
-            Head::Symbolic(name) => Some(name.as_slice()),
-            Head::Detached(_) => None,
-        };
-        let row = MiningRow {
-            url: source.url.as_deref(),
-            object_format: repo.hash().name(),
-            head,
-            started_at,
-            report,
-        };
+        let row = MiningRow::of(&repo, source.url.as_deref(), started_at, report);
         first().mining(&row).map_err(|e| MineFailure::Output(written(&self.output(), e)))?;
         let event = MineEvent::Mined { report, took: began.elapsed() };
         Ok(Some(PendingRows { source, state: new.mined(&report), event }))

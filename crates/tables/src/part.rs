@@ -1,25 +1,19 @@
-//! Files of rows: Parquet, or JSON lines.
+//! Files of a dataset, and lines of JSON with the names of their tables.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use arrow_array::RecordBatch;
-use arrow_json::LineDelimitedWriter;
-use parquet::arrow::ArrowWriter;
-use parquet::basic::{Compression, Encoding, ZstdLevel};
-use parquet::errors::ParquetError;
-use parquet::file::properties::{EnabledStatistics, WriterProperties};
-use parquet::schema::types::ColumnPath;
 
-use crate::column::ColumnStorage;
+use crate::format::{TableFormat, TableWriter};
 use crate::json_lines::json_lines;
 use crate::schema::TableKind;
 
-/// Rows of a row group, as DuckDB writes them.
-const GROUP_ROWS: usize = 122_880;
+/// The buffer of a file that is written.
+const BUFFER_BYTES: usize = 128 << 10;
 
-/// A format of files.
+/// The format of a dataset's files, whose rows can be removed again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileFormat {
     /// Apache Parquet.
@@ -31,99 +25,38 @@ pub enum FileFormat {
 impl FileFormat {
     /// Returns the name, which is also the end of file names.
     pub fn name(self) -> &'static str {
-        match self {
-            FileFormat::Parquet => "parquet",
-            FileFormat::JsonLines => "jsonl",
+        TableFormat::from(self).name()
+    }
+}
+
+impl From<FileFormat> for TableFormat {
+    fn from(format: FileFormat) -> TableFormat {
+        match format {
+            FileFormat::Parquet => TableFormat::Parquet,
+            FileFormat::JsonLines => TableFormat::JsonLines,
         }
     }
 }
 
 /// A file that is being written.
-pub(crate) enum PartFile {
-    Parquet(Box<ArrowWriter<File>>),
-    JsonLines(LineDelimitedWriter<BufWriter<File>>),
-}
+pub(crate) struct PartFile(TableWriter<BufWriter<File>>);
 
 impl PartFile {
     pub(crate) fn create(path: &Path, table: TableKind, format: FileFormat) -> io::Result<PartFile> {
-        let file = File::create(path)?;
-        match format {
-            FileFormat::Parquet => {
-                let writer = ArrowWriter::try_new(file, table.schema(), Some(properties(table)));
-                Ok(PartFile::Parquet(Box::new(writer.map_err(of_parquet)?)))
-            }
-            FileFormat::JsonLines => {
-                Ok(PartFile::JsonLines(json_lines(BufWriter::with_capacity(1 << 17, file))))
-            }
-        }
+        let file = BufWriter::with_capacity(BUFFER_BYTES, File::create(path)?);
+        TableWriter::new(file, table, &table.schema(), format.into()).map(PartFile)
     }
 
     pub(crate) fn write(&mut self, batch: &RecordBatch) -> io::Result<()> {
-        match self {
-            PartFile::Parquet(writer) => writer.write(batch).map_err(of_parquet),
-            PartFile::JsonLines(writer) => writer.write(batch).map_err(io::Error::other),
-        }
+        self.0.write(batch)
     }
 
     /// Completes the file, and makes it durable. Returns its length in bytes.
     pub(crate) fn finish(self) -> io::Result<u64> {
-        let file = match self {
-            PartFile::Parquet(writer) => writer.into_inner().map_err(of_parquet)?,
-            PartFile::JsonLines(mut writer) => {
-                writer.finish().map_err(io::Error::other)?;
-                writer.into_inner().into_inner().map_err(io::IntoInnerError::into_error)?
-            }
-        };
+        let file = self.0.finish()?.into_inner().map_err(io::IntoInnerError::into_error)?;
         file.sync_all()?;
         Ok(file.metadata()?.len())
     }
-}
-
-/// Returns the error of the system behind an error of Parquet, if there is one.
-fn of_parquet(error: ParquetError) -> io::Error {
-    match error {
-        ParquetError::External(source) => match source.downcast::<io::Error>() {
-            Ok(error) => *error,
-            Err(other) => io::Error::other(other),
-        },
-        other => io::Error::other(other),
-    }
-}
-
-/// Returns how a table is written.
-fn properties(table: TableKind) -> WriterProperties {
-    let zstd = Compression::ZSTD(ZstdLevel::try_new(1).expect("a level of zstd"));
-    let mut properties = WriterProperties::builder()
-        .set_compression(zstd)
-        .set_max_row_group_row_count(Some(GROUP_ROWS))
-        .set_statistics_enabled(EnabledStatistics::Page)
-        .set_created_by(concat!("weir ", env!("CARGO_PKG_VERSION")).to_owned());
-    for column in table.columns() {
-        let path = ColumnPath::from(column.name);
-        properties = match column.storage {
-            ColumnStorage::Repeated => properties,
-            ColumnStorage::Unique => properties
-                .set_column_dictionary_enabled(path.clone(), false)
-                .set_column_statistics_enabled(path, EnabledStatistics::None),
-            ColumnStorage::Ascending => properties
-                .set_column_dictionary_enabled(path.clone(), false)
-                // Not as deltas: some readers fail at large ones.
-                .set_column_encoding(path, Encoding::PLAIN),
-            ColumnStorage::Id | ColumnStorage::LookedUpId => {
-                if column.storage == ColumnStorage::LookedUpId {
-                    properties = properties
-                        .set_column_bloom_filter_enabled(path.clone(), true)
-                        .set_column_bloom_filter_max_ndv(path.clone(), GROUP_ROWS as u64);
-                }
-                properties
-                    .set_column_dictionary_enabled(path.clone(), false)
-                    .set_column_encoding(path.clone(), Encoding::PLAIN)
-                    .set_column_compression(path.clone(), Compression::UNCOMPRESSED)
-                    .set_column_statistics_enabled(path, EnabledStatistics::None)
-            }
-        };
-    }
-    properties.build()
 }
 
 /// Writes `batch` as JSON lines, each of which begins with the name of the table.

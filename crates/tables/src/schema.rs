@@ -46,13 +46,13 @@ pub(crate) trait TableRows: Default {
 }
 
 macro_rules! tables {
-    ($($(#[$doc:meta])* $kind:ident $rows:ident $name:literal {
+    ($($(#[doc = $doc:literal])* $kind:ident $rows:ident $name:literal {
         $($column:ident: $type:ident $null:ident,)+
     })+) => {
         /// A table.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum TableKind {
-            $($(#[$doc])* $kind,)+
+            $($(#[doc = $doc])* $kind,)+
         }
 
         impl TableKind {
@@ -66,6 +66,13 @@ macro_rules! tables {
                 }
             }
 
+            /// Returns what its rows are, in words.
+            pub fn words(self) -> &'static str {
+                match self {
+                    $(TableKind::$kind => concat!($($doc),+).trim_start(),)+
+                }
+            }
+
             pub(crate) fn columns(self) -> Vec<ColumnSpec> {
                 match self {
                     $(TableKind::$kind => $rows::columns(),)+
@@ -74,7 +81,7 @@ macro_rules! tables {
         }
 
         $(
-            $(#[$doc])*
+            $(#[doc = $doc])*
             #[derive(Default)]
             pub(crate) struct $rows {
                 $(pub(crate) $column: $type,)+
@@ -228,6 +235,30 @@ tables! {
 }
 
 impl TableKind {
+    /// Returns the names of its columns, in order.
+    pub fn column_names(self) -> impl Iterator<Item = &'static str> {
+        self.columns().into_iter().map(|column| column.name)
+    }
+
+    /// Returns the names of its columns, each with the word for its type and whether it may be null.
+    pub fn column_types(self) -> impl Iterator<Item = (&'static str, &'static str, bool)> {
+        self.columns().into_iter().map(|column| {
+            let kind = match column.data_type {
+                DataType::Binary
+                    if matches!(column.storage, ColumnStorage::Id | ColumnStorage::LookedUpId) =>
+                {
+                    "id"
+                }
+                DataType::Binary => "bytes",
+                DataType::Boolean => "flag",
+                DataType::Timestamp(..) => "time",
+                DataType::Utf8 => "text",
+                _ => "number",
+            };
+            (column.name, kind, column.is_nullable)
+        })
+    }
+
     /// Returns the schema in Arrow.
     pub fn schema(self) -> SchemaRef {
         let fields: Vec<Field> = self

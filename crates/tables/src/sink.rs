@@ -6,9 +6,10 @@ use arrow_array::RecordBatch;
 use weir_git::Oid;
 use weir_ground::Timestamp;
 use weir_mine::{
-    CommitDecoder, CommitParts, FaultRow, FileChangeRow, Ident, Lines, RefChangeRow, ReleaseRow,
+    CommitDecoder, CommitParts, FaultRow, FileChangeRow, Ident, Lines, MineReport, RefChangeRow, ReleaseRow,
     ReplacedRows, RevisionRow, RowSink, Side, VisitRow, lossy,
 };
+use weir_repo::{Head, Repo};
 
 use crate::column::{BytesColumn, LongTextColumn, MinutesColumn, TextColumn, TimeColumn};
 use crate::schema::{
@@ -43,7 +44,23 @@ pub struct MiningRow<'a> {
     /// When the mining began.
     pub started_at: Timestamp,
     /// What was mined.
-    pub report: weir_mine::MineReport,
+    pub report: MineReport,
+}
+
+impl<'a> MiningRow<'a> {
+    /// Returns the row of a mining of `repo` that began at `started_at`.
+    pub(crate) fn of(
+        repo: &'a Repo,
+        url: Option<&'a str>,
+        started_at: Timestamp,
+        report: MineReport,
+    ) -> MiningRow<'a> {
+        let head = match &repo.refs().head {
+            Head::Symbolic(name) => Some(name.as_slice()),
+            Head::Detached(_) => None,
+        };
+        MiningRow { url, object_format: repo.hash().name(), head, started_at, report }
+    }
 }
 
 /// Makes batches of the rows of one thread.
@@ -134,6 +151,11 @@ impl<W: BatchWriter> TableSink<W> {
     /// Returns the writer.
     pub fn writer(&mut self) -> &mut W {
         &mut self.writer
+    }
+
+    /// Drops the rows that are held, and returns the writer.
+    pub(crate) fn into_writer(self) -> W {
+        self.writer
     }
 }
 

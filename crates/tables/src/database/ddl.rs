@@ -32,12 +32,13 @@ impl Dialect {
     }
 }
 
-/// Returns the statement that makes `table`, if it is not there.
-pub(crate) fn create_table(table: TableKind, dialect: Dialect) -> String {
+/// Returns the statement that makes `table`, if it is not there. If its rows are not `whole`, any column may
+/// be null.
+pub(crate) fn create_table(table: TableKind, dialect: Dialect, whole: bool) -> String {
     let mut sql = format!("CREATE TABLE IF NOT EXISTS {} (", table.name());
     for (n, column) in table.columns().iter().enumerate() {
         let comma = if n > 0 { ", " } else { "" };
-        let null = if column.is_nullable { "" } else { " NOT NULL" };
+        let null = if column.is_nullable || !whole { "" } else { " NOT NULL" };
         let name = quoted(column.name);
         let _ = write!(sql, "{comma}{name} {}{null}", dialect.type_name(&column.data_type));
     }

@@ -19,6 +19,8 @@ use weir_git::OidSet;
 use weir_mine::{MinedState, ReplacedRows};
 
 use self::connection::SqlConnection;
+pub(crate) use self::ddl::{Dialect, create_table, create_views, quoted};
+pub(crate) use self::sqlite::sqlite_value;
 use crate::error::{Error, Result};
 use crate::removal::{OriginEdit, RemovedBy, RowEdit};
 use crate::schema::{TableKind, VERSION, check_version};
@@ -69,7 +71,7 @@ impl DatabaseStore {
             Ok(false) => return Err(Error::InUse(place.into())),
             Err(what) => return Err(Error::Database { place: place.to_owned(), what }),
         }
-        DatabaseStore::open(Box::new(client), ddl::Dialect::Postgres, place, settings)
+        DatabaseStore::open(Box::new(client), Dialect::Postgres, place, settings)
     }
 
     /// Opens the tables in the SQLite database `path`, or makes them. `settings` are what decides which rows
@@ -80,17 +82,17 @@ impl DatabaseStore {
     /// cannot be read or written.
     pub fn sqlite(path: &Path, settings: &str) -> Result<DatabaseStore> {
         let connection = sqlite::SqliteFile::open(path)?;
-        DatabaseStore::open(Box::new(connection), ddl::Dialect::Sqlite, &path.display().to_string(), settings)
+        DatabaseStore::open(Box::new(connection), Dialect::Sqlite, &path.display().to_string(), settings)
     }
 
     fn open(
         mut connection: Box<dyn SqlConnection>,
-        dialect: ddl::Dialect,
+        dialect: Dialect,
         place: &str,
         settings: &str,
     ) -> Result<DatabaseStore> {
         let fail = |what: String| Error::Database { place: place.to_owned(), what };
-        let tables = TableKind::ALL.iter().map(|&table| ddl::create_table(table, dialect));
+        let tables = TableKind::ALL.iter().map(|&table| create_table(table, dialect, true));
         for sql in OWN_TABLES.into_iter().map(str::to_owned).chain(tables) {
             connection.execute(&sql).map_err(fail)?;
         }

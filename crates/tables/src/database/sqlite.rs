@@ -79,7 +79,7 @@ impl SqlConnection for SqliteFile {
         let mut statement = self.connection.prepare_cached(&sql).map_err(of)?;
         for row in 0..batch.num_rows() {
             for (at, array) in (1..).zip(batch.columns()) {
-                statement.raw_bind_parameter(at, value(array, row)).map_err(of)?;
+                statement.raw_bind_parameter(at, sqlite_value(array, row)).map_err(of)?;
             }
             statement.raw_execute().map_err(of)?;
         }
@@ -131,7 +131,7 @@ impl SqlConnection for SqliteFile {
 }
 
 /// Returns the value of an array for SQLite, which has no times: they become texts, as in JSON.
-fn value(array: &dyn Array, row: usize) -> ToSqlOutput<'_> {
+pub(crate) fn sqlite_value(array: &dyn Array, row: usize) -> ToSqlOutput<'_> {
     let number = |n: i64| ToSqlOutput::Owned(Value::Integer(n));
     if array.is_null(row) {
         return ToSqlOutput::Owned(Value::Null);

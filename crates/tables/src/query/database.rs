@@ -1,0 +1,202 @@
+//! A SQLite file that holds tables for queries.
+
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::{io, iter};
+
+use arrow_array::RecordBatch;
+use rusqlite::{Connection, params_from_iter};
+use weir_ground::Stop;
+use weir_mine::ReplacedRows;
+
+use crate::database::{Dialect, create_table, create_views, quoted, sqlite_value};
+use crate::present::{PresentRepository, WantedColumns, mine_present};
+use crate::query::answer::{QueryAnswer, QueryLimits, QueryValue};
+use crate::query::error::{QueryError, Result, of_file, of_statement};
+use crate::query::rules::NotedReads;
+use crate::query::{functions, rules};
+use crate::schema::TableKind;
+use crate::sink::{BatchWriter, TableSink};
+
+const PAGE_BYTES: u64 = 8192;
+/// Pages that the tables take without rows.
+const PAGES_MIN: u64 = 16;
+/// The size of SQLite's page cache in KiB.
+const CACHE_KIBIBYTES: i64 = 32 << 10;
+/// Steps of SQLite's machine between two looks at the clock.
+const STEPS_A_LOOK: i32 = 10_000;
+
+/// A SQLite file without a name that holds tables of some repositories.
+pub struct QueryDatabase {
+    connection: Connection,
+    /// The columns that it holds.
+    held: WantedColumns,
+}
+
+impl QueryDatabase {
+    /// Makes one in `folder`, without rows, that takes at most `bytes_max` bytes.
+    ///
+    /// # Errors
+    /// If the file cannot be made.
+    pub fn new(folder: &Path, bytes_max: u64) -> Result<QueryDatabase> {
+        let file =
+            tempfile::Builder::new().prefix(".query-").tempfile_in(folder).map_err(QueryError::File)?;
+        let connection = Connection::open(file.path()).map_err(of_file)?;
+        let pages_max = (bytes_max / PAGE_BYTES).max(PAGES_MIN);
+        // Nobody reads the file after a crash, or after a load that failed.
+        let settings = format!(
+            "PRAGMA page_size = {PAGE_BYTES}; PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = OFF; \
+             PRAGMA synchronous = OFF; PRAGMA cache_size = -{CACHE_KIBIBYTES}; \
+             PRAGMA max_page_count = {pages_max}; PRAGMA trusted_schema = OFF; "
+        );
+        let tables = TableKind::ALL.iter().map(|table| create_table(*table, Dialect::Sqlite, false));
+        let all: Vec<String> =
+            iter::once(settings).chain(tables).chain(create_views(Dialect::Sqlite)).collect();
+        connection.execute_batch(&all.join(";\n")).map_err(of_file)?;
+        functions::add(&connection).map_err(of_file)?;
+        rules::limit(&connection).map_err(of_file)?;
+        Ok(QueryDatabase { connection, held: WantedColumns::default() })
+    }
+
+    /// Returns the columns that the query `sql` reads.
+    ///
+    /// # Errors
+    /// If it is no query, or reads what is not there.
+    pub fn reads(&mut self, sql: &str) -> Result<WantedColumns> {
+        let noted = NotedReads::guard(&mut self.connection).map_err(of_file)?;
+        let prepared = self.connection.prepare(sql).map_err(of_statement).and_then(|statement| {
+            let is_query = statement.column_count() > 0 && statement.readonly();
+            is_query.then_some(()).ok_or_else(|| QueryError::Statement("this is no query".to_owned()))
+        });
+        NotedReads::lift(&mut self.connection).map_err(of_file)?;
+        prepared.map(|()| noted.take())
+    }
+
+    /// Returns the database with the columns `wanted` of `sources`, which are always the same. Mines those
+    /// that it does not hold with `threads` threads.
+    ///
+    /// # Errors
+    /// If a repository cannot be mined, the tables are too large, or `stop` was requested. Nothing is left of
+    /// the database then.
+    pub fn load(
+        self,
+        sources: &[PresentRepository<'_>],
+        wanted: &WantedColumns,
+        threads: usize,
+        stop: &Stop,
+    ) -> Result<QueryDatabase> {
+        let mut lacking = WantedColumns::default();
+        for (table, columns) in wanted.tables() {
+            let held = self.held.of(table);
+            if held.is_none_or(|held| !held.is_superset(columns)) {
+                lacking.set(table, held.into_iter().flatten().chain(columns).copied());
+            }
+        }
+        if lacking.is_empty() {
+            return Ok(self);
+        }
+        for (table, _) in lacking.tables().filter(|(table, _)| self.held.of(*table).is_some()) {
+            self.connection.execute(&format!("DELETE FROM {}", table.name()), []).map_err(of_file)?;
+        }
+        self.connection.execute_batch("BEGIN").map_err(of_file)?;
+        let connection = Mutex::new(self.connection);
+        let rows = || TableSink::new(LoadedRows { connection: &connection, wanted: &lacking });
+        let sinks: Vec<_> = iter::repeat_with(|| Mutex::new(rows())).take(threads.max(1)).collect();
+        for source in sources {
+            mine_present(source, &lacking, &sinks, stop).map_err(|e| failure(source.origin, e))?;
+        }
+        drop(sinks);
+        let connection = connection.into_inner().unwrap_or_else(PoisonError::into_inner);
+        connection.execute_batch("COMMIT").map_err(of_file)?;
+        let mut held = self.held;
+        held.join(&lacking);
+        Ok(QueryDatabase { connection, held })
+    }
+
+    /// Runs the query `sql`, whose columns were loaded.
+    ///
+    /// # Errors
+    /// If it fails, its answer is too large, or `stop` was requested.
+    pub fn run(&mut self, sql: &str, limits: QueryLimits, stop: &Stop) -> Result<QueryAnswer> {
+        NotedReads::guard(&mut self.connection).map_err(of_file)?;
+        let stop = stop.clone();
+        self.connection.progress_handler(STEPS_A_LOOK, Some(move || stop.is_stopped())).map_err(of_file)?;
+        let answer = answer(&self.connection, sql, limits);
+        self.connection.progress_handler(0, None::<fn() -> bool>).map_err(of_file)?;
+        NotedReads::lift(&mut self.connection).map_err(of_file)?;
+        answer
+    }
+
+    /// Returns the size of the file in bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        let pages = self.connection.query_row("PRAGMA page_count", [], |row| row.get::<_, u32>(0));
+        u64::from(pages.unwrap_or_default()) * PAGE_BYTES
+    }
+}
+
+fn answer(connection: &Connection, sql: &str, limits: QueryLimits) -> Result<QueryAnswer> {
+    let mut statement = connection.prepare(sql).map_err(of_statement)?;
+    let columns: Vec<String> = statement.column_names().into_iter().map(str::to_owned).collect();
+    let mut answer = QueryAnswer { columns, rows: Vec::new(), is_truncated: false };
+    let mut bytes = 0;
+    let mut rows = statement.query([]).map_err(of_statement)?;
+    while let Some(row) = rows.next().map_err(of_statement)? {
+        let values = (0..answer.columns.len()).map(|n| row.get_ref(n).map(QueryValue::of));
+        let values: Vec<QueryValue> = values.collect::<rusqlite::Result<_>>().map_err(of_statement)?;
+        bytes += values.iter().map(QueryValue::weight).sum::<usize>();
+        if answer.rows.len() == limits.rows_max || bytes > limits.bytes_max {
+            answer.is_truncated = true;
+            break;
+        }
+        answer.rows.push(values);
+    }
+    if answer.rows.is_empty() && answer.is_truncated {
+        let words = format!("a row of the answer has more than {} bytes", limits.bytes_max);
+        return Err(QueryError::TooLarge(words));
+    }
+    Ok(answer)
+}
+
+/// Returns the error `e` of mining `origin`.
+fn failure(origin: &str, e: weir_mine::Error) -> QueryError {
+    match e {
+        weir_mine::Error::Stopped => QueryError::Stopped,
+        weir_mine::Error::Output(e) => e.downcast().unwrap_or_else(QueryError::File),
+        source => QueryError::Mine { origin: origin.to_owned(), source },
+    }
+}
+
+/// Inserts the columns that are wanted of rows.
+struct LoadedRows<'l> {
+    connection: &'l Mutex<Connection>,
+    wanted: &'l WantedColumns,
+}
+
+impl BatchWriter for LoadedRows<'_> {
+    fn write(&mut self, table: TableKind, batch: &RecordBatch) -> io::Result<()> {
+        let Some(wanted) = self.wanted.of(table) else { return Ok(()) };
+        let columns: Vec<(&str, usize)> = table
+            .column_names()
+            .zip(0..)
+            .filter(|(name, _)| *name == "origin" || wanted.contains(name))
+            .collect();
+        let names: Vec<String> = columns.iter().map(|(name, _)| quoted(name)).collect();
+        let places = vec!["?"; columns.len()].join(", ");
+        let sql = format!("INSERT INTO {} ({}) VALUES ({places})", table.name(), names.join(", "));
+        let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let insert = || -> rusqlite::Result<()> {
+            let mut statement = connection.prepare_cached(&sql)?;
+            for row in 0..batch.num_rows() {
+                let values = columns.iter().map(|(_, at)| sqlite_value(batch.column(*at), row));
+                statement.execute(params_from_iter(values))?;
+            }
+            Ok(())
+        };
+        insert().map_err(|e| io::Error::other(of_file(e)))
+    }
+
+    /// Does nothing: the tables were empty before.
+    fn remove(&mut self, _: &str, _: ReplacedRows) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,302 @@
+//! SQL over tables that are mined for a query, and tables in all formats.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use arrow_ipc::reader::StreamReader;
+use arrow_json::LineDelimitedWriter;
+use common::{add_commits, git, mined, rows, source};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use rusqlite::types::ValueRef;
+use weir_ground::{Stop, Timestamp};
+use weir_repo::{Repo, open_directory};
+use weir_tables::{
+    FileFormat, KeptDatabases, PresentRepository, QueryAnswer, QueryDatabase, QueryError, QueryLimits,
+    QueryValue, TableFormat, TableKind, write_table,
+};
+
+const FILE_BYTES_MAX: u64 = 64 << 20;
+const LIMITS: QueryLimits = QueryLimits { rows_max: 1000, bytes_max: 1 << 20 };
+
+fn present<'r>(repo: &'r Repo, origin: &'r str) -> PresentRepository<'r> {
+    PresentRepository { repo, origin, url: None, now: Timestamp(1_750_000_000) }
+}
+
+fn repository(dir: &Path) -> Repo {
+    fs::create_dir(dir).unwrap();
+    add_commits(dir, 0, 50);
+    open_directory(dir).unwrap()
+}
+
+/// Runs a query over `repos` in a database of its own.
+fn query(folder: &Path, repos: &[(&str, &Repo)], sql: &str) -> Result<QueryAnswer, QueryError> {
+    let mut database = QueryDatabase::new(folder, FILE_BYTES_MAX)?;
+    let wanted = database.reads(sql)?;
+    let sources: Vec<_> = repos.iter().map(|(origin, repo)| present(repo, origin)).collect();
+    database.load(&sources, &wanted, 2, &Stop::default())?.run(sql, LIMITS, &Stop::default())
+}
+
+/// Returns the rows as texts.
+fn texts(answer: &QueryAnswer) -> Vec<Vec<String>> {
+    answer.rows.iter().map(|row| row.iter().map(QueryValue::to_text).collect()).collect()
+}
+
+#[test]
+fn query_joins_tables_of_repositories() {
+    let dir = weir_testing::folder();
+    let (a, b) = (repository(&dir.path().join("a")), repository(&dir.path().join("b")));
+    let repos = [("a", &a), ("b", &b)];
+    let run = |sql: &str| texts(&query(dir.path(), &repos, sql).unwrap_or_else(|e| panic!("{sql}: {e}")));
+    assert_eq!(run("SELECT origin, count(*) FROM revision GROUP BY 1"), [["a", "50"], ["b", "50"]]);
+    assert_eq!(run("SELECT count(*) FROM unique_revision"), [["50"]]);
+    let joined = "SELECT r.origin, count(DISTINCT f.path) AS files, max(strftime('%Y', r.author_date)) AS year \
+        FROM revision r JOIN file_change f ON f.origin = r.origin AND f.revision = r.id \
+        WHERE r.author_name REGEXP '^J.rg$' GROUP BY 1 ORDER BY 1";
+    assert_eq!(run(joined), [["a", "8", "2023"], ["b", "8", "2023"]]);
+    assert_eq!(run("SELECT sum(insertions) > 0 FROM file_change"), [["1"]]);
+    assert_eq!(run("SELECT revisions, releases FROM mining WHERE origin = 'a'"), [["50", "1"]]);
+    assert_eq!(run("SELECT name FROM ref_change WHERE origin = 'b' ORDER BY 1").len(), 2);
+    assert_eq!(run("SELECT 1 + 1"), [["2"]]);
+    let head = weir_testing::run_git(&dir.path().join("a"), &["rev-parse", "refs/heads/main"], b"");
+    let found = run("SELECT id FROM revision WHERE origin = 'a' ORDER BY author_date DESC LIMIT 1");
+    assert_eq!(found, [[String::from_utf8(head).unwrap().trim()]]);
+    assert!(fs::read_dir(dir.path()).unwrap().count() == 2, "files of queries have no names");
+}
+
+#[test]
+fn query_sees_what_refs_reach_now() {
+    let dir = weir_testing::folder();
+    let path = dir.path().join("a");
+    drop(repository(&path));
+    git(&path, &["branch", "gone", "main"], b"");
+    git(&path, &["update-ref", "refs/heads/main", "main~20"], b"");
+    git(&path, &["tag", "-d", "v50"], b"");
+    git(&path, &["branch", "-D", "gone"], b"");
+    let repo = open_directory(&path).unwrap();
+    let answer = query(dir.path(), &[("a", &repo)], "SELECT count(*) FROM revision").unwrap();
+    assert_eq!(texts(&answer), [["30"]]);
+}
+
+#[test]
+fn query_database_mines_what_it_lacks() {
+    let dir = weir_testing::folder();
+    let repo = repository(&dir.path().join("a"));
+    let mut database = QueryDatabase::new(dir.path(), FILE_BYTES_MAX).unwrap();
+    let mut run = |sql: &str| {
+        let wanted = database.reads(sql).unwrap();
+        // Without a thread that could mine, only what is held can be read.
+        let loaded =
+            std::mem::replace(&mut database, QueryDatabase::new(dir.path(), FILE_BYTES_MAX).unwrap());
+        database = loaded.load(&[present(&repo, "a")], &wanted, 1, &Stop::default()).unwrap();
+        texts(&database.run(sql, LIMITS, &Stop::default()).unwrap())
+    };
+    assert_eq!(run("SELECT count(*), count(DISTINCT author_name) FROM revision"), [["50", "2"]]);
+    // The message was not there before, and the rest still is.
+    let both = "SELECT count(message), count(author_name), count(signature), count(*) FROM revision";
+    assert_eq!(run(both), [["50", "50", "0", "50"]]);
+    assert_eq!(run("SELECT count(*), count(insertions) FROM file_change"), [["51", "51"]]);
+    assert_eq!(run("SELECT count(*) FROM file_change"), [["51"]]);
+}
+
+#[test]
+fn query_may_only_read() {
+    let dir = weir_testing::folder();
+    let repo = repository(&dir.path().join("a"));
+    for sql in [
+        "DELETE FROM revision",
+        "INSERT INTO revision (origin) VALUES ('x')",
+        "CREATE TABLE t (a)",
+        "CREATE TEMP TABLE t (a)",
+        "ATTACH DATABASE '/tmp/x.sqlite' AS x",
+        "PRAGMA user_version = 1",
+        "PRAGMA table_info(revision)",
+        "SELECT * FROM pragma_database_list",
+        "SELECT load_extension('x')",
+        "VACUUM INTO '/tmp/x.sqlite'",
+        "BEGIN",
+        "SELECT 1; SELECT 2",
+        "SELECT * FROM nowhere",
+        "SELECT nowhere FROM revision",
+        "WITH x AS (SELECT 1) DELETE FROM revision",
+        "",
+        "-- nothing",
+        "\0",
+    ] {
+        let refused = query(dir.path(), &[("a", &repo)], sql).unwrap_err();
+        assert!(matches!(refused, QueryError::Statement(_)), "{sql}: {refused:?}");
+    }
+    let words = |sql: &str| query(dir.path(), &[], sql).unwrap_err().to_string();
+    assert_eq!(words("SELECT nowhere FROM revision"), "no such column: nowhere (at byte 7 of the statement)");
+    assert_eq!(words("SELECT 1; SELECT 2"), "give one statement, not several");
+    assert!(!Path::new("/tmp/x.sqlite").exists());
+}
+
+#[test]
+fn query_is_bounded() {
+    let dir = weir_testing::folder();
+    let run = |sql: &str, limits| {
+        let stop = Stop::default().within(Duration::from_millis(300));
+        QueryDatabase::new(dir.path(), FILE_BYTES_MAX).unwrap().run(sql, limits, &stop)
+    };
+    let numbers = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)";
+    let endless = run(&format!("{numbers} SELECT max(x) FROM n"), LIMITS).unwrap_err();
+    assert!(matches!(endless, QueryError::Stopped), "{endless:?}");
+    let first = run(&format!("{numbers} SELECT x FROM n"), LIMITS).unwrap();
+    assert_eq!((first.rows.len(), first.is_truncated), (1000, true));
+    let exact = run(&format!("{numbers} SELECT x FROM n LIMIT 1000"), LIMITS).unwrap();
+    assert_eq!((exact.rows.len(), exact.is_truncated), (1000, false));
+    let few = QueryLimits { bytes_max: 100, ..LIMITS };
+    let cut = run(&format!("{numbers} SELECT 'twelve bytes' FROM n"), few).unwrap();
+    assert_eq!((cut.rows.len(), cut.is_truncated), (5, true));
+    assert!(matches!(run("SELECT hex(zeroblob(1000))", few).unwrap_err(), QueryError::TooLarge(_)));
+    for sql in ["SELECT zeroblob(5000000)", "SELECT replace(hex(zeroblob(1000000)), '0', 'abc')"] {
+        let refused = run(sql, LIMITS).unwrap_err();
+        assert!(matches!(refused, QueryError::TooLarge(_)), "{sql}: {refused:?}");
+    }
+    // SQLite's own functions would take hours for these.
+    let long = "hex(zeroblob(1000000))";
+    for sql in [
+        format!("SELECT instr({long}, substr({long}, 1, 1000000) || '1')"),
+        format!("SELECT length(replace({long}, substr({long}, 1, 1000000) || '1', ''))"),
+        format!("SELECT length(trim({long}, {long} || '1'))"),
+        format!("SELECT {long} REGEXP '(0*)*1'"),
+    ] {
+        assert_eq!(run(&sql, LIMITS).unwrap().rows.len(), 1, "{sql}");
+    }
+}
+
+#[test]
+fn query_tables_have_a_largest_size() {
+    let dir = weir_testing::folder();
+    let repo = repository(&dir.path().join("a"));
+    let mut database = QueryDatabase::new(dir.path(), 0).unwrap();
+    let wanted = database.reads("SELECT * FROM revision JOIN file_change").unwrap();
+    let sources: Vec<_> = (0..40).map(|_| present(&repo, "a")).collect();
+    let refused = database.load(&sources, &wanted, 1, &Stop::default()).map(drop).unwrap_err();
+    assert!(matches!(refused, QueryError::TooLarge(_)), "{refused:?}");
+}
+
+#[test]
+fn query_answers_are_csv() {
+    let dir = weir_testing::folder();
+    let sql = "SELECT 'a,\"b\"' AS x, NULL AS y, 1.5, x'c3a4' UNION ALL SELECT 'line\nbreak', 7, '', NULL";
+    let answer = query(dir.path(), &[], sql).unwrap();
+    let wanted = "x,y,1.5,x'c3a4'\n\"a,\"\"b\"\"\",,1.5,c3a4\n\"line\nbreak\",7,,\n";
+    assert_eq!(String::from_utf8(answer.to_csv()).unwrap(), wanted);
+    let json = serde_json::to_string(&answer).unwrap();
+    let wanted = r#"{"columns":["x","y","1.5","x'c3a4'"],"rows":[["a,\"b\"",null,1.5,"c3a4"],"#;
+    assert!(json.starts_with(wanted) && json.ends_with(r#""is_truncated":false}"#), "{json}");
+}
+
+#[test]
+fn query_functions_are_those_of_sqlite() {
+    let dir = weir_testing::folder();
+    let own = rusqlite::Connection::open_in_memory().unwrap();
+    let values = ["NULL", "''", "'a'", "'äbä'", "'aXa'", "'X'", "x'6158'", "x'c3a4'", "12", "1.5", "'ä'"];
+    let mut ours = QueryDatabase::new(dir.path(), FILE_BYTES_MAX).unwrap();
+    for a in values {
+        for b in values {
+            for call in ["instr(A, B)", "replace(A, B, 'z')", "trim(A, B)", "ltrim(A, B)", "rtrim(A, B)"] {
+                let sql = format!("SELECT {}", call.replace('A', a).replace('B', b));
+                let wanted = own.query_row(&sql, [], |row| {
+                    Ok(match row.get_ref(0)? {
+                        ValueRef::Null => QueryValue::Null,
+                        ValueRef::Integer(n) => QueryValue::Integer(n),
+                        ValueRef::Real(n) => QueryValue::Real(n),
+                        ValueRef::Text(text) => QueryValue::Text(String::from_utf8_lossy(text).into_owned()),
+                        ValueRef::Blob(bytes) => QueryValue::Bytes(bytes.to_owned()),
+                    })
+                });
+                let found = ours.run(&sql, LIMITS, &Stop::default()).unwrap().rows.remove(0).remove(0);
+                assert_eq!(found, wanted.unwrap(), "{sql}");
+            }
+        }
+    }
+}
+
+#[test]
+fn kept_databases_are_found_by_their_repositories() {
+    let dir = weir_testing::folder();
+    let kept = KeptDatabases::new(FILE_BYTES_MAX);
+    let key = |seq| vec![("a".to_owned(), seq)];
+    assert!(kept.put(key(1), QueryDatabase::new(dir.path(), FILE_BYTES_MAX).unwrap()), "nobody sweeps yet");
+    assert!(kept.take(&key(2)).is_none());
+    assert!(kept.take(&key(1)).is_some());
+    assert!(kept.take(&key(1)).is_none(), "one query uses it at a time");
+    for seq in 0..20 {
+        assert!(!kept.put(key(seq), QueryDatabase::new(dir.path(), FILE_BYTES_MAX).unwrap()));
+    }
+    assert!(kept.sweep(), "they are new");
+    assert_eq!((0..20).filter(|seq| kept.take(&key(*seq)).is_some()).count(), 8);
+    assert!(!kept.sweep(), "nothing is left");
+}
+
+/// Returns the rows in `bytes` as JSON lines.
+fn rows_of(bytes: Vec<u8>, format: TableFormat, dir: &Path) -> String {
+    let mut text = Vec::new();
+    let mut print = |batch: &arrow_array::RecordBatch| {
+        let mut writer = LineDelimitedWriter::new(&mut text);
+        writer.write(batch).unwrap();
+        writer.finish().unwrap();
+    };
+    match format {
+        TableFormat::JsonLines => return String::from_utf8(bytes).unwrap(),
+        TableFormat::Json => {
+            let rows: Vec<serde_json::Value> = serde_json::from_slice(&bytes).unwrap();
+            return rows.iter().map(|row| format!("{row}\n")).collect();
+        }
+        TableFormat::Parquet => {
+            let path = dir.join("rows.parquet");
+            fs::write(&path, bytes).unwrap();
+            let file = fs::File::open(path).unwrap();
+            let reader = ParquetRecordBatchReaderBuilder::try_new(file).unwrap().build().unwrap();
+            reader.for_each(|batch| print(&batch.unwrap()));
+        }
+        TableFormat::Arrow => {
+            StreamReader::try_new(&bytes[..], None).unwrap().for_each(|batch| print(&batch.unwrap()));
+        }
+        TableFormat::Csv => unreachable!("it has no types"),
+    }
+    String::from_utf8(text).unwrap()
+}
+
+#[test]
+fn every_format_holds_the_rows_of_a_dataset() {
+    let dir = weir_testing::folder();
+    let repo = repository(&dir.path().join("a"));
+    let dataset = dir.path().join("dataset");
+    mined(&dataset, FileFormat::JsonLines, &[source("a", &dir.path().join("a"))]);
+    let write = |table: TableKind, columns: &BTreeSet<&'static str>, format| {
+        let mut out = Vec::new();
+        write_table(&present(&repo, "a"), table, columns, format, &mut out, &Stop::default()).unwrap();
+        out
+    };
+    let values = |text: &str| -> Vec<serde_json::Value> {
+        let mut rows: Vec<_> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        rows.sort_by_key(serde_json::Value::to_string);
+        rows
+    };
+    for &table in TableKind::ALL.iter().filter(|table| **table != TableKind::Mining) {
+        let all: BTreeSet<&str> = table.column_names().collect();
+        let wanted = values(&rows(&dataset, table).join("\n"));
+        for format in TableFormat::ALL.into_iter().filter(|format| *format != TableFormat::Csv) {
+            let found = values(&rows_of(write(table, &all, format), format, dir.path()));
+            assert_eq!(found.len(), wanted.len(), "{table:?} {format:?}");
+            if table != TableKind::OriginVisit {
+                assert_eq!(found, wanted, "{table:?} {format:?}");
+            }
+        }
+        let csv = String::from_utf8(write(table, &all, TableFormat::Csv)).unwrap();
+        let names: Vec<&str> = table.column_names().collect();
+        assert_eq!(csv.lines().next().unwrap(), names.join(","), "{table:?}");
+    }
+    let some = BTreeSet::from(["author_date", "id"]);
+    let csv = String::from_utf8(write(TableKind::Revision, &some, TableFormat::Csv)).unwrap();
+    let lines: Vec<&str> = csv.lines().collect();
+    assert_eq!((lines.len(), lines[0]), (51, "id,author_date"));
+    assert!(lines[1].ends_with(",2023-11-14T22:13:20Z") && lines[1].len() == 61, "{}", lines[1]);
+}
