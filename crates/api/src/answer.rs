@@ -5,8 +5,8 @@ use base64::engine::general_purpose::STANDARD;
 use hyper::Response;
 use hyper::StatusCode;
 use hyper::header::{
-    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderName,
-    HeaderValue,
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG,
+    HeaderMap, HeaderName, HeaderValue,
 };
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -28,7 +28,7 @@ pub(crate) type ApiResult = Result<Response<HandlerBody>, Problem>;
 /// Bytes of a hash that are enough for a tag.
 pub(crate) const TAG_BYTES: usize = 16;
 /// Caches of proxies keep no answer. A client's own asks each time whether its copy is still right.
-const PRIVATE: HeaderValue = HeaderValue::from_static("private, no-cache");
+pub(crate) const PRIVATE: HeaderValue = HeaderValue::from_static("private, no-cache");
 
 /// A path, as JSON has it.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -108,4 +108,11 @@ pub(crate) fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         headers.insert(name, value);
     }
+}
+
+/// Names the file that a browser saves (RFC 6266).
+pub(crate) fn name_file(head: &mut HeaderMap, name: &str) {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._+".contains(c);
+    let name: String = name.chars().map(|c| if plain(c) { c } else { '_' }).collect();
+    set(head, CONTENT_DISPOSITION, &format!("attachment; filename=\"{name}\""));
 }

@@ -19,12 +19,14 @@ mod openapi;
 mod page;
 mod parameters;
 mod problem;
+mod query;
 mod refs;
 mod repositories;
 mod request;
 mod routes;
 mod search;
 mod state;
+mod tables;
 mod tree_archive;
 
 pub use handler::ApiHandler;

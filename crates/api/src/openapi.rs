@@ -10,7 +10,9 @@ use crate::answer::{ApiResult, json};
 use crate::problem::{NotModified, Problems};
 use crate::request::ApiRequest;
 use crate::state::ApiState;
-use crate::{accounts, blame, commits, diff, files, manage, refs, repositories, search, tree_archive};
+use crate::{
+    accounts, blame, commits, diff, files, manage, query, refs, repositories, search, tables, tree_archive,
+};
 
 #[derive(Describe)]
 #[openapi(
@@ -19,7 +21,7 @@ use crate::{accounts, blame, commits, diff, files, manage, refs, repositories, s
         repositories::list, repositories::show, repositories::visits, repositories::states, refs::list,
         commits::list, commits::show, diff::files, diff::patch, blame::lines, files::tree, files::raw,
         search::lines,
-        tree_archive::archive,
+        tree_archive::archive, tables::list, tables::content, query::rows,
         accounts::list, manage::status, manage::add,
         manage::change, manage::visit, manage::remove, description
     ),

@@ -11,7 +11,8 @@ use crate::problem::Problem;
 use crate::request::ApiRequest;
 use crate::state::ApiState;
 use crate::{
-    accounts, blame, commits, diff, files, manage, openapi, refs, repositories, search, tree_archive,
+    accounts, blame, commits, diff, files, manage, openapi, query, refs, repositories, search, tables,
+    tree_archive,
 };
 
 /// The beginning of all paths.
@@ -58,6 +59,9 @@ routes! {
     GET "/repositories/{repository}/file" => files::raw;
     GET "/repositories/{repository}/grep" => search::lines;
     GET "/repositories/{repository}/archive" => tree_archive::archive;
+    GET "/repositories/{repository}/tables/{table}" => tables::content;
+    GET "/tables" => tables::list;
+    GET "/query" => query::rows;
     GET "/accounts" => accounts::list;
     GET "/status" => manage::status;
     GET "/openapi.json" => openapi::description;

@@ -1,12 +1,18 @@
 //! The state that all endpoints share: the catalog, and the repositories that a client may read.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use weir_browse::{KeptBlames, LogPositions};
 use weir_catalog::Repository;
+use weir_catalog::clock::clock;
+use weir_ground::{Clock, Timestamp};
 use weir_pool::{CatalogLocator, KnownRepository, Pool};
 use weir_repo::{NamedState, Repo};
 use weir_serve::{Found, HandlerClient, Locator, Refusal};
+use weir_tables::{KeptDatabases, PresentRepository};
+use weir_transport::{Scheme, Url};
 
 use crate::page::CursorSeal;
 use crate::problem::{Problem, ProblemCode};
@@ -25,8 +31,44 @@ pub(crate) struct ApiState {
     /// The places where pages of logs ended.
     pub(crate) logs: Arc<LogPositions>,
     pub(crate) blames: Arc<KeptBlames>,
+    /// Where queries are run, if clients may.
+    pub(crate) queries: Option<Arc<QueryRoom>>,
+    clock: Clock,
     /// The origins of pages that may read answers.
     pub(crate) cors: Vec<String>,
+}
+
+/// A repository that a client named.
+pub(crate) struct OpenedRepository {
+    /// Its name, with `@STATE` if it is in an older state.
+    pub(crate) origin: String,
+    /// The URL of its upstream, without a password, unless that is on this machine.
+    url: Option<String>,
+    pub(crate) repository: Repository,
+    pub(crate) repo: Arc<Repo>,
+}
+
+impl OpenedRepository {
+    /// Returns a sum that no other state of any archive has.
+    pub(crate) fn sum(&self) -> [u8; 32] {
+        self.repo.archive().map_or([0; 32], |archive| archive.state().sum())
+    }
+
+    /// Returns what its tables are made of.
+    pub(crate) fn present(&self, now: Timestamp) -> PresentRepository<'_> {
+        PresentRepository { repo: &self.repo, origin: &self.origin, url: self.url.as_deref(), now }
+    }
+}
+
+/// Where and how queries are run.
+pub(crate) struct QueryRoom {
+    /// The folder of their files.
+    pub(crate) folder: PathBuf,
+    /// The most bytes of a file.
+    pub(crate) bytes_max: u64,
+    /// The time for a query.
+    pub(crate) timeout: Duration,
+    pub(crate) kept: KeptDatabases,
 }
 
 impl ApiState {
@@ -42,8 +84,20 @@ impl ApiState {
             seal: CursorSeal::new(pool.store_id()),
             logs: Arc::default(),
             blames: Arc::default(),
+            queries: pool.config.serve.sql.then(|| {
+                let (bytes_max, timeout) =
+                    (pool.config.serve.sql_bytes_max.0, pool.config.serve.sql_timeout.0);
+                let kept = KeptDatabases::new(bytes_max);
+                Arc::new(QueryRoom { folder: pool.path.clone(), bytes_max, timeout, kept })
+            }),
+            clock: clock(),
             cors: pool.config.serve.cors.clone(),
         })
+    }
+
+    /// Returns the time now.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
     }
 
     /// Runs `work` with the pool, on a thread that may block, when it is the client's turn.
@@ -126,7 +180,42 @@ impl ApiState {
         self: &Arc<Self>,
         request: &ApiRequest,
     ) -> Result<(Repository, Arc<Repo>), Problem> {
-        let name = request.part(0)?.to_owned();
+        let opened = self.open_origin(request).await?;
+        Ok((opened.repository, opened.repo))
+    }
+
+    /// Does the same as [`ApiState::open`], and tells the name with the state.
+    pub(crate) async fn open_origin(
+        self: &Arc<Self>,
+        request: &ApiRequest,
+    ) -> Result<OpenedRepository, Problem> {
+        self.open_named(request, request.part(0)?.to_owned()).await
+    }
+
+    /// Opens the repositories that `names` lists, with commas between them.
+    pub(crate) async fn open_all(
+        self: &Arc<Self>,
+        request: &ApiRequest,
+        names: &str,
+        count_max: usize,
+    ) -> Result<Vec<OpenedRepository>, Problem> {
+        let names = names.split(',').map(str::trim).filter(|name| !name.is_empty());
+        let names: Vec<String> = names.map(str::to_owned).collect();
+        if names.len() > count_max {
+            return Err(Problem::bad_request(format!("name at most {count_max} repositories")));
+        }
+        let mut opened = Vec::with_capacity(names.len());
+        for name in names {
+            opened.push(self.open_named(request, name).await?);
+        }
+        Ok(opened)
+    }
+
+    async fn open_named(
+        self: &Arc<Self>,
+        request: &ApiRequest,
+        name: String,
+    ) -> Result<OpenedRepository, Problem> {
         let found = self.find(request, move |state, client| {
             let Some((repository, older)) = NamedState::split(&name) else {
                 return state.named(&name, client).map(|known| (known.repository, None));
@@ -137,7 +226,10 @@ impl ApiState {
         });
         let (repository, older) = found.await?;
         let repo = self.open_in_state(request, &repository, older).await?;
-        Ok((repository, repo))
+        let origin =
+            older.map_or_else(|| repository.name.clone(), |state| format!("{}@{state}", repository.name));
+        let url = Url::parse(&repository.url).ok().filter(|url| url.scheme != Scheme::Local);
+        Ok(OpenedRepository { origin, url: url.map(|url| url.to_string()), repository, repo })
     }
 
     /// Opens a repository that the client of `request` may read.

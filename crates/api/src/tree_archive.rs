@@ -6,7 +6,7 @@ use std::sync::Arc;
 use flate2::{Compression, GzBuilder};
 use hyper::Response;
 use hyper::StatusCode;
-use hyper::header::{CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue};
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue};
 use sha2::{Digest, Sha256};
 use utoipa::IntoParams;
 use utoipa::openapi::schema::{Object, ObjectBuilder, Type};
@@ -15,7 +15,7 @@ use weir_ground::hex;
 use weir_repo::Repo;
 use weir_serve::{HandlerBody, WantedPart};
 
-use crate::answer::{ApiResult, FileBytes, TAG_BYTES, set};
+use crate::answer::{ApiResult, FileBytes, PRIVATE, TAG_BYTES, name_file, set};
 use crate::problem::{Problem, Problems};
 use crate::request::{ApiRequest, NamedRepository};
 use crate::state::ApiState;
@@ -132,7 +132,7 @@ pub(crate) async fn archive(state: Arc<ApiState>, mut request: ApiRequest) -> Ap
     let etag = etag_of(&planned, format);
     let mut response = Response::new(HandlerBody::from(Vec::new()));
     let head = response.headers_mut();
-    head.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
+    head.insert(CACHE_CONTROL, PRIVATE);
     set(head, ETAG, &etag);
     if WantedPart::of(&request.headers, &etag, 0) == WantedPart::Nothing {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
@@ -171,11 +171,4 @@ fn etag_of(archive: &TreeArchive, format: ArchiveFormat) -> String {
     sum.update(format.name());
     sum.update(&archive.prefix);
     format!("W/\"{}\"", hex(&sum.finalize()[..TAG_BYTES]))
-}
-
-/// Names the file that a browser saves (RFC 6266).
-fn name_file(head: &mut HeaderMap, name: &str) {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-._+".contains(c);
-    let name: String = name.chars().map(|c| if plain(c) { c } else { '_' }).collect();
-    set(head, CONTENT_DISPOSITION, &format!("attachment; filename=\"{name}\""));
 }

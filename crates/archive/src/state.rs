@@ -53,6 +53,11 @@ pub struct State {
 }
 
 impl State {
+    /// Returns the checksum of the record: no other state of any archive has the same.
+    pub fn sum(&self) -> Sha256Sum {
+        self.record_at.sum
+    }
+
     /// Returns where the committed part ends: the length that the file should have.
     pub fn end(&self) -> u64 {
         self.record_at.end()

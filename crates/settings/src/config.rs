@@ -330,6 +330,11 @@ pub struct ServeConfig {
     pub api: bool,
     /// Whether programs reach the API's read requests by the Model Context Protocol, at `/mcp`.
     pub mcp: bool,
+    /// Whether the API runs queries in SQL.
+    pub sql: bool,
+    /// The time for a query, and the bytes of its tables.
+    pub sql_timeout: Span,
+    pub sql_bytes_max: Size,
     /// The origins of pages that may read the API's answers; `*` stands for all.
     pub cors: Vec<String>,
     pub trusted_proxies: Vec<String>,
@@ -510,6 +515,9 @@ impl Default for ServeConfig {
             older_states: false,
             api: true,
             mcp: true,
+            sql: true,
+            sql_timeout: Span::seconds(60),
+            sql_bytes_max: Size(1 << 30),
             cors: Vec::new(),
             trusted_proxies: Vec::new(),
             proxy_protocol: false,

@@ -22,7 +22,7 @@ const GROUP_ROWS: usize = 122_880;
 
 /// A format of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TableFormat {
+pub enum RowFormat {
     /// Apache Parquet.
     Parquet,
     /// The streaming format of Apache Arrow IPC.
@@ -35,35 +35,30 @@ pub enum TableFormat {
     JsonLines,
 }
 
-impl TableFormat {
+impl RowFormat {
     /// All formats.
-    pub const ALL: [TableFormat; 5] = [
-        TableFormat::Parquet,
-        TableFormat::Arrow,
-        TableFormat::Csv,
-        TableFormat::Json,
-        TableFormat::JsonLines,
-    ];
+    pub const ALL: [RowFormat; 5] =
+        [RowFormat::Parquet, RowFormat::Arrow, RowFormat::Csv, RowFormat::Json, RowFormat::JsonLines];
 
     /// Returns the name, which is also the end of file names.
     pub fn name(self) -> &'static str {
         match self {
-            TableFormat::Parquet => "parquet",
-            TableFormat::Arrow => "arrow",
-            TableFormat::Csv => "csv",
-            TableFormat::Json => "json",
-            TableFormat::JsonLines => "jsonl",
+            RowFormat::Parquet => "parquet",
+            RowFormat::Arrow => "arrow",
+            RowFormat::Csv => "csv",
+            RowFormat::Json => "json",
+            RowFormat::JsonLines => "jsonl",
         }
     }
 
     /// Returns the media type.
     pub fn media_type(self) -> &'static str {
         match self {
-            TableFormat::Parquet => "application/vnd.apache.parquet",
-            TableFormat::Arrow => "application/vnd.apache.arrow.stream",
-            TableFormat::Csv => "text/csv; charset=utf-8",
-            TableFormat::Json => "application/json",
-            TableFormat::JsonLines => "application/jsonl",
+            RowFormat::Parquet => "application/vnd.apache.parquet",
+            RowFormat::Arrow => "application/vnd.apache.arrow.stream",
+            RowFormat::Csv => "text/csv; charset=utf-8",
+            RowFormat::Json => "application/json",
+            RowFormat::JsonLines => "application/jsonl",
         }
     }
 }
@@ -88,21 +83,21 @@ impl<W: Write + Send> TableWriter<W> {
         out: W,
         table: TableKind,
         schema: &SchemaRef,
-        format: TableFormat,
+        format: RowFormat,
     ) -> io::Result<TableWriter<W>> {
         let mut writer = TableWriter(match format {
-            TableFormat::Parquet => {
+            RowFormat::Parquet => {
                 let writer = ArrowWriter::try_new(out, schema.clone(), Some(properties(table)));
                 Encoder::Parquet(Box::new(writer.map_err(of_parquet)?))
             }
-            TableFormat::Arrow => {
+            RowFormat::Arrow => {
                 Encoder::Arrow(Box::new(StreamWriter::try_new(out, schema).map_err(of_arrow)?))
             }
-            TableFormat::Csv => Encoder::Csv(Box::new(CsvWriter::new(out))),
-            TableFormat::Json => Encoder::Json(json_array(out)),
-            TableFormat::JsonLines => Encoder::JsonLines(json_lines(out)),
+            RowFormat::Csv => Encoder::Csv(Box::new(CsvWriter::new(out))),
+            RowFormat::Json => Encoder::Json(json_array(out)),
+            RowFormat::JsonLines => Encoder::JsonLines(json_lines(out)),
         });
-        if format == TableFormat::Csv {
+        if format == RowFormat::Csv {
             // The first batch brings the names of the columns, even if it has no rows.
             writer.write(&RecordBatch::new_empty(schema.clone()))?;
         }

@@ -2,8 +2,8 @@
 //!
 //! [`TableSink`] makes batches of the rows of `mine`. A [`Dataset`] keeps them in a folder, as Parquet or as
 //! JSON lines; a [`DatabaseStore`] loads them into PostgreSQL or SQLite; a [`JsonStream`] prints them.
-//! [`mine_all`] mines many repositories in parallel. [`mine_present`] mines one as it is now for whoever asks,
-//! and a [`TableWriter`] writes the rows of a table in a format of the user's choice. A [`QueryDatabase`] runs
+//! [`mine_all`] mines many repositories in parallel. [`mine_present`] mines one as it is now for whoever
+//! asks; [`write_table`] writes one of its tables in a format of the user's choice. A [`QueryDatabase`] runs
 //! SQL. `schema` lists the tables and their columns.
 
 mod column;
@@ -26,7 +26,7 @@ mod stream;
 pub use database::DatabaseStore;
 pub use dataset::{Dataset, PartWriter};
 pub use error::{Error, Result};
-pub use format::{TableFormat, TableWriter};
+pub use format::{RowFormat, TableWriter};
 pub use mining::{MineEvent, MineOutput, MineRun, MineSource, MineTotals, TakeRows, mine_all};
 pub use part::FileFormat;
 pub use present::{PresentRepository, WantedColumns, mine_present, write_table};

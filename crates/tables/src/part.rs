@@ -6,7 +6,7 @@ use std::path::Path;
 
 use arrow_array::RecordBatch;
 
-use crate::format::{TableFormat, TableWriter};
+use crate::format::{RowFormat, TableWriter};
 use crate::json_lines::json_lines;
 use crate::schema::TableKind;
 
@@ -25,15 +25,15 @@ pub enum FileFormat {
 impl FileFormat {
     /// Returns the name, which is also the end of file names.
     pub fn name(self) -> &'static str {
-        TableFormat::from(self).name()
+        RowFormat::from(self).name()
     }
 }
 
-impl From<FileFormat> for TableFormat {
-    fn from(format: FileFormat) -> TableFormat {
+impl From<FileFormat> for RowFormat {
+    fn from(format: FileFormat) -> RowFormat {
         match format {
-            FileFormat::Parquet => TableFormat::Parquet,
-            FileFormat::JsonLines => TableFormat::JsonLines,
+            FileFormat::Parquet => RowFormat::Parquet,
+            FileFormat::JsonLines => RowFormat::JsonLines,
         }
     }
 }

@@ -9,7 +9,7 @@ use weir_ground::{Stop, Timestamp};
 use weir_mine::{MineOptions, MineProgress, MinedState, PresentTips, ReplacedRows, Tips, mine, mine_visits};
 use weir_repo::Repo;
 
-use crate::format::{TableFormat, TableWriter};
+use crate::format::{RowFormat, TableWriter};
 use crate::schema::TableKind;
 use crate::sink::{BatchWriter, MiningRow, TableSink};
 
@@ -137,7 +137,7 @@ pub fn write_table(
     source: &PresentRepository<'_>,
     table: TableKind,
     columns: &BTreeSet<&'static str>,
-    format: TableFormat,
+    format: RowFormat,
     out: &mut (dyn Write + Send),
     stop: &Stop,
 ) -> weir_mine::Result<()> {

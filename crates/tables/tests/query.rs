@@ -16,7 +16,7 @@ use weir_ground::{Stop, Timestamp};
 use weir_repo::{Repo, open_directory};
 use weir_tables::{
     FileFormat, KeptDatabases, PresentRepository, QueryAnswer, QueryDatabase, QueryError, QueryLimits,
-    QueryValue, TableFormat, TableKind, write_table,
+    QueryValue, RowFormat, TableKind, write_table,
 };
 
 const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -53,7 +53,7 @@ fn query_joins_tables_of_repositories() {
     let run = |sql: &str| texts(&query(dir.path(), &repos, sql).unwrap_or_else(|e| panic!("{sql}: {e}")));
     assert_eq!(run("SELECT origin, count(*) FROM revision GROUP BY 1"), [["a", "50"], ["b", "50"]]);
     assert_eq!(run("SELECT count(*) FROM unique_revision"), [["50"]]);
-    let joined = "SELECT r.origin, count(DISTINCT f.path) AS files, max(strftime('%Y', r.author_date)) AS year \
+    let joined = "SELECT r.origin, count(DISTINCT f.path), max(strftime('%Y', r.author_date)) \
         FROM revision r JOIN file_change f ON f.origin = r.origin AND f.revision = r.id \
         WHERE r.author_name REGEXP '^J.rg$' GROUP BY 1 ORDER BY 1";
     assert_eq!(run(joined), [["a", "8", "2023"], ["b", "8", "2023"]]);
@@ -222,7 +222,7 @@ fn query_functions_are_those_of_sqlite() {
 fn kept_databases_are_found_by_their_repositories() {
     let dir = weir_testing::folder();
     let kept = KeptDatabases::new(FILE_BYTES_MAX);
-    let key = |seq| vec![("a".to_owned(), seq)];
+    let key = |seq| vec![("a".to_owned(), [seq; 32])];
     assert!(kept.put(key(1), QueryDatabase::new(dir.path(), FILE_BYTES_MAX).unwrap()), "nobody sweeps yet");
     assert!(kept.take(&key(2)).is_none());
     assert!(kept.take(&key(1)).is_some());
@@ -236,7 +236,7 @@ fn kept_databases_are_found_by_their_repositories() {
 }
 
 /// Returns the rows in `bytes` as JSON lines.
-fn rows_of(bytes: Vec<u8>, format: TableFormat, dir: &Path) -> String {
+fn rows_of(bytes: Vec<u8>, format: RowFormat, dir: &Path) -> String {
     let mut text = Vec::new();
     let mut print = |batch: &arrow_array::RecordBatch| {
         let mut writer = LineDelimitedWriter::new(&mut text);
@@ -244,22 +244,22 @@ fn rows_of(bytes: Vec<u8>, format: TableFormat, dir: &Path) -> String {
         writer.finish().unwrap();
     };
     match format {
-        TableFormat::JsonLines => return String::from_utf8(bytes).unwrap(),
-        TableFormat::Json => {
+        RowFormat::JsonLines => return String::from_utf8(bytes).unwrap(),
+        RowFormat::Json => {
             let rows: Vec<serde_json::Value> = serde_json::from_slice(&bytes).unwrap();
             return rows.iter().map(|row| format!("{row}\n")).collect();
         }
-        TableFormat::Parquet => {
+        RowFormat::Parquet => {
             let path = dir.join("rows.parquet");
             fs::write(&path, bytes).unwrap();
             let file = fs::File::open(path).unwrap();
             let reader = ParquetRecordBatchReaderBuilder::try_new(file).unwrap().build().unwrap();
             reader.for_each(|batch| print(&batch.unwrap()));
         }
-        TableFormat::Arrow => {
+        RowFormat::Arrow => {
             StreamReader::try_new(&bytes[..], None).unwrap().for_each(|batch| print(&batch.unwrap()));
         }
-        TableFormat::Csv => unreachable!("it has no types"),
+        RowFormat::Csv => unreachable!("it has no types"),
     }
     String::from_utf8(text).unwrap()
 }
@@ -283,19 +283,19 @@ fn every_format_holds_the_rows_of_a_dataset() {
     for &table in TableKind::ALL.iter().filter(|table| **table != TableKind::Mining) {
         let all: BTreeSet<&str> = table.column_names().collect();
         let wanted = values(&rows(&dataset, table).join("\n"));
-        for format in TableFormat::ALL.into_iter().filter(|format| *format != TableFormat::Csv) {
+        for format in RowFormat::ALL.into_iter().filter(|format| *format != RowFormat::Csv) {
             let found = values(&rows_of(write(table, &all, format), format, dir.path()));
             assert_eq!(found.len(), wanted.len(), "{table:?} {format:?}");
             if table != TableKind::OriginVisit {
                 assert_eq!(found, wanted, "{table:?} {format:?}");
             }
         }
-        let csv = String::from_utf8(write(table, &all, TableFormat::Csv)).unwrap();
+        let csv = String::from_utf8(write(table, &all, RowFormat::Csv)).unwrap();
         let names: Vec<&str> = table.column_names().collect();
         assert_eq!(csv.lines().next().unwrap(), names.join(","), "{table:?}");
     }
     let some = BTreeSet::from(["author_date", "id"]);
-    let csv = String::from_utf8(write(TableKind::Revision, &some, TableFormat::Csv)).unwrap();
+    let csv = String::from_utf8(write(TableKind::Revision, &some, RowFormat::Csv)).unwrap();
     let lines: Vec<&str> = csv.lines().collect();
     assert_eq!((lines.len(), lines[0]), (51, "id,author_date"));
     assert!(lines[1].ends_with(",2023-11-14T22:13:20Z") && lines[1].len() == 61, "{}", lines[1]);

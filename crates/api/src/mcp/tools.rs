@@ -28,6 +28,7 @@ const ENCODED_PATH: &str = "path_base64";
 
 const PATCH: &str = "get_patch";
 const BLAME: &str = "blame";
+const QUERY: &str = "query";
 const READ_FILE: &str = "read_file";
 const READ_FILE_WORDS: &str = "Reads a file as it is stored, or the target of a symbolic link. Text comes as \
     text, anything else in base64, as a resource. An answer has at most 1 MiB: of a longer file, ask for \
@@ -52,6 +53,8 @@ const TOOLS: &[Tool] = &[
     Tool { name: "list_files", path: "/repositories/{repository}/tree" },
     Tool { name: READ_FILE, path: "/repositories/{repository}/file" },
     Tool { name: "grep", path: "/repositories/{repository}/grep" },
+    Tool { name: "list_tables", path: "/tables" },
+    Tool { name: QUERY, path: "/query" },
 ];
 
 impl Tool {
@@ -89,6 +92,8 @@ impl Tool {
         let text = |key: &str| operation[key].as_str().unwrap_or_default();
         let description = match self.name {
             READ_FILE => READ_FILE_WORDS.to_owned(),
+            QUERY => format!("{} {}", text("summary"), text("description"))
+                .replace("`listTables`", "`list_tables`"),
             _ => format!("{} {}", text("summary"), text("description")).trim().to_owned(),
         };
         json!({
@@ -218,6 +223,7 @@ fn too_long(tool: &Tool, len: usize) -> String {
             "ask for one file with 'path' ('diff' lists them), or for less 'context'; the API gives all of it"
         }
         BLAME => "ask for fewer lines with 'first_line' and 'last_line'",
+        QUERY => "select fewer columns, or ask for fewer rows with 'limit'",
         "get_repository" | "get_commit" => "the API gives all of it",
         _ => "ask for fewer entries with 'limit'",
     };

@@ -10,8 +10,8 @@ const COUNT_MAX: usize = 8;
 /// How long a file is kept that nobody asks for.
 const TIME_MAX: Duration = Duration::from_secs(600);
 
-/// The repositories of a database, each with the number of the state that was mined.
-pub type QueryKey = Vec<(String, u64)>;
+/// The repositories of a database, each with a sum of its state.
+pub type QueryKey = Vec<(String, [u8; 32])>;
 
 /// Databases that no query uses now.
 pub struct KeptDatabases {

@@ -1,9 +1,9 @@
 //! SQL over tables of repositories, mined when a query asks for them.
 //!
-//! [`QueryDatabase::reads`] prepares a query and notes the columns that it reads. [`QueryDatabase::load`] mines
-//! these into a SQLite file without a name, and [`QueryDatabase::run`] runs the query there. `rules` is what a
-//! query may do; `functions` replaces functions of SQLite whose time is out of bounds. [`KeptDatabases`] keeps
-//! files for the next queries about the same repositories.
+//! [`QueryDatabase::reads`] prepares a query and notes the columns that it reads. [`QueryDatabase::load`]
+//! mines these into a SQLite file without a name, and [`QueryDatabase::run`] runs the query there. `rules`
+//! decides what a query may do; `functions` replaces functions of SQLite whose time has no bound.
+//! [`KeptDatabases`] keeps files for the next queries about the same repositories.
 
 mod answer;
 mod database;

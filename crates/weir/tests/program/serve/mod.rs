@@ -3,6 +3,7 @@
 mod access;
 mod access_log;
 mod api;
+mod api_client;
 mod attacks;
 mod behind_proxy;
 mod bundles;
@@ -28,4 +29,5 @@ mod request_log;
 mod service_manager;
 mod slow;
 mod ssh;
+mod tables;
 mod traces;
