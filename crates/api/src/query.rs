@@ -163,7 +163,6 @@ impl PlannedQuery {
             Some(database) => database,
             None => QueryDatabase::new(&room.folder, room.bytes_max).map_err(problem)?,
         };
-        let sources: Vec<_> = self.repositories.iter().map(|opened| opened.present(self.now)).collect();
         let wanted = match database.reads(&self.sql) {
             Ok(wanted) => wanted,
             Err(e) => {
@@ -171,7 +170,10 @@ impl PlannedQuery {
                 return Err(problem(e));
             }
         };
-        let mut database = database.load(&sources, &wanted, 1, &stop).map_err(problem)?;
+        let load = database.load(&wanted).map_err(problem)?;
+        let mut mine = self.repositories.iter().map(|opened| load.mine(&opened.present(self.now), 1, &stop));
+        mine.try_for_each(|mined| mined.map_err(problem))?;
+        let mut database = load.finish().map_err(problem)?;
         let answer = database.run(&self.sql, self.limits, &stop);
         let is_unswept = room.kept.put(key, database);
         answer.map(|answer| (answer, is_unswept)).map_err(problem)
@@ -186,6 +188,6 @@ fn problem(e: QueryError, room: &QueryRoom) -> Problem {
             "the query took longer than {} s (serve.sql_timeout); name fewer repositories or columns",
             room.timeout.as_secs()
         )),
-        QueryError::Mine { .. } | QueryError::File(_) => Problem::failed(&e),
+        QueryError::Unread { .. } | QueryError::Mine { .. } | QueryError::File(_) => Problem::failed(&e),
     }
 }

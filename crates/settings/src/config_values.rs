@@ -126,6 +126,14 @@ fn parse_span(text: &str) -> Option<u64> {
     n.checked_mul(factor)
 }
 
+/// Parses a size on a command line, written as in the file.
+///
+/// # Errors
+/// If it is none. The error says what is.
+pub fn size_argument(text: &str) -> std::result::Result<u64, String> {
+    parse_size(text).ok_or_else(|| "not a size such as 512 MiB or 4 GiB".to_owned())
+}
+
 /// Parses a time on a command line, written as in the file.
 ///
 /// # Errors

@@ -30,7 +30,7 @@ pub use config::{
 };
 pub use config_files::{Unusable, is_for_everybody, secret_files, unusable};
 pub use config_values::{
-    IntervalSetting, MirrorRule, RefsConfig, Size, Span, interval_argument, span_argument,
+    IntervalSetting, MirrorRule, RefsConfig, Size, Span, interval_argument, size_argument, span_argument,
 };
 pub use environment::Environment;
 pub use error::{Error, Result};

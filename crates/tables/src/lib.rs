@@ -30,7 +30,9 @@ pub use format::{RowFormat, TableWriter};
 pub use mining::{MineEvent, MineOutput, MineRun, MineSource, MineTotals, TakeRows, mine_all};
 pub use part::FileFormat;
 pub use present::{PresentRepository, WantedColumns, mine_present, write_table};
-pub use query::{KeptDatabases, QueryAnswer, QueryDatabase, QueryError, QueryKey, QueryLimits, QueryValue};
+pub use query::{
+    KeptDatabases, QueryAnswer, QueryDatabase, QueryError, QueryKey, QueryLimits, QueryLoad, QueryValue,
+};
 pub use schema::TableKind;
 pub use sink::{BatchWriter, MiningRow, TableSink};
 pub use stream::JsonStream;

@@ -36,8 +36,11 @@ fn repository(dir: &Path) -> Repo {
 fn query(folder: &Path, repos: &[(&str, &Repo)], sql: &str) -> Result<QueryAnswer, QueryError> {
     let mut database = QueryDatabase::new(folder, FILE_BYTES_MAX)?;
     let wanted = database.reads(sql)?;
-    let sources: Vec<_> = repos.iter().map(|(origin, repo)| present(repo, origin)).collect();
-    database.load(&sources, &wanted, 2, &Stop::default())?.run(sql, LIMITS, &Stop::default())
+    let load = database.load(&wanted)?;
+    for (origin, repo) in repos {
+        load.mine(&present(repo, origin), 2, &Stop::default())?;
+    }
+    load.finish()?.run(sql, LIMITS, &Stop::default())
 }
 
 /// Returns the rows as texts.
@@ -88,10 +91,10 @@ fn query_database_mines_what_it_lacks() {
     let mut database = QueryDatabase::new(dir.path(), FILE_BYTES_MAX).unwrap();
     let mut run = |sql: &str| {
         let wanted = database.reads(sql).unwrap();
-        // Without a thread that could mine, only what is held can be read.
-        let loaded =
-            std::mem::replace(&mut database, QueryDatabase::new(dir.path(), FILE_BYTES_MAX).unwrap());
-        database = loaded.load(&[present(&repo, "a")], &wanted, 1, &Stop::default()).unwrap();
+        let other = QueryDatabase::new(dir.path(), FILE_BYTES_MAX).unwrap();
+        let load = std::mem::replace(&mut database, other).load(&wanted).unwrap();
+        load.mine(&present(&repo, "a"), 1, &Stop::default()).unwrap();
+        database = load.finish().unwrap();
         texts(&database.run(sql, LIMITS, &Stop::default()).unwrap())
     };
     assert_eq!(run("SELECT count(*), count(DISTINCT author_name) FROM revision"), [["50", "2"]]);
@@ -175,8 +178,8 @@ fn query_tables_have_a_largest_size() {
     let repo = repository(&dir.path().join("a"));
     let mut database = QueryDatabase::new(dir.path(), 0).unwrap();
     let wanted = database.reads("SELECT * FROM revision JOIN file_change").unwrap();
-    let sources: Vec<_> = (0..40).map(|_| present(&repo, "a")).collect();
-    let refused = database.load(&sources, &wanted, 1, &Stop::default()).map(drop).unwrap_err();
+    let load = database.load(&wanted).unwrap();
+    let refused = (0..40).find_map(|_| load.mine(&present(&repo, "a"), 1, &Stop::default()).err()).unwrap();
     assert!(matches!(refused, QueryError::TooLarge(_)), "{refused:?}");
 }
 

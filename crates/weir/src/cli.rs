@@ -26,7 +26,7 @@ pub(crate) use events::{
     EventsBenchArgs, EventsCommand, EventsLsArgs, EventsServeArgs, RejectedArgs, ReplayArgs, SweepArgs,
 };
 pub(crate) use hooks::HooksCommand;
-pub(crate) use mine::{DiffMerges, MineArgs, MineFormat, MineWhat};
+pub(crate) use mine::{DiffMerges, MineArgs, MineFormat, MineWhat, QueryArgs};
 pub(crate) use mount::MountArgs;
 use weir_pool::COMMIT;
 pub(crate) use workspace::WorkspaceCommand;
@@ -157,6 +157,15 @@ pub(crate) enum Command {
             3 if a repository cannot be mined; what is damaged within one becomes rows of mining_error."
     )]
     Mine(Box<MineArgs>),
+    /// Run SQL over commits, changed files, tags and refs
+    ///
+    /// The tables are those of weir mine. weir mines the columns that the query reads, and keeps nothing.
+    #[command(
+        after_help = "Ids are blobs: compare them with x'83ba...'; they are printed in hexadecimal. Times \
+            are texts in UTC, such as 2024-05-01T12:00:00Z. 'text REGEXP pattern' works.\nThe tables hold \
+            all that refs reach. To query many repositories often, load a database with weir mine."
+    )]
+    Query(QueryArgs),
     /// Show branches, tags and commits as folders
     ///
     /// Mounts a read-only file system (FUSE). Nothing is checked out: a file is read when it is opened, and

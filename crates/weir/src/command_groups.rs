@@ -15,7 +15,7 @@ const GROUPS: [(&str, &[&str]); 9] = [
     ("Inspect it", &["status", "errors", "due", "check", "ls", "show", "log", "visits", "du", "accounts"]),
     ("Serve it", &["serve", "shell", "daemon", "upload-pack", "http-backend", "manifest"]),
     ("Work on it", &["workspace", "mount"]),
-    ("Mine it", &["mine"]),
+    ("Mine it", &["mine", "query"]),
     ("Get repositories out of it", &["clone", "export", "cat", "ls-tree"]),
     ("Maintain it", &["fsck", "compact", "share", "dissociate", "restore", "rename", "adopt", "rm", "purge"]),
     ("Helpers", &["completions", "man"]),

@@ -72,19 +72,12 @@ impl QueryDatabase {
         prepared.map(|()| noted.take())
     }
 
-    /// Returns the database with the columns `wanted` of `sources`, which are always the same. Mines those
-    /// that it does not hold with `threads` threads.
+    /// Begins to load the columns `wanted` that the database does not hold. The repositories are the same
+    /// each time.
     ///
     /// # Errors
-    /// If a repository cannot be mined, the tables are too large, or `stop` was requested. Nothing is left of
-    /// the database then.
-    pub fn load(
-        self,
-        sources: &[PresentRepository<'_>],
-        wanted: &WantedColumns,
-        threads: usize,
-        stop: &Stop,
-    ) -> Result<QueryDatabase> {
+    /// If the file fails.
+    pub fn load(self, wanted: &WantedColumns) -> Result<QueryLoad> {
         let mut lacking = WantedColumns::default();
         for (table, columns) in wanted.tables() {
             let held = self.held.of(table);
@@ -92,25 +85,13 @@ impl QueryDatabase {
                 lacking.set(table, held.into_iter().flatten().chain(columns).copied());
             }
         }
-        if lacking.is_empty() {
-            return Ok(self);
-        }
         for (table, _) in lacking.tables().filter(|(table, _)| self.held.of(*table).is_some()) {
             self.connection.execute(&format!("DELETE FROM {}", table.name()), []).map_err(of_file)?;
         }
-        self.connection.execute_batch("BEGIN").map_err(of_file)?;
-        let connection = Mutex::new(self.connection);
-        let rows = || TableSink::new(LoadedRows { connection: &connection, wanted: &lacking });
-        let sinks: Vec<_> = iter::repeat_with(|| Mutex::new(rows())).take(threads.max(1)).collect();
-        for source in sources {
-            mine_present(source, &lacking, &sinks, stop).map_err(|e| failure(source.origin, e))?;
+        if !lacking.is_empty() {
+            self.connection.execute_batch("BEGIN").map_err(of_file)?;
         }
-        drop(sinks);
-        let connection = connection.into_inner().unwrap_or_else(PoisonError::into_inner);
-        connection.execute_batch("COMMIT").map_err(of_file)?;
-        let mut held = self.held;
-        held.join(&lacking);
-        Ok(QueryDatabase { connection, held })
+        Ok(QueryLoad { connection: Mutex::new(self.connection), held: self.held, lacking })
     }
 
     /// Runs the query `sql`, whose columns were loaded.
@@ -131,6 +112,44 @@ impl QueryDatabase {
     pub(super) fn bytes(&self) -> u64 {
         let pages = self.connection.query_row("PRAGMA page_count", [], |row| row.get::<_, u32>(0));
         u64::from(pages.unwrap_or_default()) * PAGE_BYTES
+    }
+}
+
+/// A database to which rows are added. If that fails, nothing is left of it.
+pub struct QueryLoad {
+    connection: Mutex<Connection>,
+    /// The columns that it held before.
+    held: WantedColumns,
+    /// The columns that are added.
+    lacking: WantedColumns,
+}
+
+impl QueryLoad {
+    /// Mines a repository with `threads` threads.
+    ///
+    /// # Errors
+    /// If the repository cannot be mined, the tables are too large, or `stop` was requested.
+    pub fn mine(&self, source: &PresentRepository<'_>, threads: usize, stop: &Stop) -> Result<()> {
+        if self.lacking.is_empty() {
+            return Ok(());
+        }
+        let rows = || TableSink::new(LoadedRows { connection: &self.connection, wanted: &self.lacking });
+        let sinks: Vec<_> = iter::repeat_with(|| Mutex::new(rows())).take(threads.max(1)).collect();
+        mine_present(source, &self.lacking, &sinks, stop).map_err(|e| failure(source.origin, e))
+    }
+
+    /// Returns the database.
+    ///
+    /// # Errors
+    /// If the file fails.
+    pub fn finish(self) -> Result<QueryDatabase> {
+        let connection = self.connection.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if !self.lacking.is_empty() {
+            connection.execute_batch("COMMIT").map_err(of_file)?;
+        }
+        let mut held = self.held;
+        held.join(&self.lacking);
+        Ok(QueryDatabase { connection, held })
     }
 }
 

@@ -14,6 +14,14 @@ pub enum QueryError {
     /// The time was over, or a stop was requested.
     #[error("the query was stopped before its end")]
     Stopped,
+    /// A repository cannot be opened.
+    #[error("cannot open '{origin}': {words}")]
+    Unread {
+        /// The name of the repository.
+        origin: String,
+        /// The error.
+        words: String,
+    },
     /// A repository cannot be mined.
     #[error("cannot mine '{origin}': {source}")]
     Mine {

@@ -13,6 +13,6 @@ mod kept;
 mod rules;
 
 pub use answer::{QueryAnswer, QueryLimits, QueryValue};
-pub use database::QueryDatabase;
+pub use database::{QueryDatabase, QueryLoad};
 pub use error::QueryError;
 pub use kept::{KeptDatabases, QueryKey};

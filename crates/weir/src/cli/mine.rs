@@ -109,6 +109,31 @@ pub(crate) struct MineArgs {
     pub(crate) jobs: Option<u16>,
 }
 
+#[derive(Args)]
+pub(crate) struct QueryArgs {
+    /// The query, in the SQL of SQLite; '-' to read it from standard input
+    #[arg(value_name = "SQL")]
+    pub(crate) sql: String,
+    /// Names or patterns of repositories of the pool, or paths of archives and git directories
+    #[arg(value_name = "REPO", required = true)]
+    pub(crate) repos: Vec<String>,
+    /// Print comma-separated values
+    #[arg(long)]
+    pub(crate) csv: bool,
+    /// Print at most this many rows
+    #[arg(long, short = 'n', value_name = "N")]
+    pub(crate) limit: Option<usize>,
+    /// Give the query up after this time, such as 30s or 10m
+    #[arg(long, value_name = "TIME", value_parser = weir_settings::span_argument)]
+    pub(crate) timeout: Option<Duration>,
+    /// The most room that the tables may take
+    #[arg(long, value_name = "SIZE", default_value = "4 GiB", value_parser = weir_settings::size_argument)]
+    pub(crate) max_size: u64,
+    /// Number of threads [default: one a core]
+    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) jobs: Option<u16>,
+}
+
 fn percent(text: &str) -> Result<u8, String> {
     let number = text.strip_suffix('%').unwrap_or(text);
     number

@@ -56,12 +56,24 @@ fn forget(global: &Global, args: &MineArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// What a user names: paths that are there, and names or patterns of repositories.
+pub(super) struct NamedSources<'n> {
+    pub(super) paths: Vec<&'n String>,
+    pub(super) patterns: Vec<&'n String>,
+}
+
+impl NamedSources<'_> {
+    pub(super) fn of(names: &[String]) -> NamedSources<'_> {
+        let (paths, patterns) = names.iter().partition(|text| Path::new(text.as_str()).exists());
+        NamedSources { paths, patterns }
+    }
+}
+
 pub(crate) fn mine(global: &Global, args: &MineArgs) -> Result<ExitCode> {
     if args.forget {
         return forget(global, args);
     }
-    let is_path = |text: &&String| Path::new(text.as_str()).exists();
-    let (paths, patterns): (Vec<&String>, Vec<&String>) = args.repos.iter().partition(is_path);
+    let NamedSources { paths, patterns } = NamedSources::of(&args.repos);
     let pool = match args.repos.is_empty() || !patterns.is_empty() {
         true => Some(open_pool(global)?),
         false => None,
@@ -108,7 +120,7 @@ pub(crate) fn mine(global: &Global, args: &MineArgs) -> Result<ExitCode> {
     screen.finish(&totals)
 }
 
-fn cores() -> usize {
+pub(super) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
@@ -209,7 +221,8 @@ fn place(args: &MineArgs, pool: Option<&Pool>, name: &str) -> Result<PathBuf> {
     }
 }
 
-fn sources<'p>(
+/// Returns the repositories that `patterns` select, and those at `paths`.
+pub(super) fn sources<'p>(
     pool: Option<&'p Pool>,
     patterns: &[&String],
     paths: &[&String],

@@ -22,6 +22,7 @@ mod mine;
 mod mirror;
 mod mount;
 mod purge;
+mod query;
 mod register;
 mod serve;
 mod settings;
@@ -58,6 +59,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::Events(command) => events::events(global, command),
         Command::Hooks(command) => hooks::hooks(&open()?, global, &command),
         Command::Mine(args) => mine::mine(global, &args),
+        Command::Query(args) => query::query(global, &args),
         Command::Mount(args) => done(mount::mount(global, &args)),
         Command::Workspace(command) => workspace::workspace(global, &command),
         Command::Import(args) => import::import(open()?, global, &args),

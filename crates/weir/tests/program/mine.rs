@@ -287,3 +287,44 @@ fn what_cannot_be_mined_is_told() {
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && error.contains("cannot write the rows"), "{error}");
 }
+
+#[test]
+fn query_answers_as_git_does() {
+    let env = Env::new();
+    let upstream = mirrored(&env);
+    let by_author = "SELECT author_name, count(*) AS n FROM revision GROUP BY 1 ORDER BY n DESC, 1";
+    let listed = env.git(&upstream, &["log", "--all", "--format=%aN"]);
+    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+    listed.lines().for_each(|name| *counts.entry(name).or_default() += 1);
+    let answer = env.weir_json(&["query", by_author, "up"]);
+    let found: BTreeMap<&str, u64> = answer["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| (row[0].as_str().unwrap(), row[1].as_u64().unwrap()))
+        .collect();
+    assert_eq!(found.values().sum::<u64>(), counts.values().sum::<u64>());
+    // Names that are not UTF-8 are the same but for U+FFFD.
+    assert_eq!(found.len(), counts.len(), "{found:?} {counts:?}");
+    // A path is queried without a pool, as text and as comma-separated values.
+    let path = upstream.to_str().unwrap();
+    let count = env.git(&upstream, &["rev-list", "--all", "--count"]);
+    let of_path = env.weir(&["query", "SELECT count(*) AS commits FROM revision", path]);
+    let lines: Vec<&str> = of_path.lines().map(str::trim).collect();
+    assert_eq!(lines, ["commits", count.as_str()]);
+    let csv =
+        env.weir(&["query", "--csv", "-n", "1", "SELECT path, status FROM file_change ORDER BY 1", path]);
+    assert_eq!(csv.lines().count(), 2, "{csv}");
+    assert!(csv.starts_with("path,status\n"), "{csv}");
+    for (args, words) in [
+        (["SELECT nowhere FROM revision", "up"], "no such column: nowhere (at byte 7 of the statement)"),
+        (["DROP TABLE revision", "up"], "a query only reads the tables"),
+        (["SELECT 1", "no-such"], "no-such"),
+    ] {
+        let said = env.weir_fails(&[&["query"], &args[..]].concat());
+        assert!(said.contains(words), "{args:?}: {said}");
+    }
+    let endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT max(x) FROM n";
+    let said = env.weir_fails(&["query", "--timeout", "1s", endless, "up"]);
+    assert!(said.contains("the query took longer than --timeout (1 s)"), "{said}");
+}
