@@ -22,5 +22,6 @@ python3 bench/events.py
 python3 bench/updates.py
 python3 bench/webhooks.py
 python3 bench/api.py
+python3 bench/query.py
 python3 bench/on_demand.py
 python3 bench/hello.py

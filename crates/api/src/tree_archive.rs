@@ -1,16 +1,15 @@
 //! Archives of a tree, written while they are sent.
 
-use std::io::{self, Write};
+use std::io;
 use std::sync::Arc;
 
-use flate2::{Compression, GzBuilder};
 use hyper::Response;
 use hyper::StatusCode;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue};
 use sha2::{Digest, Sha256};
 use utoipa::IntoParams;
 use utoipa::openapi::schema::{Object, ObjectBuilder, Type};
-use weir_browse::{Error, ToldCommits, TreeArchive, tree_of_revision, write_tar, write_zip};
+use weir_browse::{ArchiveFormat, ArchivePaths, Error, ToldCommits, TreeArchive, tree_of_revision};
 use weir_ground::hex;
 use weir_repo::Repo;
 use weir_serve::{HandlerBody, WantedPart};
@@ -20,51 +19,16 @@ use crate::problem::{Problem, Problems};
 use crate::request::{ApiRequest, NamedRepository};
 use crate::state::ApiState;
 
-/// How hard archives are compressed, as `gzip` does by default.
-const GZIP_LEVEL: u32 = 6;
 /// Bytes of a prefix.
 const PREFIX_BYTES_MAX: usize = 1024;
 
-/// The format of an archive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ArchiveFormat {
-    TarGz,
-    Tar,
-    Zip,
-}
-
-impl ArchiveFormat {
-    const ALL: [ArchiveFormat; 3] = [ArchiveFormat::TarGz, ArchiveFormat::Tar, ArchiveFormat::Zip];
-
-    /// Returns the ending of its files.
-    fn name(self) -> &'static str {
-        match self {
-            ArchiveFormat::TarGz => "tar.gz",
-            ArchiveFormat::Tar => "tar",
-            ArchiveFormat::Zip => "zip",
-        }
-    }
-
-    fn content_type(self) -> HeaderValue {
-        HeaderValue::from_static(match self {
-            ArchiveFormat::TarGz => "application/gzip",
-            ArchiveFormat::Tar => "application/x-tar",
-            ArchiveFormat::Zip => "application/zip",
-        })
-    }
-
-    fn write(self, repo: &Repo, archive: &TreeArchive, out: &mut dyn Write) -> Result<(), Error> {
-        match self {
-            ArchiveFormat::Tar => write_tar(repo, archive, out),
-            ArchiveFormat::Zip => write_zip(repo, archive, out),
-            ArchiveFormat::TarGz => {
-                let mut gzip = GzBuilder::new().write(out, Compression::new(GZIP_LEVEL));
-                write_tar(repo, archive, &mut gzip)?;
-                gzip.finish()?;
-                Ok(())
-            }
-        }
-    }
+/// Returns the media type of a format.
+fn media_type(format: ArchiveFormat) -> HeaderValue {
+    HeaderValue::from_static(match format {
+        ArchiveFormat::TarGz => "application/gzip",
+        ArchiveFormat::Tar => "application/x-tar",
+        ArchiveFormat::Zip => "application/zip",
+    })
 }
 
 /// Describes the formats.
@@ -138,7 +102,7 @@ pub(crate) async fn archive(state: Arc<ApiState>, mut request: ApiRequest) -> Ap
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         return Ok(response);
     }
-    head.insert(CONTENT_TYPE, format.content_type());
+    head.insert(CONTENT_TYPE, media_type(format));
     name_file(head, &format!("{stem}.{}", format.name()));
     let key = Sha256::digest(format!("archive of {}: {etag}", repo.path().display())).into();
     let write = move |out: &mut weir_serve::BodyWriter| {
@@ -161,7 +125,8 @@ fn plan(repo: &Repo, revision: &str, prefix: Vec<u8>) -> Result<TreeArchive, Pro
         Some(commit) => ToldCommits::new(repo).read(&commit)?.committer.seconds.unwrap_or_default(),
         None => 0,
     };
-    Ok(TreeArchive { tree, commit, prefix, time: time.try_into().unwrap_or_default() })
+    let time = time.try_into().unwrap_or_default();
+    Ok(TreeArchive { tree, commit, prefix, time, paths: ArchivePaths::default(), level: None })
 }
 
 /// Returns the tag of an archive. Compressed by another version of weir it may have other bytes.

@@ -9,6 +9,7 @@ use zip::write::{SimpleFileOptions, StreamWriter};
 use zip::{CompressionMethod, DateTime, ZipWriter};
 
 use crate::archive_attributes::{ArchiveAttributes, PathAttributes};
+use crate::archive_paths::{ArchivePaths, Named};
 use crate::error::{Error, Result};
 use crate::tar_header::{RECORD_BYTES, TarMember, global_header, headers};
 use crate::work_tree_text::{with_ident, with_line_ends};
@@ -16,11 +17,9 @@ use crate::work_tree_text::{with_ident, with_line_ends};
 /// Bytes of a block of a tar: its end is padded with zeroes.
 const BLOCK_BYTES: u64 = 10_240;
 /// Trees nested deeper than this are refused; git's own limit is 2048 (core.maxTreeDepth).
-const DEPTH_MAX: usize = 2048;
+pub(crate) const DEPTH_MAX: usize = 2048;
 /// The permissions that are taken away (git-config, `tar.umask`).
 const UMASK: u32 = 0o002;
-/// How hard zip files are compressed, as git does by default.
-const ZIP_LEVEL: i64 = 6;
 
 /// A tree of which an archive is made.
 #[derive(Clone, Debug)]
@@ -33,6 +32,10 @@ pub struct TreeArchive {
     pub prefix: Vec<u8>,
     /// The time of all files, in seconds since 1970.
     pub time: u64,
+    /// The paths that it holds.
+    pub paths: ArchivePaths,
+    /// How hard it is compressed, from 0 to 9.
+    pub level: Option<u32>,
 }
 
 /// Takes the members of an archive.
@@ -49,7 +52,7 @@ trait MemberWriter {
 ///
 /// # Errors
 /// If an object is missing or corrupt, or `out` fails.
-pub fn write_tar(repo: &Repo, archive: &TreeArchive, out: &mut dyn Write) -> Result<()> {
+pub(crate) fn write_tar(repo: &Repo, archive: &TreeArchive, out: &mut dyn Write) -> Result<()> {
     let mut tar = TarWriter { out, time: archive.time, written: 0 };
     if let Some(commit) = archive.commit {
         tar.put(&global_header(&commit.to_string(), archive.time))?;
@@ -58,13 +61,13 @@ pub fn write_tar(repo: &Repo, archive: &TreeArchive, out: &mut dyn Write) -> Res
     tar.end()
 }
 
-/// Writes a zip file of `archive`.
+/// Writes a zip file of `archive`, compressed as hard as `level` says.
 ///
 /// # Errors
 /// If an object is missing or corrupt, or `out` fails.
-pub fn write_zip(repo: &Repo, archive: &TreeArchive, out: &mut dyn Write) -> Result<()> {
+pub(crate) fn write_zip(repo: &Repo, archive: &TreeArchive, level: u32, out: &mut dyn Write) -> Result<()> {
     let time = zip_time(archive.time);
-    let mut zip = ZipFileWriter { zip: ZipWriter::new_stream(out), time };
+    let mut zip = ZipFileWriter { zip: ZipWriter::new_stream(out), time, level: level.into() };
     if let Some(commit) = archive.commit {
         zip.zip.set_comment(commit.to_string()).map_err(io::Error::other)?;
     }
@@ -81,6 +84,7 @@ fn write_members(repo: &Repo, archive: &TreeArchive, out: &mut dyn MemberWriter)
         repo,
         reader: repo.reader(),
         prefix: &archive.prefix,
+        paths: &archive.paths,
         attributes: ArchiveAttributes::new(),
         waiting: Vec::new(),
         out,
@@ -92,6 +96,7 @@ struct ArchiveWalk<'w> {
     repo: &'w Repo,
     reader: ObjectReader<'w>,
     prefix: &'w [u8],
+    paths: &'w ArchivePaths,
     attributes: ArchiveAttributes,
     /// Folders that are written when a file in them is: git leaves out those without any.
     waiting: Vec<(Vec<u8>, Oid)>,
@@ -124,7 +129,8 @@ impl ArchiveWalk<'_> {
             path.extend_from_slice(entry.name);
             let is_folder = entry.is_tree() || entry.is_gitlink();
             let attributes = self.attributes.of(path, is_folder);
-            if !attributes.is_left_out {
+            let is_named = self.paths.name(path, entry.is_tree()) != Named::No;
+            if is_named && !attributes.is_left_out {
                 self.entry(entry.mode, &id(&entry), attributes, path, depth)?;
             }
             path.truncate(len);
@@ -234,6 +240,7 @@ impl MemberWriter for TarWriter<'_> {
 struct ZipFileWriter<'o> {
     zip: ZipWriter<StreamWriter<&'o mut dyn Write>>,
     time: DateTime,
+    level: i64,
 }
 
 impl ZipFileWriter<'_> {
@@ -252,7 +259,7 @@ impl MemberWriter for ZipFileWriter<'_> {
         let permissions = if is_executable { 0o755 } else { 0o644 };
         let options = self.options(permissions).compression_method(CompressionMethod::Deflated);
         let options =
-            options.compression_level(Some(ZIP_LEVEL)).large_file(data.len() as u64 > u64::from(u32::MAX));
+            options.compression_level(Some(self.level)).large_file(data.len() as u64 > u64::from(u32::MAX));
         self.zip.start_file(String::from_utf8_lossy(path), options).map_err(io::Error::from)?;
         Ok(self.zip.write_all(data)?)
     }

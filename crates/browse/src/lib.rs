@@ -5,6 +5,8 @@
 
 mod archive;
 mod archive_attributes;
+mod archive_format;
+mod archive_paths;
 mod blame;
 mod error;
 mod folder;
@@ -15,12 +17,15 @@ mod log;
 mod merge_base;
 mod patch;
 mod path_entries;
+mod remote_archive;
 mod revision;
 mod tar_header;
 mod told_commit;
 mod work_tree_text;
 
-pub use archive::{TreeArchive, write_tar, write_zip};
+pub use archive::TreeArchive;
+pub use archive_format::ArchiveFormat;
+pub use archive_paths::ArchivePaths;
 pub use blame::{Blame, BlameQuery, BlameRange, KeptBlames, blame};
 pub use error::{Error, Result};
 pub use folder::{FolderEntry, FolderList, clean_path, entry_at, list_folder};
@@ -29,5 +34,6 @@ pub use last_commits::last_commits;
 pub use log::{LogPage, LogPositions, LogQuery, log};
 pub use merge_base::merge_base;
 pub use patch::PatchWriter;
+pub use remote_archive::RemoteArchives;
 pub use revision::{commit_of, readable, tree_of_revision};
 pub use told_commit::{Person, ToldCommit, ToldCommits};

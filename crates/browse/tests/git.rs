@@ -3,11 +3,14 @@
 use std::path::Path;
 
 use weir_browse::{
-    Error, FolderList, GrepLine, GrepQuery, LogPositions, LogQuery, ToldCommits, TreeArchive, commit_of,
-    entry_at, grep, grep_pattern, last_commits, list_folder, log, tree_of_revision, write_tar, write_zip,
+    ArchiveFormat, ArchivePaths, Error, FolderList, GrepLine, GrepQuery, LogPositions, LogQuery,
+    RemoteArchives, ToldCommits, TreeArchive, commit_of, entry_at, grep, grep_pattern, last_commits,
+    list_folder, log, tree_of_revision,
 };
+use weir_git::Oid;
 use weir_repo::{Repo, open_directory};
 use weir_testing::{Numbers, folder, git, output_of, run_git};
+use weir_upload::TreeArchiver;
 
 /// Makes a bare repository at `path` with `count` commits, a third of them merges, with times that are not
 /// in order.
@@ -213,6 +216,61 @@ fn create_odd_files(path: &Path) -> Repo {
     open_directory(path).unwrap()
 }
 
+fn archive_of(tree: Oid, commit: Option<Oid>, prefix: &str) -> TreeArchive {
+    let (prefix, time, paths) = (prefix.into(), 1_700_000_001, ArchivePaths::default());
+    TreeArchive { tree, commit, prefix, time, paths, level: None }
+}
+
+#[test]
+fn a_remote_archive_is_that_of_git_archive() {
+    let dir = folder();
+    let path = dir.path().join("a.git");
+    let repo = create_odd_files(&path);
+    let ask = |words: &[&str]| {
+        let arguments: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
+        let mut out = Vec::new();
+        RemoteArchives.write(&repo, &arguments, &mut out).map(|()| out)
+    };
+    for words in [
+        &["main"][..],
+        &["--format=tar", "--prefix=top/", "main"],
+        &["main", "dos"],
+        &["main", "dos/", "a/1"],
+        &["main", "*.id"],
+        &["--prefix=p/", "main", "d*s/*", "a.c"],
+        &["main", "."],
+        &["main", "--", "module"],
+        &["main:dos", "old.lf"],
+        &["-l"],
+    ] {
+        let whole = [&["archive"], words].concat();
+        let (ours, theirs) = (ask(words).unwrap(), run_git(&path, &whole, b""));
+        // Without a commit, the time of all files is now.
+        let is_same = if words[0].contains(':') { ours.len() == theirs.len() } else { ours == theirs };
+        assert!(is_same, "{words:?}: {} and {} bytes", ours.len(), theirs.len());
+    }
+    let tgz = ask(&["--format=tgz", "-1", "main", "dos"]).unwrap();
+    std::fs::write(dir.path().join("x.tgz"), tgz).unwrap();
+    let listed = output_of(weir_testing::command("tar").arg("tzf").arg(dir.path().join("x.tgz")));
+    let expected = run_git(&path, &["ls-tree", "-r", "--name-only", "main", "dos"], b"");
+    let of_tar = String::from_utf8(listed).unwrap();
+    let files = of_tar.lines().filter(|name| !name.ends_with('/'));
+    assert_eq!(files.collect::<Vec<_>>(), String::from_utf8(expected).unwrap().lines().collect::<Vec<_>>());
+    for (words, why) in [
+        (&["main", "nothing"][..], "pathspec 'nothing' did not match any files"),
+        (&["main", "dos", "*.nothing"], "pathspec '*.nothing' did not match any files"),
+        (&["nothing"], "no such revision: 'nothing'"),
+        (&["main:a.c"], "not a tree object: main:a.c"),
+        (&[], "name a commit or a tree"),
+        (&["--format=rar", "main"], "Unknown archive format 'rar'"),
+        (&["-3", "main"], "Argument not supported for format 'tar': -3"),
+        (&["--mtime=1", "main"], "option '--mtime' is not supported here"),
+        (&["main", ":!dos"], "pathspec magic is not supported here: ':!dos'"),
+    ] {
+        assert_eq!(ask(words).unwrap_err(), why, "{words:?}");
+    }
+}
+
 #[test]
 fn a_tar_is_that_of_git_archive() {
     let dir = folder();
@@ -220,9 +278,8 @@ fn a_tar_is_that_of_git_archive() {
     let repo = create_odd_files(&path);
     let (tree, commit) = tree_of_revision(&repo, "main").unwrap();
     for prefix in ["", "top/", "x-", &format!("{}/", "p".repeat(120))] {
-        let archive = TreeArchive { tree, commit, prefix: prefix.into(), time: 1_700_000_001 };
         let mut tar = Vec::new();
-        write_tar(&repo, &archive, &mut tar).unwrap();
+        ArchiveFormat::Tar.write(&repo, &archive_of(tree, commit, prefix), &mut tar).unwrap();
         let expected =
             run_git(&path, &["archive", "--format=tar", &format!("--prefix={prefix}"), "main"], b"");
         assert!(tar == expected, "with the prefix '{prefix}'");
@@ -235,9 +292,8 @@ fn a_zip_unpacks_to_what_gits_does() {
     let path = dir.path().join("a.git");
     let repo = create_odd_files(&path);
     let (tree, commit) = tree_of_revision(&repo, "main").unwrap();
-    let archive = TreeArchive { tree, commit, prefix: b"top/".to_vec(), time: 1_700_000_001 };
     let mut ours = Vec::new();
-    write_zip(&repo, &archive, &mut ours).unwrap();
+    ArchiveFormat::Zip.write(&repo, &archive_of(tree, commit, "top/"), &mut ours).unwrap();
     let theirs =
         output_of(git(&path, &["archive", "--format=zip", "--prefix=top/", "main"]).env("TZ", "UTC"));
     let files = [("ours.zip", ours), ("theirs.zip", theirs)].map(|(name, data)| {

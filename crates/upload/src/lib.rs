@@ -3,11 +3,12 @@
 //!
 //! [`UploadPack`] is a state machine over one open repository. It never touches a socket: the caller reads
 //! for it, sends what [`Step`] says, and runs [`Work`] where blocking is allowed. [`UploadLimits`] bounds
-//! everything a client sends. It only serves: it never writes to a repository, runs a hook or executes
+//! everything a client sends. The same machine speaks upload-archive. It only serves: it never writes to a repository, runs a hook or executes
 //! anything.
 
 mod advertise;
 mod answer;
+mod archive;
 mod band;
 mod error;
 mod fetch_arguments;
@@ -22,6 +23,7 @@ mod v2;
 mod work;
 
 pub use answer::Step;
+pub use archive::{ArchiveRequest, TreeArchiver};
 pub use band::Framing;
 pub use error::RequestError;
 pub use options::{UploadLimits, UploadOptions};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use weir_git::Oid;
 use weir_repo::Repo;
 
+use crate::archive::TreeArchiver;
 use crate::policy::Features;
 
 /// The words, of git, with which a refusal of what is not here begins.
@@ -42,6 +43,8 @@ pub struct UploadOptions {
     pub tells_lost_folders: bool,
     /// A line that clients show their users when they fetch with protocol version 2.
     pub notice: Option<String>,
+    /// Makes archives for `git archive --remote`, if that is served.
+    pub archiver: Option<Arc<dyn TreeArchiver>>,
 }
 
 impl Default for UploadOptions {
@@ -52,6 +55,7 @@ impl Default for UploadOptions {
             features: Features::default(),
             tells_lost_folders: false,
             notice: None,
+            archiver: None,
         }
     }
 }

@@ -16,6 +16,8 @@ use crate::fetch_arguments::{FetchArguments, Sections};
 use crate::options::{Context, NOT_OUR_REF};
 use crate::policy::WantPolicy;
 
+/// A flush packet.
+const FLUSH: &[u8] = b"0000";
 /// The bytes that are gathered before they are sent.
 const CHUNK_BYTES: usize = 64 << 10;
 
@@ -152,14 +154,10 @@ impl PackRequest {
                 return sent(Err(e));
             }
         }
-        let mut out = Framed { framing: self.framing, buf: Vec::new(), send };
+        let mut out = Framed::new(self.framing, send);
         match self.make(cut.as_ref(), budget, &mut out) {
-            Ok(()) => {
-                if self.flush_after {
-                    out.buf.extend_from_slice(b"0000");
-                }
-                sent(out.give())
-            }
+            Ok(()) if self.flush_after => sent(out.end()),
+            Ok(()) => sent(out.give()),
             Err(e) => {
                 let _ = out.give();
                 self.fail_in_band(&self.cause(e), send)
@@ -275,14 +273,24 @@ fn public(e: &weir_repo::Error) -> String {
 }
 
 /// A writer that frames what is written and sends it in chunks.
-struct Framed<'a> {
+pub(crate) struct Framed<'a> {
     framing: Framing,
     buf: Vec<u8>,
     send: &'a mut dyn FnMut(Vec<u8>) -> io::Result<()>,
 }
 
-impl Framed<'_> {
-    fn give(&mut self) -> io::Result<()> {
+impl<'a> Framed<'a> {
+    pub(crate) fn new(framing: Framing, send: &'a mut dyn FnMut(Vec<u8>) -> io::Result<()>) -> Framed<'a> {
+        Framed { framing, buf: Vec::new(), send }
+    }
+
+    /// Sends what is left, and a flush packet.
+    pub(crate) fn end(mut self) -> io::Result<()> {
+        self.buf.extend_from_slice(FLUSH);
+        self.give()
+    }
+
+    pub(crate) fn give(&mut self) -> io::Result<()> {
         if self.buf.is_empty() { Ok(()) } else { (self.send)(std::mem::take(&mut self.buf)) }
     }
 }

@@ -7,6 +7,7 @@ use weir_git::pktline;
 use weir_repo::{Repo, StoredClone, pack_header};
 
 use crate::answer::{Answer, Step, list_refs};
+use crate::archive::ArchiveArguments;
 use crate::band::Framing;
 use crate::error::{RequestError, refuse};
 use crate::options::{Context, NOT_OUR_REF, UploadOptions};
@@ -14,7 +15,7 @@ use crate::pack_request::WorkOutcome;
 use crate::v0::V0;
 use crate::v2::V2;
 use crate::work::{RefsList, RefsRequest, TrailerRequest, Work};
-use crate::{advertise, v0, v2};
+use crate::{advertise, archive, v0, v2};
 
 /// The version of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +53,7 @@ const INLINE_BYTES_MAX: usize = 32 << 10;
 enum Protocol {
     V0(Box<V0>),
     V2(V2),
+    Archive(ArchiveArguments),
 }
 
 /// A session with one client on one repository.
@@ -93,18 +95,27 @@ impl UploadPack {
         version: Version,
         options: impl Into<Arc<UploadOptions>>,
     ) -> UploadPack {
+        let protocol = match version {
+            Version::V2 => Protocol::V2(V2::default()),
+            Version::V0 | Version::V1 => Protocol::V0(Box::default()),
+        };
+        UploadPack::speaking(repo, protocol, options.into())
+    }
+
+    /// Starts a session of upload-archive, which has no advertisement.
+    pub fn archiving(repo: Arc<Repo>, options: impl Into<Arc<UploadOptions>>) -> UploadPack {
+        UploadPack::speaking(repo, Protocol::Archive(ArchiveArguments::default()), options.into())
+    }
+
+    fn speaking(repo: Arc<Repo>, protocol: Protocol, options: Arc<UploadOptions>) -> UploadPack {
         UploadPack {
             repo,
-            options: options.into(),
+            options,
             input: Vec::new(),
             used: 0,
             request_bytes: 0,
             out: VecDeque::new(),
-            protocol: Some(if version == Version::V2 {
-                Protocol::V2(V2::default())
-            } else {
-                Protocol::V0(Box::default())
-            }),
+            protocol: Some(protocol),
             is_listing: false,
             ended: false,
             failure: None,
@@ -137,6 +148,7 @@ impl UploadPack {
             let result = match &mut protocol {
                 Protocol::V0(v0) => v0::take(v0, &self.context(), pkt),
                 Protocol::V2(v2) => v2::take(v2, &self.context(), pkt),
+                Protocol::Archive(arguments) => archive::take(arguments, &self.context(), pkt),
             };
             self.protocol = Some(protocol);
             let answers = result?;
@@ -208,8 +220,8 @@ impl UploadPack {
     pub fn finish(&mut self, outcome: WorkOutcome) {
         match outcome {
             WorkOutcome::Sent => {
-                // Before v2, nothing follows a pack.
-                if !std::mem::take(&mut self.is_listing) && matches!(self.protocol, Some(Protocol::V0(_))) {
+                // Before v2, nothing follows a pack; nor an archive.
+                if !std::mem::take(&mut self.is_listing) && !matches!(self.protocol, Some(Protocol::V2(_))) {
                     self.ended = true;
                 }
             }

@@ -12,6 +12,7 @@ use weir_repo::{
 };
 
 use crate::advertise::{Give, LsRefs, ls_refs, refs_v0};
+use crate::archive::{self, ArchiveRequest};
 use crate::band::Framing;
 use crate::fetch_arguments::push_cut;
 use crate::options::UploadOptions;
@@ -42,6 +43,8 @@ pub enum Work {
     ObjectInfo(ObjectInfo),
     /// Answer with the URIs of bundles.
     Bundles(BundlesRequest),
+    /// Make an archive of a tree.
+    Archive(Box<ArchiveRequest>),
     /// Compute the checksum of a pack that was sent as stored bodies.
     Trailer(TrailerRequest),
 }
@@ -146,6 +149,7 @@ impl Work {
                     Err(e) => fail(&e, send),
                 }
             }
+            Work::Archive(request) => request.run(send),
             Work::Bundles(request) => WorkOutcome::GoOn(request.answer()),
             Work::Refs(request) => sent(request.write(send)),
             Work::Meet(meeting) => {
@@ -198,6 +202,7 @@ impl Work {
             Work::Pack(request) => (request.framing.keepalive()?, request.sections.is_some()),
             Work::Negotiate(negotiation) => (negotiation.request.framing.keepalive()?, true),
             Work::Trailer(request) => (request.framing.keepalive()?, false),
+            Work::Archive(_) => (Framing::Large.keepalive()?, false),
             _ => return None,
         };
         Some(Keepalive { bytes, after_first })
@@ -210,6 +215,7 @@ impl Work {
             Work::Pack(request) => (&**request, None),
             Work::Negotiate(negotiation) => (&negotiation.request, Some(negotiation.wait_for_done)),
             Work::Refs(request) => return request.key(),
+            Work::Archive(request) => return request.key(),
             _ => return None,
         };
         let PackRequest { filter, cut, sections, wants, common, .. } = request;
@@ -240,6 +246,7 @@ impl Work {
             Work::Pack(request) if request.sections.is_none() => {
                 request.framing.push_message(&mut out, 3, &format!("{why}\n"))
             }
+            Work::Archive(_) => out = archive::failure(why),
             _ => push(&mut out, format!("ERR {why}").as_bytes()),
         }
         out

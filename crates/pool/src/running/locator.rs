@@ -342,23 +342,20 @@ impl Locator for CatalogLocator {
         let (name, state) = NamedState::split(&name)
             .map_or((name.as_str(), None), |(repository, state)| (repository, Some(state)));
         let repository = self.admit(name, request, client)?.repository;
-        let what = match request.service {
-            Service::UploadPack => {
-                let path = self.store.join(repository.path);
-                if !path.exists() {
-                    return Err(not_there());
-                }
-                let Some(state) = state else { return Ok(Found::Archive(path)) };
-                return self.check_older_states(client).map(|()| Found::OlderState(path, state));
+        if request.service != Service::ReceivePack {
+            let path = self.store.join(repository.path);
+            if !path.exists() {
+                return Err(not_there());
             }
-            Service::ReceivePack => "this is a read-only mirror",
-            Service::UploadArchive => "git archive is not served",
-        };
+            let Some(state) = state else { return Ok(Found::Archive(path)) };
+            return self.check_older_states(client).map(|()| Found::OlderState(path, state));
+        }
+        let words = "weir: this is a read-only mirror";
         // A local path of this machine means nothing to a client, and must not be disclosed.
         let url =
             Url::parse(&repository.url).ok().filter(|url| self.push_hint && url.scheme != Scheme::Local);
         Err(Refusal::Off(
-            url.map_or_else(|| format!("weir: {what}"), |url| format!("weir: {what}; push to {url} instead")),
+            url.map_or_else(|| words.to_owned(), |url| format!("{words}; push to {url} instead")),
         ))
     }
 

@@ -292,10 +292,11 @@ impl Daemon {
             }
         }
         let service = match route {
-            Route::InfoRefs(Some(service)) | Route::Rpc(service) => service,
-            Route::UnknownService => {
+            // git asks upload-pack which version of the protocol is spoken, for upload-archive, too.
+            Route::UnknownService | Route::InfoRefs(Some(Service::UploadArchive)) => {
                 return Err(HttpRefusal::new(StatusCode::FORBIDDEN, "unsupported service"));
             }
+            Route::InfoRefs(Some(service)) | Route::Rpc(service) => service,
             _ => Service::UploadPack,
         };
         let asked = asked_by(&request, name, service, peer);

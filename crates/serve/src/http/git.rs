@@ -12,7 +12,7 @@ use hyper::body::Bytes;
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::{Request, Response, StatusCode};
 use weir_ground::MinRate;
-use weir_upload::{Features, Step, UploadOptions, UploadPack, Version};
+use weir_upload::{Features, Service, Step, UploadOptions, UploadPack, Version};
 
 use crate::access::locate::BUSY;
 use crate::access::opened::Opened;
@@ -24,8 +24,15 @@ use crate::server::daemon::Daemon;
 use crate::server::jobs::Out;
 
 const ADVERTISEMENT: HeaderValue = HeaderValue::from_static("application/x-git-upload-pack-advertisement");
-const REQUEST: HeaderValue = HeaderValue::from_static("application/x-git-upload-pack-request");
-const RESULT: HeaderValue = HeaderValue::from_static("application/x-git-upload-pack-result");
+/// The types of requests and answers of upload-pack and of upload-archive.
+const PACK_TYPES: RpcTypes = RpcTypes {
+    request: HeaderValue::from_static("application/x-git-upload-pack-request"),
+    result: HeaderValue::from_static("application/x-git-upload-pack-result"),
+};
+const ARCHIVE_TYPES: RpcTypes = RpcTypes {
+    request: HeaderValue::from_static("application/x-git-upload-archive-request"),
+    result: HeaderValue::from_static("application/x-git-upload-archive-result"),
+};
 /// The lines before the refs in v0 and v1; clients of v2 do not need them.
 const PREAMBLE: &[u8] = b"001e# service=git-upload-pack\n0000";
 /// Requests longer than this are unpacked and parsed on a thread that may block.
@@ -39,6 +46,12 @@ const PARSED_TIMES: usize = 2;
 const RESERVED_BYTES_MAX: usize = 16 << 10;
 /// Where bundles are found, relative to the repository's URL.
 const BUNDLES: &str = "weir";
+
+/// The content types of a service.
+struct RpcTypes {
+    request: HeaderValue,
+    result: HeaderValue,
+}
 
 impl Daemon {
     pub(crate) async fn advertise<B>(
@@ -175,8 +188,10 @@ impl Daemon {
         B::Error: Display,
     {
         let peer = asked.client.address;
-        if request.headers().get(CONTENT_TYPE) != Some(&REQUEST) {
-            let words = format!("the content type must be {}", REQUEST.to_str().unwrap_or_default());
+        let is_archive = asked.request.service == Service::UploadArchive;
+        let types = if is_archive { ARCHIVE_TYPES } else { PACK_TYPES };
+        if request.headers().get(CONTENT_TYPE) != Some(&types.request) {
+            let words = format!("the content type must be {}", types.request.to_str().unwrap_or_default());
             return Err(HttpRefusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, words));
         }
         let version = version_asked(&request);
@@ -187,7 +202,10 @@ impl Daemon {
             .map_err(|_| HttpRefusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY))?;
         let party = Party::new(peer, opened.repo.path());
         let options = self.stateless(opened.features, &asked.request.path);
-        let machine = UploadPack::answering(opened.repo, version, options);
+        let machine = match is_archive {
+            true => UploadPack::archiving(opened.repo, options),
+            false => UploadPack::answering(opened.repo, version, options),
+        };
         let (mut machine, mut received) = parsed(machine, received).await?;
         if machine.lacks_what_is_wanted()
             && let Some(fresh) = self.find_missing_http(asked).await?
@@ -196,7 +214,7 @@ impl Daemon {
             machine = UploadPack::answering(fresh.repo, version, options);
             (machine, received) = parsed(machine, received).await?;
         }
-        self.run_http(machine, Vec::new(), RESULT, party, Some(received.share)).await
+        self.run_http(machine, Vec::new(), types.result, party, Some(received.share)).await
     }
 
     /// Sends `out`, and then the answer to what `machine` was fed. Holds `share` until the request is

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use weir_git::pktline::{self, Pkt};
 use weir_ground::{MinRate, printable};
-use weir_upload::{DaemonRequest, Step, UploadPack, Version, parse_daemon_request};
+use weir_upload::{DaemonRequest, Service, Step, UploadPack, Version, parse_daemon_request};
 
 use crate::access::locate::{BUSY, Client, Refusal};
 use crate::access::opened::Opened;
@@ -88,11 +88,11 @@ impl Daemon {
             }
         };
         let party = Party::new(peer, repo.path());
-        let mut machine = UploadPack::new(
-            repo,
-            Version::from_number(request.version),
-            self.options_with(features, &request.path),
-        );
+        let options = self.options_with(features, &request.path);
+        let mut machine = match request.service {
+            Service::UploadArchive => UploadPack::archiving(repo, options),
+            _ => UploadPack::new(repo, Version::from_number(request.version), options),
+        };
         if used < input.len() {
             let _ = machine.feed(&input[used..]);
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use weir_api::{ApiHandler, McpHandler};
+use weir_browse::RemoteArchives;
 use weir_events::WebhookDoors;
 use weir_ground::{FileError, Stop};
 use weir_pool::{CatalogLocator, Collectors, Counters, EventStreams, Metrics, OnDemand, Pool, TraceExporter};
@@ -131,6 +132,7 @@ fn daemon(
     let c = &pool.config.serve;
     let options = UploadOptions {
         limits: UploadLimits { steps_max: c.steps_max, ..Default::default() },
+        archiver: Some(Arc::new(RemoteArchives)),
         ..Default::default()
     };
     let scratch = pool.store.scratch.clone().folder.unwrap_or_else(std::env::temp_dir);

@@ -2,9 +2,11 @@
 
 use std::io::{self, StdoutLock, Write, stdin, stdout};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hyper::StatusCode;
+use weir_browse::RemoteArchives;
 use weir_pool::{CatalogLocator, Pool};
 use weir_serve::{
     AccessLine, Client, Locator, Presentation, RequestResult, append_access_line, next_request_id,
@@ -38,7 +40,7 @@ pub(crate) fn shell(global: &Global, command: Option<String>, known_as: Option<S
         return fatal("no shell access here; clone repositories with git");
     };
     let Some((ask, path)) = parse(&command) else {
-        return fatal("only git-upload-pack and git-lfs-transfer are served here");
+        return fatal("only git-upload-pack, git-upload-archive and git-lfs-transfer are served here");
     };
     let service = match &ask {
         Ask::Git(service) => *service,
@@ -124,8 +126,12 @@ fn answer(
     }
     let c = &pool.config.serve;
     let limits = UploadLimits { steps_max: c.steps_max, ..UploadLimits::default() };
-    let mut machine =
-        UploadPack::new(repo, version, UploadOptions { features, limits, ..UploadOptions::default() });
+    let archiver = Some(Arc::new(RemoteArchives) as _);
+    let options = UploadOptions { features, limits, archiver, ..UploadOptions::default() };
+    let mut machine = match request.service {
+        Service::UploadArchive => UploadPack::archiving(repo, options),
+        _ => UploadPack::new(repo, version, options),
+    };
     let (bytes, failure) = match stdio::converse(&mut machine, Some(c.idle_timeout.0)) {
         Ok(bytes) => (bytes, machine.failure().map(str::to_owned)),
         Err(e) => (0, Some(e.to_string())),
@@ -146,7 +152,10 @@ fn access_line(
         user: client.known_as,
         protocol: "ssh",
         version: "SSH",
-        method: if let Ask::Lfs(_) = ask { "git-lfs-transfer" } else { "git-upload-pack" }.to_owned(),
+        method: match ask {
+            Ask::Git(service) => format!("git-{}", service.name()),
+            Ask::Lfs(_) | Ask::LfsOverHttp(_) => "git-lfs-transfer".to_owned(),
+        },
         target: request.path.clone(),
         repository: Some(request.path.clone()),
         status: answered.status.as_u16(),
