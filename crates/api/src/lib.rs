@@ -16,6 +16,7 @@ mod handler;
 mod manage;
 mod mcp;
 mod openapi;
+mod owners;
 mod page;
 mod parameters;
 mod problem;

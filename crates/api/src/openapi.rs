@@ -11,14 +11,15 @@ use crate::problem::{NotModified, Problems};
 use crate::request::ApiRequest;
 use crate::state::ApiState;
 use crate::{
-    accounts, blame, commits, diff, files, manage, query, refs, repositories, search, tables, tree_archive,
+    accounts, blame, commits, diff, files, manage, owners, query, refs, repositories, search, tables,
+    tree_archive,
 };
 
 #[derive(Describe)]
 #[openapi(
     info(title = "weir", license(name = "Apache-2.0 OR MIT")),
     paths(
-        repositories::list, repositories::show, repositories::visits, repositories::states, refs::list,
+        repositories::list, owners::list, repositories::show, repositories::visits, repositories::states, refs::list,
         commits::list, commits::show, diff::files, diff::patch, blame::lines, files::tree, files::raw,
         search::lines,
         tree_archive::archive, tables::list, tables::content, query::rows,

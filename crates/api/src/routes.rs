@@ -11,8 +11,8 @@ use crate::problem::Problem;
 use crate::request::ApiRequest;
 use crate::state::ApiState;
 use crate::{
-    accounts, blame, commits, diff, files, manage, openapi, query, refs, repositories, search, tables,
-    tree_archive,
+    accounts, blame, commits, diff, files, manage, openapi, owners, query, refs, repositories, search,
+    tables, tree_archive,
 };
 
 /// The beginning of all paths.
@@ -62,6 +62,7 @@ routes! {
     GET "/repositories/{repository}/tables/{table}" => tables::content;
     GET "/tables" => tables::list;
     GET "/query" => query::rows;
+    GET "/owners" => owners::list;
     GET "/accounts" => accounts::list;
     GET "/status" => manage::status;
     GET "/openapi.json" => openapi::description;

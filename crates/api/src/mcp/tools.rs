@@ -42,6 +42,7 @@ struct Tool {
 
 const TOOLS: &[Tool] = &[
     Tool { name: "list_repositories", path: "/repositories" },
+    Tool { name: "list_owners", path: "/owners" },
     Tool { name: "get_repository", path: "/repositories/{repository}" },
     Tool { name: "list_ref_states", path: "/repositories/{repository}/states" },
     Tool { name: "list_refs", path: "/repositories/{repository}/refs" },

@@ -533,3 +533,33 @@ fn api_checks_requests() {
     let passed = send(&server, "GET", "/repositories", "Authorization: Basic dTpw\r\n", "");
     assert_eq!(passed.status, 200);
 }
+
+#[test]
+fn api_lists_owners_of_what_a_client_may_read() {
+    let env = Env::new();
+    let upstream = env.odd_repository("up.git");
+    let of_one_owner: Vec<String> = (0..150).map(|n| format!("h/many/r{n}")).collect();
+    let names = ["flat", "h/a/x", "h/a/y", "h/a-b/x", "h/group/x", "h/group/sub/x", "i/secret/x", "j/x"];
+    for name in names.into_iter().chain(of_one_owner.iter().map(String::as_str)) {
+        env.weir(&["add", "-q", "--name", name, upstream.to_str().unwrap()]);
+    }
+    env.configure(
+        "access",
+        &format!(
+            "rules = [{{ repositories = [\"i/*\"], tokens = [\"ci\"] }}]\ntokens = \
+            [{{ name = \"ci\", sha256 = \"{OPEN_SESAME}\" }}]"
+        ),
+    );
+    let server = Http::serve(&env, &[]);
+    for limit in [1, 2, 50] {
+        assert_eq!(texts(&all(&server, "/owners", limit), "name"), ["h", "j"], "{limit}");
+        let below = all(&server, "/owners?parent=h", limit);
+        assert_eq!(texts(&below, "name"), ["h/a-b", "h/a", "h/group", "h/many"], "{limit}");
+        assert_eq!(texts(&all(&server, "/owners?parent=h/group/", limit), "name"), ["h/group/sub"]);
+        assert_eq!(texts(&all(&server, "/owners?parent=nothing", limit), "name"), [""; 0]);
+        assert_eq!(texts(&all(&server, "/owners?parent=i", limit), "name"), [""; 0]);
+    }
+    let token = "Authorization: Bearer open sesame\r\n";
+    let seen = send(&server, "GET", "/owners", token, "").json();
+    assert_eq!(texts(seen["items"].as_array().unwrap(), "name"), ["h", "i", "j"]);
+}
