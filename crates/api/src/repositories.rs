@@ -221,6 +221,7 @@ pub(crate) async fn list(state: Arc<ApiState>, mut request: ApiRequest) -> ApiRe
 )]
 pub(crate) async fn show(state: Arc<ApiState>, request: ApiRequest) -> ApiResult {
     request.parameters.end()?;
+    request.client.fetch(request.part(0)?).await?;
     let known = state.repository(&request).await?;
     let is_manager = state.may_manage(&request);
     // The state of the repository tells of an archive that cannot be opened.

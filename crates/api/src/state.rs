@@ -216,6 +216,8 @@ impl ApiState {
         request: &ApiRequest,
         name: String,
     ) -> Result<OpenedRepository, Problem> {
+        let plain = NamedState::split(&name).map_or(name.as_str(), |(repository, _)| repository);
+        request.client.fetch(plain).await?;
         let found = self.find(request, move |state, client| {
             let Some((repository, older)) = NamedState::split(&name) else {
                 return state.named(&name, client).map(|known| (known.repository, None));

@@ -80,7 +80,7 @@ impl ServedRepositories {
     }
 
     /// Waits for a visit to the upstream, if the client is to wait; returns whether there was one.
-    async fn wait(
+    pub(crate) async fn wait(
         self: &Arc<Self>,
         request: &DaemonRequest,
         client: &Client,

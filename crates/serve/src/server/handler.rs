@@ -20,9 +20,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use weir_repo::Repo;
-use weir_upload::WorkOutcome;
+use weir_upload::{DaemonRequest, Service, WorkOutcome};
 
-use crate::access::locate::{BUSY, Client, Found, INTERNAL_ERROR, Refusal};
+use crate::access::locate::{AwaitedFor, BUSY, Client, Found, INTERNAL_ERROR, Refusal};
 use crate::access::repositories::ServedRepositories;
 use crate::limits::admission::{HeldTurn, Party, Turn, Turns};
 use crate::limits::answer_spool::{AnswerPiece, AnswerPlace, AnswerReader, AnswerSpool, Answers};
@@ -135,6 +135,22 @@ impl HandlerClient {
     /// If it is not there, cannot be opened, or too many are being opened.
     pub async fn open(&self, found: Found, name: &str) -> Result<Arc<Repo>, Refusal> {
         self.repositories.open(found, name, self.client.address).await.map(|opened| opened.repo)
+    }
+
+    /// Waits for a visit to the upstream of the repository that the client calls `name`, if the server
+    /// fetches it on demand: it is not here yet, or its copy is too old.
+    ///
+    /// # Errors
+    /// If it is not here and cannot be fetched, or the client may not ask for that.
+    pub async fn fetch(&self, name: &str) -> Result<(), Refusal> {
+        let request = DaemonRequest {
+            service: Service::UploadPack,
+            path: name.to_owned(),
+            host: self.host.clone(),
+            version: 0,
+            protocol: String::new(),
+        };
+        self.repositories.wait(&request, &self.client, AwaitedFor::Begin).await.map(drop)
     }
 
     /// Runs `work`, which is short, on a thread that may block, when it is the client's turn.

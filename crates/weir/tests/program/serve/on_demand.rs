@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Output;
 
 use crate::common::{Env, Http, OPEN_SESAME, Server};
+use crate::serve::api_client::{get, problem, send};
 
 /// A pool that fetches `here/...` on demand, and the server of its upstreams.
 fn pool_on_demand(env: &Env, more: &str) -> Server {
@@ -64,6 +65,29 @@ fn a_clone_of_what_is_not_here_fetches_it_once() {
     }
     let said = std::fs::read_to_string(&log).unwrap();
     assert_eq!(said.matches("cloned     here/b").count(), 1, "{said}");
+}
+
+#[test]
+fn the_api_fetches_what_is_not_here() {
+    let env = Env::new();
+    let up = env.odd_repository("a.git");
+    for name in ["b.git", "c.git"] {
+        env.odd_repository(name);
+    }
+    let _upstreams = pool_on_demand(&env, "");
+    let server = Http::serve_mirroring(&env, &env.path("log"));
+    let head = env.git(&up, &["rev-parse", "main"]);
+    assert_eq!(get(&server, "/repositories/here%2Fa/commits/main")["oid"], head);
+    assert_eq!(get(&server, "/repositories/here%2Fb")["state"], "ok");
+    let query = "/query?sql=select+count(*)%3E0+from+revision&repositories=here%2Fc";
+    assert_eq!(get(&server, query)["rows"], serde_json::json!([[1]]));
+    assert_eq!(problem(&server, "/repositories/here%2Fnothing/refs").0, 404);
+    // Only reading fetches.
+    assert_eq!(problem(&server, "/repositories/elsewhere%2Fa").0, 404);
+    assert_eq!(send(&server, "DELETE", "/repositories/here%2Fd", "", "").status, 403);
+    let listed = env.weir_json(&["ls", "--json"]);
+    let names: Vec<_> = listed.as_array().unwrap().iter().map(|r| r["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["here/a", "here/b", "here/c"]);
 }
 
 #[test]
