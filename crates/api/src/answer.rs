@@ -1,5 +1,8 @@
 //! Answers in JSON, and files.
 
+use std::hash::{BuildHasher, RandomState};
+use std::sync::LazyLock;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hyper::Response;
@@ -9,9 +12,9 @@ use hyper::header::{
     HeaderMap, HeaderName, HeaderValue,
 };
 use serde::Serialize;
-use sha2::{Digest, Sha256};
+use twox_hash::XxHash3_128;
 use utoipa::ToSchema;
-use weir_ground::hex;
+
 use weir_serve::{HandlerBody, WantedPart};
 
 use crate::problem::Problem;
@@ -27,6 +30,8 @@ pub(crate) type ApiResult = Result<Response<HandlerBody>, Problem>;
 
 /// Bytes of a hash that are enough for a tag.
 pub(crate) const TAG_BYTES: usize = 16;
+/// The seed of tags: nobody can make two bodies that have one tag without it.
+static TAG_SEED: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(0));
 /// Caches of proxies keep no answer. A client's own asks each time whether its copy is still right.
 pub(crate) const PRIVATE: HeaderValue = HeaderValue::from_static("private, no-cache");
 
@@ -58,8 +63,7 @@ pub(crate) fn json<T: Serialize>(headers: &HeaderMap, value: &T) -> ApiResult {
 
 /// Returns `body`, which is of this kind, or nothing, if the client has the same.
 pub(crate) fn whole(headers: &HeaderMap, kind: HeaderValue, body: Vec<u8>) -> ApiResult {
-    let sum = Sha256::digest(&body);
-    let etag = format!("\"{}\"", hex(&sum[..TAG_BYTES]));
+    let etag = format!("\"{:032x}\"", XxHash3_128::oneshot_with_seed(*TAG_SEED, &body));
     let mut response = Response::new(HandlerBody::from(Vec::new()));
     let head = response.headers_mut();
     head.insert(CACHE_CONTROL, PRIVATE);
