@@ -12,6 +12,7 @@
 //! `weir-bench lines SOCKET FILE`
 //! `weir-bench spool DIR [MEBIBYTES]`
 //! `weir-bench timers CONNECTIONS`
+//! `weir-bench headers weir|scan|lower COUNT`
 //! `weir-bench gets HOST:PORT PATH A_SECOND SECONDS`
 //! `weir-bench mine DIR commits|changes|numstat THREADS`
 //!
@@ -24,6 +25,7 @@
 //! that read a little of their pack every second. Both last SECONDS. `hash` measures how fast objects of
 //! BYTES are hashed. `delay` passes connections on to a server that it makes look further away. `lines`
 //! takes lines, as little as a server on tokio can do. `spool` writes a spool of events, or opens one.
+//! `headers` looks the headers of a request up COUNT times.
 //! `timers` measures what a line costs for the time-out of its connection. `gets` makes small requests at
 //! fixed times. `mine` mines a git directory and
 //! drops the rows.
@@ -40,6 +42,7 @@ mod catalog;
 mod delay;
 mod gets;
 mod hash;
+mod headers;
 mod http;
 mod lines;
 mod mine;
@@ -85,6 +88,7 @@ fn measure_other(what: &str, words: &mut impl Iterator<Item = String>) -> Result
         "spool" => spool::run(&next()?, next().ok())?,
         "gets" => gets::run(&next()?, &next()?, next()?.parse()?, next()?.parse()?)?,
         "timers" => timers::run(next()?.parse()?)?,
+        "headers" => println!("{}", headers::run(&next()?, next()?.parse()?)?),
         "delay" => {
             let (listen, target) = (next()?, next()?);
             delay::run(&listen, &target, Duration::from_secs_f64(next()?.parse::<f64>()? / 1000.0))?;
