@@ -34,7 +34,7 @@ const CHANGES_PER_OBJECT: u64 = 20;
 const FEW_COMMITS_SHARE: usize = 32;
 
 /// What is mined, and how.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct MineOptions {
     /// Commits and annotated tags.
     pub has_revisions: bool,

@@ -203,6 +203,40 @@ pub trait RowSink: Send {
     fn replace(&mut self, rows: ReplacedRows) -> io::Result<()>;
 }
 
+impl<S: RowSink + ?Sized> RowSink for &mut S {
+    fn revision(&mut self, row: &RevisionRow<'_>) -> io::Result<()> {
+        (**self).revision(row)
+    }
+
+    fn visit(&mut self, row: &VisitRow) -> io::Result<()> {
+        (**self).visit(row)
+    }
+
+    fn ref_change(&mut self, row: &RefChangeRow<'_>) -> io::Result<()> {
+        (**self).ref_change(row)
+    }
+
+    fn release(&mut self, row: &ReleaseRow<'_>) -> io::Result<()> {
+        (**self).release(row)
+    }
+
+    fn file_change(&mut self, row: &FileChangeRow<'_>) -> io::Result<()> {
+        (**self).file_change(row)
+    }
+
+    fn branch_commit(&mut self, revision: Oid) -> io::Result<()> {
+        (**self).branch_commit(revision)
+    }
+
+    fn fault(&mut self, row: &FaultRow) -> io::Result<()> {
+        (**self).fault(row)
+    }
+
+    fn replace(&mut self, rows: ReplacedRows) -> io::Result<()> {
+        (**self).replace(rows)
+    }
+}
+
 /// Takes rows and drops them.
 pub struct NoRows;
 

@@ -26,9 +26,11 @@ use weir_mine::{MinedState, ReplacedRows};
 
 use crate::error::{Error, Result};
 use crate::lock::OutputLock;
+use crate::output::MineOutput;
 use crate::part::{FileFormat, PartFile};
 use crate::removal::{OriginEdit, RowEdit, edited_rows};
 use crate::schema::{TableKind, VERSION, check_version};
+use crate::settings::{MineSettings, StoredSettings};
 use crate::sink::BatchWriter;
 use crate::state::OriginState;
 
@@ -44,7 +46,7 @@ const PROBE_BYTES: usize = 1 << 20;
 struct DatasetFile {
     version: i32,
     format: String,
-    settings: String,
+    settings: StoredSettings,
 }
 
 /// The content of the file of a run.
@@ -104,7 +106,7 @@ impl Dataset {
     /// # Errors
     /// If the folder is something else, is in use, was filled with other settings, is damaged, or cannot be
     /// read or written.
-    pub fn open(root: &Path, format: FileFormat, settings: &str) -> Result<Dataset> {
+    pub fn open(root: &Path, format: FileFormat, settings: &MineSettings) -> Result<Dataset> {
         let own = root.join(OWN_FOLDER);
         if !own.is_dir() && fs::read_dir(root).is_ok_and(|mut entries| entries.next().is_some()) {
             return Err(Error::NotADataset(root.to_owned()));
@@ -217,21 +219,6 @@ impl Dataset {
         }
     }
 
-    /// Changes the rows of repositories, in one step and durably.
-    ///
-    /// # Errors
-    /// If the rows cannot be written. The dataset is then as it was before.
-    pub(crate) fn edit(&mut self, edits: Vec<OriginEdit>) -> Result<()> {
-        let mut writer = self.writer();
-        writer.edits = edits;
-        self.commit(std::iter::once(&mut writer), Vec::new())
-    }
-
-    /// Returns the names of the repositories that were mined.
-    pub(crate) fn origins(&self) -> impl Iterator<Item = &String> {
-        self.states.keys()
-    }
-
     /// Gives hidden files of `table` that belong to the dataset their names, and deletes the others, and
     /// those in `old`. Takes those that are there out of `parts`, which holds their lengths.
     fn tidy(&mut self, table: &str, parts: &mut HashMap<String, u64>, old: &HashSet<String>) -> Result<()> {
@@ -271,18 +258,8 @@ impl Dataset {
         Ok(())
     }
 
-    /// Returns the folder.
-    pub fn path(&self) -> &Path {
-        &self.root
-    }
-
-    /// Returns what of the repository `origin` was mined.
-    pub fn state(&self, origin: &str) -> MinedState {
-        self.states.get(origin).cloned().unwrap_or_default()
-    }
-
     /// Returns a writer of new files.
-    pub fn writer(&self) -> PartWriter {
+    fn writer(&self) -> PartWriter {
         PartWriter {
             root: self.root.clone(),
             format: self.format,
@@ -292,42 +269,11 @@ impl Dataset {
         }
     }
 
-    /// Adds all rows of `writers` to the dataset, in one step and durably, with what they hold of
-    /// repositories.
-    ///
-    /// # Errors
-    /// If the rows cannot be written. The dataset is then as it was before.
-    pub fn commit<'s>(
-        &mut self,
-        writers: impl Iterator<Item = &'s mut PartWriter>,
-        origins: Vec<(String, MinedState)>,
-    ) -> Result<()> {
-        let mut hidden = Vec::new();
-        let run = self.write_run(writers, &origins, &mut hidden).inspect_err(|_| {
-            hidden.iter().for_each(|(path, _)| drop(fs::remove_file(path)));
-        })?;
-        let Some(run) = run else { return Ok(()) };
-        self.next_run += 1;
-        for (old, _) in &run.rewritten {
-            let path = self.root.join(format!("{old}.{}", self.format.name()));
-            fs::remove_file(&path).map_err(Error::on(&path))?;
-        }
-        for (from, to) in hidden {
-            fs::rename(&from, &to).map_err(Error::on(&to))?;
-        }
-        self.took_place(&run.rewritten);
-        self.moved(&run.moved);
-        let names = origins.iter().map(|(origin, _)| origin.clone()).collect();
-        self.runs.push(RunRows { parts: run.parts, origins: names });
-        self.states.extend(origins);
-        Ok(())
-    }
-
     /// Completes the files of `writers`, and writes the file of the run. Adds each file to `hidden`, with the
     /// path that it will have. Returns `None` if there is nothing to write.
-    fn write_run<'s>(
+    fn write_run(
         &self,
-        writers: impl Iterator<Item = &'s mut PartWriter>,
+        writers: &mut [&mut PartWriter],
         origins: &[(String, MinedState)],
         hidden: &mut Vec<(PathBuf, PathBuf)>,
     ) -> Result<Option<RunFile>> {
@@ -373,14 +319,6 @@ impl Dataset {
         Ok(Some(run))
     }
 
-    /// Returns whether files can still be written.
-    pub(crate) fn is_usable(&self) -> bool {
-        let path = self.root.join(OWN_FOLDER).join(".probe");
-        let written = fs::write(&path, vec![0; PROBE_BYTES]);
-        let _ = fs::remove_file(&path);
-        written.is_ok()
-    }
-
     /// Writes the files whose rows change with `edits` anew. Returns the name of each old file with the new
     /// one, if rows are left.
     fn edited(
@@ -410,21 +348,21 @@ impl Dataset {
     }
 }
 
-fn check_settings(root: &Path, own: &Path, format: FileFormat, settings: &str) -> Result<()> {
+fn check_settings(root: &Path, own: &Path, format: FileFormat, settings: &MineSettings) -> Result<()> {
     let path = own.join("dataset.json");
     match fs::read(&path) {
         Ok(data) => {
             let damaged = |what: String| Error::Damaged { path: path.clone(), what };
             let file: DatasetFile = serde_json::from_slice(&data).map_err(|e| damaged(e.to_string()))?;
             check_version(root, file.version)?;
-            if file.format != format.name() || file.settings != settings {
-                let found = format!("--to {} {}", file.format, file.settings);
+            if file.format != format.name() || !file.settings.are(settings) {
+                let found = format!("--to {} {}", file.format, file.settings.flags());
                 return Err(Error::OtherSettings { path: root.to_owned(), found });
             }
             Ok(())
         }
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            let (format, settings) = (format.name().to_owned(), settings.to_owned());
+            let (format, settings) = (format.name().to_owned(), settings.into());
             let data = serde_json::to_vec(&DatasetFile { version: VERSION, format, settings });
             write_durably(own, "dataset.json", &data.expect("a map with texts as keys"))
         }
@@ -444,6 +382,69 @@ fn write_durably(folder: &Path, name: &str, data: &[u8]) -> Result<()> {
 
 fn sync_folder(folder: &Path) -> Result<()> {
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(Error::on(folder))
+}
+
+impl MineOutput for Dataset {
+    type Writer = PartWriter;
+
+    fn writers(&mut self, count: usize) -> Vec<PartWriter> {
+        (0..count).map(|_| self.writer()).collect()
+    }
+
+    fn add(&mut self, writers: &mut [&mut PartWriter], origins: Vec<(String, MinedState)>) -> Result<()> {
+        let mut hidden = Vec::new();
+        let run = self.write_run(writers, &origins, &mut hidden).inspect_err(|_| {
+            hidden.iter().for_each(|(path, _)| drop(fs::remove_file(path)));
+        })?;
+        let Some(run) = run else { return Ok(()) };
+        self.next_run += 1;
+        for (old, _) in &run.rewritten {
+            let path = self.root.join(format!("{old}.{}", self.format.name()));
+            fs::remove_file(&path).map_err(Error::on(&path))?;
+        }
+        for (from, to) in hidden {
+            fs::rename(&from, &to).map_err(Error::on(&to))?;
+        }
+        self.took_place(&run.rewritten);
+        self.moved(&run.moved);
+        let names = origins.iter().map(|(origin, _)| origin.clone()).collect();
+        self.runs.push(RunRows { parts: run.parts, origins: names });
+        self.states.extend(origins);
+        Ok(())
+    }
+
+    fn discard(&mut self, _: &mut PartWriter) -> PartWriter {
+        self.writer()
+    }
+
+    fn wants_commit(_: &PartWriter) -> bool {
+        false
+    }
+
+    fn state(&self, origin: &str) -> MinedState {
+        self.states.get(origin).cloned().unwrap_or_default()
+    }
+
+    fn origins(&self) -> Vec<String> {
+        self.states.keys().cloned().collect()
+    }
+
+    fn edit(&mut self, edits: Vec<OriginEdit>) -> Result<()> {
+        let mut writer = self.writer();
+        writer.edits = edits;
+        self.add(&mut [&mut writer], Vec::new())
+    }
+
+    fn is_usable(&self) -> bool {
+        let path = self.root.join(OWN_FOLDER).join(".probe");
+        let written = fs::write(&path, vec![0; PROBE_BYTES]);
+        let _ = fs::remove_file(&path);
+        written.is_ok()
+    }
+
+    fn error(&self, e: io::Error) -> Error {
+        Error::on(&self.root)(e)
+    }
 }
 
 /// A hidden file.

@@ -14,25 +14,30 @@ mod format;
 mod json_lines;
 mod lock;
 mod mining;
+mod output;
 mod part;
 mod present;
 mod query;
 mod removal;
 mod schema;
+mod settings;
 mod sink;
 mod state;
 mod stream;
 
-pub use database::DatabaseStore;
+pub use database::{DatabaseStore, DatabaseWriter};
 pub use dataset::{Dataset, PartWriter};
 pub use error::{Error, Result};
 pub use format::{RowFormat, TableWriter};
-pub use mining::{MineEvent, MineOutput, MineRun, MineSource, MineTotals, TakeRows, mine_all};
+pub use mining::{MineEvent, MineRun, MineSource, MineTotals, forget, mine_all};
+pub use output::MineOutput;
 pub use part::FileFormat;
 pub use present::{PresentRepository, WantedColumns, mine_present, write_table};
 pub use query::{
     KeptDatabases, QueryAnswer, QueryDatabase, QueryError, QueryKey, QueryLimits, QueryLoad, QueryValue,
 };
+pub use removal::{OriginEdit, RowEdit};
 pub use schema::TableKind;
+pub use settings::MineSettings;
 pub use sink::{BatchWriter, MiningRow, TableSink};
 pub use stream::JsonStream;

@@ -1,27 +1,20 @@
 //! Mining of many repositories into tables.
 
 use std::collections::HashSet;
-use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use arrow_array::RecordBatch;
 use weir_ground::thread::on_threads;
 use weir_ground::{Clock, Stop};
-use weir_mine::{
-    MineOptions, MineProgress, MineReport, MinedRefs, MinedState, ReplacedRows, Tips, mine, mine_visits,
-};
+use weir_mine::{MineOptions, MineProgress, MineReport, MinedRefs, MinedState, Tips, mine_visits};
 use weir_repo::Repo;
 
-use crate::database::{DatabaseStore, DatabaseWriter};
-use crate::dataset::{Dataset, PartWriter};
 use crate::error::{Error, Result};
+use crate::output::MineOutput;
 use crate::removal::{OriginEdit, RowEdit};
-use crate::schema::TableKind;
-use crate::sink::{BatchWriter, MiningRow, TableSink};
-use crate::stream::JsonStream;
+use crate::sink::{MiningRow, TableSink, mine_into};
 
 /// Repositories of at least this many bytes are mined one after the other, with all threads.
 const LARGE_BYTES: u64 = 48 << 20;
@@ -44,95 +37,34 @@ pub struct MineSource<'s> {
     pub open: Box<dyn Fn() -> std::result::Result<Repo, String> + Sync + 's>,
 }
 
-/// Takes rows of a table, on whichever thread has them.
-pub type TakeRows = Arc<dyn Fn(TableKind, &RecordBatch) -> io::Result<()> + Send + Sync>;
-
-/// Where rows go.
-pub enum MineOutput {
-    /// Into a dataset.
-    Dataset(Dataset),
-    /// Into a database.
-    Database(DatabaseStore),
-    /// As JSON lines into a stream.
-    Stream(JsonStream<Box<dyn Write + Send>>),
-    /// To a function.
-    Function(TakeRows),
+/// Removes all rows in `output` of the repositories whose name `is_meant`. Returns these names.
+///
+/// # Errors
+/// If rows cannot be written.
+pub fn forget(output: &mut impl MineOutput, is_meant: &dyn Fn(&str) -> bool) -> Result<Vec<String>> {
+    let mut names = output.origins();
+    names.retain(|name| is_meant(name));
+    names.sort();
+    let edits = names.iter().map(|origin| OriginEdit { origin: origin.clone(), edit: RowEdit::Forget });
+    let edits: Vec<OriginEdit> = edits.collect();
+    if !edits.is_empty() {
+        output.edit(edits)?;
+    }
+    Ok(names)
 }
 
-impl MineOutput {
-    /// Returns `count` sinks, whose rows are committed together.
-    fn sinks(&mut self, count: usize) -> Vec<Mutex<OutputSink>> {
-        let sink = |writer| Mutex::new(TableSink::new(writer));
-        match self {
-            MineOutput::Dataset(dataset) => {
-                (0..count).map(|_| sink(OutputWriter::Parts(dataset.writer()))).collect()
-            }
-            MineOutput::Database(database) => {
-                let writer = database.writer();
-                (0..count).map(|_| sink(OutputWriter::Database(writer.clone()))).collect()
-            }
-            MineOutput::Stream(stream) => {
-                (0..count).map(|_| sink(OutputWriter::Stream(stream.clone()))).collect()
-            }
-            MineOutput::Function(take) => {
-                (0..count).map(|_| sink(OutputWriter::Function(Arc::clone(take)))).collect()
-            }
-        }
+/// Moves the rows of repositories that have another name now.
+fn rename(output: &mut impl MineOutput, sources: &[&MineSource<'_>]) -> Result<()> {
+    let is_there = |name: &str| output.state(name) != MinedState::default();
+    let names: HashSet<&str> = sources.iter().map(|source| source.origin.as_str()).collect();
+    let mut edits = Vec::new();
+    for source in sources.iter().filter(|source| !is_there(&source.origin)) {
+        let old = source.former.iter().find(|old| !names.contains(old.as_str()) && is_there(old));
+        edits.extend(
+            old.map(|old| OriginEdit { origin: old.clone(), edit: RowEdit::Rename(source.origin.clone()) }),
+        );
     }
-
-    /// Removes all rows of the repositories whose name `is_meant`. Returns these names.
-    ///
-    /// # Errors
-    /// If rows cannot be written, or the rows were printed.
-    pub fn forget(&mut self, is_meant: &dyn Fn(&str) -> bool) -> Result<Vec<String>> {
-        let mut names: Vec<String> = match self {
-            MineOutput::Dataset(dataset) => {
-                dataset.origins().filter(|name| is_meant(name)).cloned().collect()
-            }
-            MineOutput::Database(database) => {
-                database.origins().filter(|name| is_meant(name)).cloned().collect()
-            }
-            MineOutput::Stream(_) | MineOutput::Function(_) => Vec::new(),
-        };
-        names.sort();
-        let edit = |origin: &String| OriginEdit { origin: origin.clone(), edit: RowEdit::Forget };
-        self.edit(names.iter().map(edit).collect())?;
-        Ok(names)
-    }
-
-    fn edit(&mut self, edits: Vec<OriginEdit>) -> Result<()> {
-        match self {
-            _ if edits.is_empty() => Ok(()),
-            MineOutput::Dataset(dataset) => dataset.edit(edits),
-            MineOutput::Database(database) => database.edit(edits),
-            MineOutput::Stream(_) | MineOutput::Function(_) => Ok(()),
-        }
-    }
-
-    /// Moves the rows of repositories that have another name now.
-    fn rename(&mut self, sources: &[&MineSource<'_>]) -> Result<()> {
-        let is_there = |output: &MineOutput, name: &str| output.state(name) != MinedState::default();
-        let names: HashSet<&str> = sources.iter().map(|source| source.origin.as_str()).collect();
-        let mut edits = Vec::new();
-        for source in sources.iter().filter(|source| !is_there(self, &source.origin)) {
-            let old = source.former.iter().find(|old| !names.contains(old.as_str()) && is_there(self, old));
-            edits.extend(
-                old.map(|old| OriginEdit {
-                    origin: old.clone(),
-                    edit: RowEdit::Rename(source.origin.clone()),
-                }),
-            );
-        }
-        self.edit(edits)
-    }
-
-    fn state(&self, origin: &str) -> MinedState {
-        match self {
-            MineOutput::Dataset(dataset) => dataset.state(origin),
-            MineOutput::Database(database) => database.state(origin),
-            MineOutput::Stream(_) | MineOutput::Function(_) => MinedState::default(),
-        }
-    }
+    if edits.is_empty() { Ok(()) } else { output.edit(edits) }
 }
 
 /// What became of a repository.
@@ -184,61 +116,23 @@ pub struct MineRun<'r> {
     pub stop: &'r Stop,
 }
 
-enum OutputWriter {
-    Parts(PartWriter),
-    Database(DatabaseWriter),
-    Stream(JsonStream<Box<dyn Write + Send>>),
-    Function(TakeRows),
-}
-
-impl OutputWriter {
-    /// Returns whether rows should be committed now, between two repositories.
-    fn wants_commit(&self) -> bool {
-        match self {
-            OutputWriter::Parts(_) => false,
-            OutputWriter::Database(rows) => rows.wants_commit(),
-            // Rows that were printed cannot be taken back: no repository must be mined again.
-            OutputWriter::Stream(_) | OutputWriter::Function(_) => true,
-        }
-    }
-}
-
-impl BatchWriter for OutputWriter {
-    fn write(&mut self, table: TableKind, batch: &RecordBatch) -> io::Result<()> {
-        match self {
-            OutputWriter::Parts(parts) => parts.write(table, batch),
-            OutputWriter::Database(rows) => rows.write(table, batch),
-            OutputWriter::Stream(stream) => stream.write(table, batch),
-            OutputWriter::Function(take) => take(table, batch),
-        }
-    }
-
-    fn remove(&mut self, origin: &str, removed: ReplacedRows) -> io::Result<()> {
-        match self {
-            OutputWriter::Parts(parts) => parts.remove(origin, removed),
-            OutputWriter::Database(rows) => rows.remove(origin, removed),
-            OutputWriter::Stream(stream) => stream.remove(origin, removed),
-            // Nothing is known of what was given before.
-            OutputWriter::Function(_) => Ok(()),
-        }
-    }
-}
-
-type OutputSink = TableSink<OutputWriter>;
-
 /// Mines `sources` into `output`, each name once. What was mined before is left out. A dataset keeps what was
 /// completed, also if a stop is requested. A repository whose rows cannot be written is a failure of its own,
 /// as long as others can be.
 ///
 /// # Errors
 /// If no rows can be written. Damage of repositories is told or becomes rows.
-pub fn mine_all(sources: &[MineSource<'_>], mut output: MineOutput, run: &MineRun<'_>) -> Result<MineTotals> {
+pub fn mine_all<O: MineOutput>(
+    sources: &[MineSource<'_>],
+    mut output: O,
+    run: &MineRun<'_>,
+) -> Result<MineTotals> {
     let threads = run.threads.max(1);
     let is_large = |source: &MineSource<'_>| threads > 1 && source.bytes >= LARGE_BYTES;
     let mut origins = HashSet::new();
     let mut order: Vec<&MineSource<'_>> =
         sources.iter().filter(|source| origins.insert(source.origin.as_str())).collect();
-    output.rename(&order)?;
+    rename(&mut output, &order)?;
     order.sort_by_key(|source| std::cmp::Reverse(source.bytes));
     let (large, small) = order.split_at(order.partition_point(|source| is_large(source)));
     let batch = Batch {
@@ -249,19 +143,17 @@ pub fn mine_all(sources: &[MineSource<'_>], mut output: MineOutput, run: &MineRu
         failed: AtomicU64::new(0),
         is_failed: AtomicBool::new(false),
     };
-    let sinks = batch.output().sinks(threads);
+    let sinks = batch.sinks(threads);
     batch.work_off(&sinks, large, &AtomicUsize::new(0))?;
     drop(sinks);
     let next = AtomicUsize::new(0);
     let done = on_threads("weir-mine", threads.min(small.len().max(1)), || {
-        let sinks = batch.output().sinks(1);
+        let sinks = batch.sinks(1);
         batch.work_off(&sinks, small, &next)
     });
     done.into_iter().collect::<Result<()>>()?;
-    if let MineOutput::Database(database) = &mut *batch.output()
-        && batch.mined.load(Ordering::Relaxed) > 0
-    {
-        database.end_load()?;
+    if batch.mined.load(Ordering::Relaxed) > 0 {
+        batch.output().finish()?;
     }
     let total = batch.mined.load(Ordering::Relaxed)
         + batch.unchanged.load(Ordering::Relaxed)
@@ -275,15 +167,18 @@ pub fn mine_all(sources: &[MineSource<'_>], mut output: MineOutput, run: &MineRu
 }
 
 /// The repositories of a call, and what became of them.
-struct Batch<'b> {
+struct Batch<'b, O> {
     run: &'b MineRun<'b>,
-    output: Mutex<MineOutput>,
+    output: Mutex<O>,
     mined: AtomicU64,
     unchanged: AtomicU64,
     failed: AtomicU64,
     /// Rows could not be written: all threads end.
     is_failed: AtomicBool,
 }
+
+/// The rows of a thread.
+type Sink<O> = Mutex<TableSink<<O as MineOutput>::Writer>>;
 
 /// A repository whose rows are not yet part of the dataset.
 struct PendingRows<'s> {
@@ -304,18 +199,19 @@ enum MineFailure {
     Stopped,
 }
 
-impl Batch<'_> {
-    fn output(&self) -> MutexGuard<'_, MineOutput> {
+impl<O: MineOutput> Batch<'_, O> {
+    fn output(&self) -> MutexGuard<'_, O> {
         self.output.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns `count` sinks, whose rows are committed together.
+    fn sinks(&self, count: usize) -> Vec<Sink<O>> {
+        let writers = self.output().writers(count);
+        writers.into_iter().map(|writer| Mutex::new(TableSink::new(writer))).collect()
+    }
+
     /// Mines the sources of `list` from the place `next` on, with the threads of `sinks`.
-    fn work_off<'s>(
-        &self,
-        sinks: &[Mutex<OutputSink>],
-        list: &[&'s MineSource<'s>],
-        next: &AtomicUsize,
-    ) -> Result<()> {
+    fn work_off<'s>(&self, sinks: &[Sink<O>], list: &[&'s MineSource<'s>], next: &AtomicUsize) -> Result<()> {
         let mut pending: Vec<PendingRows<'_>> = Vec::new();
         let mut committed_at = Instant::now();
         while !self.run.stop.is_stopped() && !self.is_failed.load(Ordering::Relaxed) {
@@ -332,7 +228,7 @@ impl Batch<'_> {
             }
             self.run.progress.repositories.fetch_add(1, Ordering::Relaxed);
             let wants_commit =
-                sinks[0].lock().unwrap_or_else(PoisonError::into_inner).writer().wants_commit();
+                O::wants_commit(sinks[0].lock().unwrap_or_else(PoisonError::into_inner).writer());
             if wants_commit || committed_at.elapsed() > COMMIT_EVERY {
                 self.commit_or_mine_alone(sinks, &mut pending)?;
                 committed_at = Instant::now();
@@ -343,11 +239,7 @@ impl Batch<'_> {
 
     /// Commits what is pending. If that fails, one of the repositories may be the cause: each is mined again
     /// and committed alone.
-    fn commit_or_mine_alone(
-        &self,
-        sinks: &[Mutex<OutputSink>],
-        pending: &mut Vec<PendingRows<'_>>,
-    ) -> Result<()> {
+    fn commit_or_mine_alone(&self, sinks: &[Sink<O>], pending: &mut Vec<PendingRows<'_>>) -> Result<()> {
         let Err(e) = self.commit(sinks, pending) else { return Ok(()) };
         self.discard(sinks);
         if let [one] = &pending[..] {
@@ -361,7 +253,7 @@ impl Batch<'_> {
 
     /// Mines what is pending again, whose rows were dropped. If a repository fails this time, the rest are
     /// committed each alone.
-    fn mine_again<'s>(&self, sinks: &[Mutex<OutputSink>], pending: &mut Vec<PendingRows<'s>>) -> Result<()> {
+    fn mine_again<'s>(&self, sinks: &[Sink<O>], pending: &mut Vec<PendingRows<'s>>) -> Result<()> {
         let mut sources: Vec<&MineSource<'_>> = pending.drain(..).map(|pending| pending.source).collect();
         sources.reverse();
         while !self.run.stop.is_stopped()
@@ -380,7 +272,7 @@ impl Batch<'_> {
     }
 
     /// Mines repositories, and commits each alone.
-    fn mine_alone(&self, sinks: &[Mutex<OutputSink>], sources: Vec<&MineSource<'_>>) -> Result<()> {
+    fn mine_alone(&self, sinks: &[Sink<O>], sources: Vec<&MineSource<'_>>) -> Result<()> {
         for source in sources.into_iter().take_while(|_| !self.run.stop.is_stopped()) {
             match self.mine_or_tell(source, sinks) {
                 Ok(None) => {}
@@ -395,12 +287,7 @@ impl Batch<'_> {
     ///
     /// # Errors
     /// If it is not for a reason of its own: nothing can be written any more.
-    fn failed(
-        &self,
-        source: &MineSource<'_>,
-        failure: MineFailure,
-        sinks: &[Mutex<OutputSink>],
-    ) -> Result<()> {
+    fn failed(&self, source: &MineSource<'_>, failure: MineFailure, sinks: &[Sink<O>]) -> Result<()> {
         self.discard(sinks);
         let text = match failure {
             MineFailure::Stopped => return Ok(()),
@@ -417,12 +304,7 @@ impl Batch<'_> {
 
     /// Returns the error `e` of writing rows if no others can be written either.
     fn check_output(&self, e: Error) -> Result<()> {
-        let is_usable = match &*self.output() {
-            MineOutput::Dataset(dataset) => dataset.is_usable(),
-            MineOutput::Database(database) => database.is_usable(),
-            MineOutput::Stream(_) | MineOutput::Function(_) => false,
-        };
-        if is_usable {
+        if self.output().is_usable() {
             return Ok(());
         }
         self.is_failed.store(true, Ordering::Relaxed);
@@ -430,45 +312,25 @@ impl Batch<'_> {
     }
 
     /// Drops rows that are not yet part of the tables.
-    fn discard(&self, sinks: &[Mutex<OutputSink>]) {
+    fn discard(&self, sinks: &[Sink<O>]) {
         for sink in sinks {
             let mut sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
-            let writer = match (&*self.output(), sink.writer()) {
-                (MineOutput::Dataset(dataset), _) => OutputWriter::Parts(dataset.writer()),
-                (MineOutput::Stream(stream), _) => OutputWriter::Stream(stream.clone()),
-                (MineOutput::Function(take), _) => OutputWriter::Function(Arc::clone(take)),
-                (MineOutput::Database(_), OutputWriter::Database(rows)) => {
-                    rows.discard();
-                    OutputWriter::Database(rows.clone())
-                }
-                (MineOutput::Database(_), _) => continue,
-            };
+            let writer = self.output().discard(sink.writer());
             *sink = TableSink::new(writer);
         }
     }
 
     /// Makes all rows of `sinks` part of the tables.
-    fn commit(&self, sinks: &[Mutex<OutputSink>], pending: &mut Vec<PendingRows<'_>>) -> Result<()> {
+    fn commit(&self, sinks: &[Sink<O>], pending: &mut Vec<PendingRows<'_>>) -> Result<()> {
         let states: Vec<_> = pending.iter().map(|p| (p.source.origin.clone(), p.state.clone())).collect();
-        let mut locked: Vec<MutexGuard<'_, OutputSink>> =
+        let mut locked: Vec<MutexGuard<'_, TableSink<O::Writer>>> =
             sinks.iter().map(|sink| sink.lock().unwrap_or_else(PoisonError::into_inner)).collect();
         for sink in &mut locked {
-            sink.flush().map_err(|e| written(&self.output(), e))?;
+            sink.flush().map_err(|e| self.output().error(e))?;
         }
-        if let OutputWriter::Database(rows) = locked[0].writer() {
-            rows.commit(&states)?;
-        }
-        match &mut *self.output() {
-            MineOutput::Dataset(dataset) => {
-                let parts = locked.iter_mut().filter_map(|sink| match sink.writer() {
-                    OutputWriter::Parts(parts) => Some(parts),
-                    _ => None,
-                });
-                dataset.commit(parts, states)?;
-            }
-            MineOutput::Database(database) => database.add_states(states),
-            MineOutput::Stream(_) | MineOutput::Function(_) => {}
-        }
+        let mut writers: Vec<&mut O::Writer> = locked.iter_mut().map(|sink| sink.writer()).collect();
+        O::commit(&mut writers, &states)?;
+        self.output().add(&mut writers, states)?;
         drop(locked);
         pending.drain(..).for_each(|done| self.tell(done.source, &done.event));
         Ok(())
@@ -489,7 +351,7 @@ impl Batch<'_> {
     fn mine_or_tell<'s>(
         &self,
         source: &'s MineSource<'s>,
-        sinks: &[Mutex<OutputSink>],
+        sinks: &[Sink<O>],
     ) -> std::result::Result<Option<PendingRows<'s>>, MineFailure> {
         let event = match self.mine_one(source, sinks) {
             Ok(None) => MineEvent::Unchanged,
@@ -504,7 +366,7 @@ impl Batch<'_> {
     fn mine_one<'s>(
         &self,
         source: &'s MineSource<'s>,
-        sinks: &[Mutex<OutputSink>],
+        sinks: &[Sink<O>],
     ) -> std::result::Result<Option<PendingRows<'s>>, MineFailure> {
         // What a panic leaves half done is in the sinks, whose rows are dropped.
         catch_unwind(AssertUnwindSafe(|| self.mine_source(source, sinks))).unwrap_or_else(|panic| {
@@ -517,7 +379,7 @@ impl Batch<'_> {
     fn mine_source<'s>(
         &self,
         source: &'s MineSource<'s>,
-        sinks: &[Mutex<OutputSink>],
+        sinks: &[Sink<O>],
     ) -> std::result::Result<Option<PendingRows<'s>>, MineFailure> {
         let began = Instant::now();
         let before = self.output().state(&source.origin);
@@ -531,7 +393,7 @@ impl Batch<'_> {
             None => self.run.stop.clone(),
         };
         let failure = |e| match e {
-            weir_mine::Error::Output(e) => MineFailure::Output(written(&self.output(), e)),
+            weir_mine::Error::Output(e) => MineFailure::Output(self.output().error(e)),
             weir_mine::Error::Stopped if !self.run.stop.is_stopped() => {
                 let seconds = self.run.time_max.unwrap_or_default().as_secs();
                 MineFailure::Source(format!("it took longer than --timeout ({seconds} s)"))
@@ -557,22 +419,10 @@ impl Batch<'_> {
             known_head: new.known_head,
         };
         let MineRun { options, progress, .. } = *self.run;
-        let report = mine(&repo, tips, options, sinks, progress, &stop).map_err(failure)?;
+        let report = mine_into(&repo, tips, options, sinks, progress, &stop).map_err(failure)?;
         let row = MiningRow::of(&repo, source.url.as_deref(), started_at, report);
-        first().mining(&row).map_err(|e| MineFailure::Output(written(&self.output(), e)))?;
+        first().mining(&row).map_err(|e| MineFailure::Output(self.output().error(e)))?;
         let event = MineEvent::Mined { report, took: began.elapsed() };
         Ok(Some(PendingRows { source, state: new.mined(&report), event }))
-    }
-}
-
-/// Returns the error `e` of writing to `output`.
-fn written(output: &MineOutput, e: io::Error) -> Error {
-    match output {
-        MineOutput::Dataset(dataset) => Error::on(dataset.path())(e),
-        MineOutput::Database(database) => match e.downcast::<Error>() {
-            Ok(error) => error,
-            Err(e) => Error::Database { place: database.place().to_owned(), what: e.to_string() },
-        },
-        MineOutput::Stream(_) | MineOutput::Function(_) => Error::Stream(e),
     }
 }

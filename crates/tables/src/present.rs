@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::RecordBatch;
 use weir_ground::{Stop, Timestamp};
-use weir_mine::{MineOptions, MineProgress, MinedState, PresentTips, ReplacedRows, Tips, mine, mine_visits};
+use weir_mine::{MineOptions, MineProgress, MinedState, PresentTips, ReplacedRows, Tips, mine_visits};
 use weir_repo::Repo;
 
 use crate::format::{RowFormat, TableWriter};
 use crate::schema::TableKind;
-use crate::sink::{BatchWriter, MiningRow, TableSink};
+use crate::sink::{BatchWriter, MiningRow, TableSink, mine_into};
 
 /// The columns that are wanted, by table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -119,7 +119,7 @@ pub fn mine_present<W: BatchWriter>(
         let present = PresentTips::of(source.repo);
         let tips =
             Tips { wanted: &present.wanted, faults: &present.faults, head: present.head, ..Tips::default() };
-        let report = mine(source.repo, tips, &options, sinks, &MineProgress::default(), stop)?;
+        let report = mine_into(source.repo, tips, &options, sinks, &MineProgress::default(), stop)?;
         first().mining(&MiningRow::of(source.repo, source.url, source.now, report))?;
     }
     for sink in sinks {

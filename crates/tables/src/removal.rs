@@ -21,13 +21,16 @@ const BATCH_ROWS: usize = 4096;
 
 /// What becomes of the rows of a repository.
 #[derive(Clone, Debug)]
-pub(crate) struct OriginEdit {
-    pub(crate) origin: String,
-    pub(crate) edit: RowEdit,
+pub struct OriginEdit {
+    /// Its name.
+    pub origin: String,
+    /// What becomes of its rows.
+    pub edit: RowEdit,
 }
 
+/// What becomes of rows.
 #[derive(Clone, Debug)]
-pub(crate) enum RowEdit {
+pub enum RowEdit {
     /// Those of commits and tags that are mined again are removed.
     Replace(ReplacedRows),
     /// All are removed.

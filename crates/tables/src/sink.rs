@@ -1,13 +1,14 @@
 //! Rows of mining as rows of tables.
 
 use std::io;
+use std::sync::{Mutex, PoisonError};
 
 use arrow_array::RecordBatch;
 use weir_git::Oid;
-use weir_ground::Timestamp;
+use weir_ground::{Stop, Timestamp};
 use weir_mine::{
-    CommitDecoder, CommitParts, FaultRow, FileChangeRow, Ident, Lines, MineReport, RefChangeRow, ReleaseRow,
-    ReplacedRows, RevisionRow, RowSink, Side, VisitRow, lossy,
+    CommitDecoder, CommitParts, FaultRow, FileChangeRow, Ident, Lines, MineOptions, MineProgress, MineReport,
+    RefChangeRow, ReleaseRow, ReplacedRows, RevisionRow, RowSink, Side, Tips, VisitRow, lossy, mine,
 };
 use weir_repo::{Head, Repo};
 
@@ -78,6 +79,25 @@ pub struct TableSink<W> {
     changes: Buffered<FileChangeRows>,
     branches: Buffered<DefaultBranchRows>,
     errors: Buffered<MiningErrorRows>,
+}
+
+/// Mines `repo` into `sinks`, as [`mine`] does. The code of the miner is there once for all writers.
+///
+/// # Errors
+/// See [`mine`].
+pub(crate) fn mine_into<W: BatchWriter>(
+    repo: &Repo,
+    tips: Tips<'_>,
+    options: &MineOptions,
+    sinks: &[Mutex<TableSink<W>>],
+    progress: &MineProgress,
+    stop: &Stop,
+) -> weir_mine::Result<MineReport> {
+    let mut locked: Vec<_> =
+        sinks.iter().map(|sink| sink.lock().unwrap_or_else(PoisonError::into_inner)).collect();
+    let sinks: Vec<Mutex<&mut dyn RowSink>> =
+        locked.iter_mut().map(|sink| Mutex::new(&mut **sink as &mut dyn RowSink)).collect();
+    mine(repo, tips, options, &sinks, progress, stop)
 }
 
 fn put<T: TableRows, W: BatchWriter>(rows: &mut Buffered<T>, writer: &mut W, bytes: usize) -> io::Result<()> {

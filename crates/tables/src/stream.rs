@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arrow_array::RecordBatch;
 use weir_mine::ReplacedRows;
 
+use crate::output::MineOutput;
 use crate::part::write_json_lines;
 use crate::schema::TableKind;
 use crate::sink::BatchWriter;
@@ -26,6 +27,18 @@ impl<W: Write + Send> JsonStream<W> {
     /// Makes a writer to `out`.
     pub fn new(out: W) -> JsonStream<W> {
         JsonStream { out: Arc::new(Mutex::new(out)), buffer: Vec::new() }
+    }
+}
+
+impl<W: Write + Send> MineOutput for JsonStream<W> {
+    type Writer = JsonStream<W>;
+
+    fn writers(&mut self, count: usize) -> Vec<JsonStream<W>> {
+        vec![self.clone(); count]
+    }
+
+    fn discard(&mut self, writer: &mut JsonStream<W>) -> JsonStream<W> {
+        writer.clone()
     }
 }
 

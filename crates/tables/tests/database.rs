@@ -6,8 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use common::databases::{Place, Row, json_rows};
-use common::{CONTENT, add_commits, git, mined, mined_into, rows, source};
-use weir_tables::{DatabaseStore, Dataset, Error, FileFormat, MineOutput, MineSource, TableKind};
+use common::{CONTENT, add_commits, git, mined, mined_into, of_commits, of_refs, rows, source};
+use weir_tables::{
+    DatabaseStore, Dataset, Error, FileFormat, MineOutput, MineSettings, MineSource, TableKind, forget,
+};
 
 /// Fails unless the database has the rows of the dataset.
 fn assert_same(place: &Place, folder: &Path, tables: &[TableKind]) {
@@ -105,15 +107,16 @@ fn a_repository_that_fails_half_way_leaves_no_rows() {
 #[test]
 fn a_database_that_cannot_be_used_is_named() {
     in_each_database(|dir, place| {
-        let fails = |settings| place.try_open(settings).map(drop).unwrap_err();
-        let first = place.try_open("--what commits").unwrap();
-        assert!(matches!(fails("--what commits"), Error::InUse(_)));
+        let fails = |settings: &MineSettings| place.try_open(settings).map(drop).unwrap_err();
+        let first = place.try_open(&of_commits()).unwrap();
+        assert!(matches!(fails(&of_commits()), Error::InUse(_)));
         drop(first);
-        let error = fails("--what refs").to_string();
+        let error = fails(&of_refs()).to_string();
         assert!(error.contains("was mined with --what commits"), "{error}");
         let other = dir.join("other");
         fs::write(&other, "no database".repeat(100)).unwrap();
-        let error = DatabaseStore::sqlite(&other, "").map(drop).unwrap_err().to_string();
+        let error =
+            DatabaseStore::sqlite(&other, &MineSettings::default()).map(drop).unwrap_err().to_string();
         assert!(error.contains("other': file is not a database"), "{error}");
         assert_eq!(fs::read(&other).unwrap(), "no database".repeat(100).as_bytes());
     });
@@ -126,10 +129,10 @@ fn a_server_that_goes_away_is_told_and_nothing_is_lost() {
     let Some(mut server) = weir_testing::PostgresServer::start(&[]) else { return };
     let place = Place::Postgres(server.schema("mined"));
     place.mined(&[source("a", &git_dir)]);
-    let database = place.try_open("settings").unwrap();
+    let database = place.try_open(&MineSettings::default()).unwrap();
     server.crash();
     let sources = [source("a", &git_dir), source("b", &git_dir)];
-    let (totals, _) = mined_into(MineOutput::Database(database), &sources);
+    let (totals, _) = mined_into(database, &sources);
     let error = totals.unwrap_err().to_string();
     assert!(error.starts_with("cannot write to 'the server': "), "{error}");
     place.mined(&sources);
@@ -158,17 +161,12 @@ fn repositories_move_and_are_forgotten() {
         for &table in TableKind::ALL.iter().filter(|table| **table != TableKind::MiningError) {
             assert_eq!(origins(table), ["b".to_owned(), "c".to_owned()].into(), "{table:?}");
         }
-        let mut outputs = [
-            MineOutput::Database(place.try_open("settings").unwrap()),
-            MineOutput::Dataset(Dataset::open(&folder, FileFormat::JsonLines, "settings").unwrap()),
-            MineOutput::Dataset(
-                Dataset::open(&dir.join("parquet"), FileFormat::Parquet, "settings").unwrap(),
-            ),
-        ];
-        for output in &mut outputs {
-            assert_eq!(output.forget(&|name| name == "c").unwrap(), ["c"]);
+        fn forget_c(mut output: impl MineOutput) {
+            assert_eq!(forget(&mut output, &|name| name == "c").unwrap(), ["c"]);
         }
-        drop(outputs);
+        forget_c(place.try_open(&MineSettings::default()).unwrap());
+        forget_c(Dataset::open(&folder, FileFormat::JsonLines, &MineSettings::default()).unwrap());
+        forget_c(Dataset::open(&dir.join("parquet"), FileFormat::Parquet, &MineSettings::default()).unwrap());
         assert_same(place, &folder, TableKind::ALL);
         assert_eq!(origins(TableKind::Revision), ["b".to_owned()].into());
         assert_eq!(

@@ -6,8 +6,8 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::{CONTENT, add_commits, files, git, mined, mined_on, rows, source};
-use weir_tables::{Dataset, Error, FileFormat, MineOutput, MineSource, TableKind};
+use common::{CONTENT, add_commits, files, git, mined, mined_on, of_commits, of_refs, rows, source};
+use weir_tables::{Dataset, Error, FileFormat, MineSettings, MineSource, TableKind};
 
 /// Fails unless both datasets have the same rows in `tables`.
 fn assert_same(a: &Path, b: &Path, tables: &[TableKind]) {
@@ -128,8 +128,8 @@ fn a_repository_that_fails_half_way_leaves_no_rows() {
         of_size(7, source("b", &bad_dir)),
     ];
     fs::remove_dir_all(&folder).unwrap();
-    let dataset = Dataset::open(&folder, FileFormat::Parquet, "settings").unwrap();
-    let (totals, told) = mined_on(1, MineOutput::Dataset(dataset), &sources);
+    let dataset = Dataset::open(&folder, FileFormat::Parquet, &MineSettings::default()).unwrap();
+    let (totals, told) = mined_on(1, dataset, &sources);
     let totals = totals.unwrap();
     assert_eq!((totals.mined, totals.failed), (2, 2), "{told:?}");
     assert_same(&folder, &whole, TableKind::ALL);
@@ -170,7 +170,8 @@ fn a_file_that_was_cut_is_named() {
         let file = files(&folder, TableKind::Revision).into_iter().find(is_of_run).unwrap();
         let length = fs::metadata(&file).unwrap().len();
         fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(length - 1).unwrap();
-        let error = Dataset::open(&folder, format, "settings").map(drop).unwrap_err().to_string();
+        let error =
+            Dataset::open(&folder, format, &MineSettings::default()).map(drop).unwrap_err().to_string();
         let wanted = format!("is damaged: it has {} bytes, not {length}", length - 1);
         assert!(error.contains(file.to_str().unwrap()) && error.contains(&wanted), "{error}");
         fs::remove_dir_all(&folder).unwrap();
@@ -190,37 +191,38 @@ fn a_file_with_the_last_number_ends_nothing() {
     mined(&folder, FileFormat::JsonLines, &[source("a", &git_dir)]);
     assert_eq!(fs::read(&other).unwrap(), b"somebody else's");
     fs::write(folder.join("_weir/run-18446744073709551615.json"), br#"{"parts":[],"origins":[]}"#).unwrap();
-    let error = Dataset::open(&folder, FileFormat::JsonLines, "settings").map(drop).unwrap_err();
+    let error =
+        Dataset::open(&folder, FileFormat::JsonLines, &MineSettings::default()).map(drop).unwrap_err();
     assert!(error.to_string().contains("no run has this number"), "{error}");
 }
 
 #[test]
 fn a_folder_that_cannot_be_used_is_named() {
     let dir = weir_testing::folder();
-    let open = |path: &Path, format, settings| Dataset::open(path, format, settings).map(drop).unwrap_err();
+    let open = |path: &Path, format, settings: &MineSettings| {
+        Dataset::open(path, format, settings).map(drop).unwrap_err()
+    };
     let folder = dir.path().join("d");
-    let first = Dataset::open(&folder, FileFormat::Parquet, "--what commits").unwrap();
-    assert!(matches!(open(&folder, FileFormat::Parquet, "--what commits"), Error::InUse(_)));
+    let first = Dataset::open(&folder, FileFormat::Parquet, &of_commits()).unwrap();
+    assert!(matches!(open(&folder, FileFormat::Parquet, &of_commits()), Error::InUse(_)));
     drop(first);
-    for (format, settings) in
-        [(FileFormat::JsonLines, "--what commits"), (FileFormat::Parquet, "--what refs")]
-    {
-        let error = open(&folder, format, settings);
+    for (format, settings) in [(FileFormat::JsonLines, of_commits()), (FileFormat::Parquet, of_refs())] {
+        let error = open(&folder, format, &settings);
         assert!(error.to_string().contains("was mined with --to parquet --what commits"), "{error}");
     }
     fs::write(folder.join("_weir/run-00000001.json"), b"{").unwrap();
-    assert!(matches!(open(&folder, FileFormat::Parquet, "--what commits"), Error::Damaged { .. }));
+    assert!(matches!(open(&folder, FileFormat::Parquet, &of_commits()), Error::Damaged { .. }));
     fs::write(
         folder.join("_weir/run-00000001.json"),
         br#"{"parts":[{"name":"revision/part-00000001","bytes":1}],"origins":[]}"#,
     )
     .unwrap();
-    let error = open(&folder, FileFormat::Parquet, "--what commits").to_string();
+    let error = open(&folder, FileFormat::Parquet, &of_commits()).to_string();
     assert!(error.contains("part-00000001.parquet' is damaged: the file is missing"), "{error}");
     for (version, remedy) in [("1", "mine into another place"), ("99", "use a newer weir")] {
         let file = format!(r#"{{"version":{version},"format":"parquet","settings":"--what commits"}}"#);
         fs::write(folder.join("_weir/dataset.json"), file).unwrap();
-        let error = open(&folder, FileFormat::Parquet, "--what commits").to_string();
+        let error = open(&folder, FileFormat::Parquet, &of_commits()).to_string();
         assert!(
             error.contains(&format!("has tables of version {version}")) && error.ends_with(remedy),
             "{error}"
@@ -229,8 +231,11 @@ fn a_folder_that_cannot_be_used_is_named() {
     let other = dir.path().join("other");
     fs::create_dir(&other).unwrap();
     fs::write(other.join("file"), b"").unwrap();
-    assert!(matches!(open(&other, FileFormat::Parquet, ""), Error::NotADataset(_)));
-    assert!(matches!(open(&other.join("file"), FileFormat::Parquet, ""), Error::File { .. }));
+    assert!(matches!(open(&other, FileFormat::Parquet, &MineSettings::default()), Error::NotADataset(_)));
+    assert!(matches!(
+        open(&other.join("file"), FileFormat::Parquet, &MineSettings::default()),
+        Error::File { .. }
+    ));
 }
 
 /// Returns the tables of the book's page, each with its columns and their types.

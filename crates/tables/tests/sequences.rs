@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use common::databases::{Place, Row, json_rows};
 use common::{CONTENT, git, mined, mined_into, source};
-use weir_tables::{FileFormat, MineEvent, MineOutput, MineSource, TableKind};
+use weir_tables::{FileFormat, MineEvent, MineSettings, MineSource, TableKind};
 
 /// A generator of numbers (xorshift64).
 struct Random(u64);
@@ -284,8 +284,8 @@ fn sequence(seed: u64, server: Option<&weir_testing::PostgresServer>) {
         let sources = named(names);
         let mut told = Vec::new();
         for (_, database) in &databases {
-            let database = database.try_open("settings").unwrap();
-            let (totals, events) = mined_into(MineOutput::Database(database), &sources);
+            let database = database.try_open(&MineSettings::default()).unwrap();
+            let (totals, events) = mined_into(database, &sources);
             assert_eq!(totals.unwrap().failed, 0, "WEIR_SEED={seed}: {story:?} {events:?}");
             told.extend(events);
         }

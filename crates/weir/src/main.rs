@@ -26,6 +26,7 @@ mod health_front;
 mod hook_lines;
 mod listing;
 mod log_output;
+mod mined_sources;
 mod named_source;
 mod output;
 mod path_locator;

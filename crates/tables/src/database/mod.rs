@@ -22,8 +22,10 @@ use self::connection::SqlConnection;
 pub(crate) use self::ddl::{Dialect, create_table, create_views, quoted};
 pub(crate) use self::sqlite::sqlite_value;
 use crate::error::{Error, Result};
+use crate::output::MineOutput;
 use crate::removal::{OriginEdit, RemovedBy, RowEdit};
 use crate::schema::{TableKind, VERSION, check_version};
+use crate::settings::{MineSettings, StoredSettings};
 use crate::sink::BatchWriter;
 use crate::state::OriginState;
 
@@ -65,7 +67,11 @@ impl DatabaseStore {
     ///
     /// # Errors
     /// If the database is in use by another mining, was filled with other settings, or fails.
-    pub fn postgres(mut client: ::postgres::Client, place: &str, settings: &str) -> Result<DatabaseStore> {
+    pub fn postgres(
+        mut client: ::postgres::Client,
+        place: &str,
+        settings: &MineSettings,
+    ) -> Result<DatabaseStore> {
         match postgres::prepare(&mut client) {
             Ok(true) => {}
             Ok(false) => return Err(Error::InUse(place.into())),
@@ -80,7 +86,7 @@ impl DatabaseStore {
     /// # Errors
     /// If the file is no SQLite database, is in use by another mining, was filled with other settings, or
     /// cannot be read or written.
-    pub fn sqlite(path: &Path, settings: &str) -> Result<DatabaseStore> {
+    pub fn sqlite(path: &Path, settings: &MineSettings) -> Result<DatabaseStore> {
         let connection = sqlite::SqliteFile::open(path)?;
         DatabaseStore::open(Box::new(connection), Dialect::Sqlite, &path.display().to_string(), settings)
     }
@@ -89,7 +95,7 @@ impl DatabaseStore {
         mut connection: Box<dyn SqlConnection>,
         dialect: Dialect,
         place: &str,
-        settings: &str,
+        settings: &MineSettings,
     ) -> Result<DatabaseStore> {
         let fail = |what: String| Error::Database { place: place.to_owned(), what };
         let tables = TableKind::ALL.iter().map(|&table| create_table(table, dialect, true));
@@ -98,11 +104,15 @@ impl DatabaseStore {
         }
         let own = connection.read_own().map_err(fail)?;
         match own.settings {
-            None => connection.put_settings(VERSION, settings).map_err(fail)?,
+            None => {
+                let text = StoredSettings::from(settings).to_text();
+                connection.put_settings(VERSION, &text).map_err(fail)?;
+            }
             Some((version, found)) => {
                 check_version(Path::new(place), version)?;
-                if found != settings {
-                    return Err(Error::OtherSettings { path: place.into(), found });
+                let found = StoredSettings::parse(&found);
+                if !found.are(settings) {
+                    return Err(Error::OtherSettings { path: place.into(), found: found.flags() });
                 }
             }
         }
@@ -117,32 +127,48 @@ impl DatabaseStore {
         Ok(DatabaseStore { shared: Arc::new(shared), states, next_group: 0 })
     }
 
-    /// Returns the name of the database.
-    pub(crate) fn place(&self) -> &str {
-        &self.shared.place
-    }
-
-    /// Returns what of the repository `origin` was mined.
-    pub(crate) fn state(&self, origin: &str) -> MinedState {
-        self.states.get(origin).cloned().unwrap_or_default()
-    }
-
     /// Returns a writer whose rows are committed together with those of its clones.
-    pub(crate) fn writer(&mut self) -> DatabaseWriter {
+    fn writer(&mut self) -> DatabaseWriter {
         self.next_group += 1;
         DatabaseWriter { shared: Arc::clone(&self.shared), group: self.next_group, waiting: Arc::default() }
     }
+}
 
-    /// Returns whether the database still answers.
-    pub(crate) fn is_usable(&self) -> bool {
-        self.shared.connection().connection.execute("SELECT 1").is_ok()
+impl MineOutput for DatabaseStore {
+    type Writer = DatabaseWriter;
+
+    fn writers(&mut self, count: usize) -> Vec<DatabaseWriter> {
+        vec![self.writer(); count]
     }
 
-    /// Changes the rows of repositories, in one step and durably.
-    ///
-    /// # Errors
-    /// If the database fails. The tables are then as they were before.
-    pub(crate) fn edit(&mut self, edits: Vec<OriginEdit>) -> Result<()> {
+    fn commit(writers: &mut [&mut DatabaseWriter], states: &[(String, MinedState)]) -> Result<()> {
+        // All belong to one group.
+        writers.first().map_or(Ok(()), |writer| writer.commit(states))
+    }
+
+    fn add(&mut self, _: &mut [&mut DatabaseWriter], states: Vec<(String, MinedState)>) -> Result<()> {
+        self.states.extend(states);
+        Ok(())
+    }
+
+    fn discard(&mut self, writer: &mut DatabaseWriter) -> DatabaseWriter {
+        writer.discard();
+        writer.clone()
+    }
+
+    fn wants_commit(writer: &DatabaseWriter) -> bool {
+        writer.wants_commit()
+    }
+
+    fn state(&self, origin: &str) -> MinedState {
+        self.states.get(origin).cloned().unwrap_or_default()
+    }
+
+    fn origins(&self) -> Vec<String> {
+        self.states.keys().cloned().collect()
+    }
+
+    fn edit(&mut self, edits: Vec<OriginEdit>) -> Result<()> {
         let writer = self.writer();
         let steps = edits.iter().cloned().map(WriteStep::Edit);
         writer.waiting.lock().unwrap_or_else(PoisonError::into_inner).steps.extend(steps);
@@ -156,23 +182,18 @@ impl DatabaseStore {
         Ok(())
     }
 
-    /// Returns the names of the repositories that were mined.
-    pub(crate) fn origins(&self) -> impl Iterator<Item = &String> {
-        self.states.keys()
-    }
-
-    /// Notes what was mined of repositories whose rows were committed.
-    pub(crate) fn add_states(&mut self, origins: Vec<(String, MinedState)>) {
-        self.states.extend(origins);
-    }
-
     /// Makes the indexes, if they are not there.
-    ///
-    /// # Errors
-    /// If the database fails.
-    pub(crate) fn end_load(&mut self) -> Result<()> {
+    fn finish(&mut self) -> Result<()> {
         let mut open = self.shared.connection();
         open.connection.end_load().map_err(|what| self.shared.error(what))
+    }
+
+    fn is_usable(&self) -> bool {
+        self.shared.connection().connection.execute("SELECT 1").is_ok()
+    }
+
+    fn error(&self, e: io::Error) -> Error {
+        e.downcast().unwrap_or_else(|e| self.shared.error(e.to_string()))
     }
 }
 
@@ -222,7 +243,7 @@ enum WriteStep {
 
 /// Writes rows of a group. Clones belong to the same group.
 #[derive(Clone)]
-pub(crate) struct DatabaseWriter {
+pub struct DatabaseWriter {
     shared: Arc<Shared>,
     group: u64,
     waiting: Arc<Mutex<WaitingRows>>,
@@ -249,7 +270,7 @@ impl DatabaseWriter {
     ///
     /// # Errors
     /// If the database fails. The tables are then as they were before.
-    pub(crate) fn commit(&self, origins: &[(String, MinedState)]) -> Result<()> {
+    fn commit(&self, origins: &[(String, MinedState)]) -> Result<()> {
         let steps = self.take();
         let is_owner = self.shared.connection().owner == Some(self.group);
         if steps.is_empty() && origins.is_empty() && !is_owner {
@@ -276,13 +297,13 @@ impl DatabaseWriter {
 
     /// Returns whether so many rows wait, or were written, that a commit is due: others wait for the
     /// connection.
-    pub(crate) fn wants_commit(&self) -> bool {
+    fn wants_commit(&self) -> bool {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).bytes;
         waiting > WAITING_BYTES_MAX / 2 || self.shared.connection().owner == Some(self.group)
     }
 
     /// Drops the rows of the group that are not committed.
-    pub(crate) fn discard(&self) {
+    fn discard(&self) {
         self.take();
         let open = self.shared.connection();
         if open.owner == Some(self.group) {

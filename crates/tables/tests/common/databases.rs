@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use postgres::{Client, NoTls};
 use rusqlite::Connection;
 use rusqlite::types::Value;
-use weir_tables::{DatabaseStore, Error, MineOutput, MineSource, MineTotals, TableKind};
+use weir_tables::{DatabaseStore, Error, MineSettings, MineSource, MineTotals, TableKind};
 
 use super::{mined_into, rows};
 
@@ -20,7 +20,7 @@ pub enum Place {
 }
 
 impl Place {
-    pub fn try_open(&self, settings: &str) -> Result<DatabaseStore, Error> {
+    pub fn try_open(&self, settings: &MineSettings) -> Result<DatabaseStore, Error> {
         match self {
             Place::Postgres(url) => DatabaseStore::postgres(client(url), "the server", settings),
             Place::Sqlite(path) => DatabaseStore::sqlite(path, settings),
@@ -28,8 +28,8 @@ impl Place {
     }
 
     pub fn mined(&self, sources: &[MineSource<'_>]) -> MineTotals {
-        let database = self.try_open("settings").unwrap();
-        mined_into(MineOutput::Database(database), sources).0.unwrap()
+        let database = self.try_open(&MineSettings::default()).unwrap();
+        mined_into(database, sources).0.unwrap()
     }
 
     /// Returns the number of rows of a table or view.

@@ -12,7 +12,8 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use weir_ground::{Clock, Stop, Timestamp};
 use weir_mine::{MineOptions, MineProgress, RenameOptions};
 use weir_tables::{
-    Dataset, Error, FileFormat, MineEvent, MineOutput, MineRun, MineSource, MineTotals, TableKind, mine_all,
+    Dataset, Error, FileFormat, MineEvent, MineOutput, MineRun, MineSettings, MineSource, MineTotals,
+    TableKind, mine_all,
 };
 use weir_testing::run_git;
 
@@ -58,16 +59,27 @@ pub fn source<'p>(origin: &str, path: &'p Path) -> MineSource<'p> {
     }
 }
 
+/// Returns settings for commits alone.
+pub fn of_commits() -> MineSettings {
+    let options = MineOptions { has_revisions: true, ..MineOptions::default() };
+    MineSettings { options, has_refs: false }
+}
+
+/// Returns settings for refs alone.
+pub fn of_refs() -> MineSettings {
+    MineSettings { has_refs: true, ..MineSettings::default() }
+}
+
 /// What became of all repositories of a run, and of each.
 pub type Told = (Result<MineTotals, Error>, Vec<MineEvent>);
 
 /// Mines `sources` into `output`. Returns also what was told of each.
-pub fn mined_into(output: MineOutput, sources: &[MineSource<'_>]) -> Told {
+pub fn mined_into(output: impl MineOutput, sources: &[MineSource<'_>]) -> Told {
     mined_on(2, output, sources)
 }
 
 /// Mines `sources` into `output` with `threads` threads. Returns also what was told of each.
-pub fn mined_on(threads: usize, output: MineOutput, sources: &[MineSource<'_>]) -> Told {
+pub fn mined_on(threads: usize, output: impl MineOutput, sources: &[MineSource<'_>]) -> Told {
     let told = std::sync::Mutex::new(Vec::new());
     let options = MineOptions {
         has_revisions: true,
@@ -92,8 +104,8 @@ pub fn mined_on(threads: usize, output: MineOutput, sources: &[MineSource<'_>]) 
 
 /// Mines `sources` into the dataset `folder`. Returns also what was told of each.
 pub fn mined(folder: &Path, format: FileFormat, sources: &[MineSource<'_>]) -> (MineTotals, Vec<MineEvent>) {
-    let dataset = Dataset::open(folder, format, "settings").unwrap();
-    let (totals, told) = mined_into(MineOutput::Dataset(dataset), sources);
+    let dataset = Dataset::open(folder, format, &MineSettings::default()).unwrap();
+    let (totals, told) = mined_into(dataset, sources);
     (totals.unwrap(), told)
 }
 

@@ -12,14 +12,15 @@ use serde_json::json;
 use weir_catalog::{EventKind, PoolEvent};
 use weir_ground::{Stop, name_matches};
 use weir_mine::{Detect, MergeMode, MineOptions, MineProgress, RenameOptions};
-use weir_pool::{Pool, bytes_of, open_local};
+use weir_pool::Pool;
 use weir_tables::{
-    DatabaseStore, Dataset, FileFormat, JsonStream, MineEvent, MineOutput, MineRun, MineSource, MineTotals,
+    DatabaseStore, Dataset, FileFormat, JsonStream, MineEvent, MineRun, MineSettings, MineSource, MineTotals,
     mine_all,
 };
 
 use crate::cli::{DiffMerges, Global, MineArgs, MineFormat, MineWhat};
 use crate::error::{Error, Result, SOME_FAILED};
+use crate::mined_sources::{NamedSources, cores, sources};
 use crate::output;
 use crate::pool::open_pool;
 use crate::signals::stop_on_signal;
@@ -42,7 +43,11 @@ fn forget(global: &Global, args: &MineArgs) -> Result<ExitCode> {
     let is_meant = |name: &str| {
         paths.iter().any(|path| path == name) || args.repos.iter().any(|pattern| name_matches(pattern, name))
     };
-    let forgotten = open_output(args, pool.as_ref())?.forget(&is_meant)?;
+    let forgotten = match open_output(args, pool.as_ref())? {
+        OpenOutput::Dataset(mut dataset) => weir_tables::forget(&mut dataset, &is_meant)?,
+        OpenOutput::Database(mut database) => weir_tables::forget(&mut database, &is_meant)?,
+        OpenOutput::Stream(_) => Vec::new(),
+    };
     if forgotten.is_empty() {
         return Err(Error::Message(format!("no rows of '{}' are there", args.repos.join("', '"))));
     }
@@ -54,19 +59,6 @@ fn forget(global: &Global, args: &MineArgs) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// What a user names: paths that are there, and names or patterns of repositories.
-pub(super) struct NamedSources<'n> {
-    pub(super) paths: Vec<&'n String>,
-    pub(super) patterns: Vec<&'n String>,
-}
-
-impl NamedSources<'_> {
-    pub(super) fn of(names: &[String]) -> NamedSources<'_> {
-        let (paths, patterns) = names.iter().partition(|text| Path::new(text.as_str()).exists());
-        NamedSources { paths, patterns }
-    }
 }
 
 pub(crate) fn mine(global: &Global, args: &MineArgs) -> Result<ExitCode> {
@@ -86,7 +78,7 @@ pub(crate) fn mine(global: &Global, args: &MineArgs) -> Result<ExitCode> {
     let rows = match is_stream {
         true => {
             let out = BufWriter::with_capacity(STREAM_BYTES, std::io::stdout());
-            MineOutput::Stream(JsonStream::new(Box::new(output::PlainJson(out))))
+            OpenOutput::Stream(JsonStream::new(Box::new(output::PlainJson(out))))
         }
         false => open_output(args, pool.as_ref())?,
     };
@@ -106,7 +98,11 @@ pub(crate) fn mine(global: &Global, args: &MineArgs) -> Result<ExitCode> {
     };
     let totals = std::thread::scope(|scope| {
         let drawing = weir_ground::thread::spawn_scoped("progress", scope, || screen.draw());
-        let totals = mine_all(&sources, rows, &run);
+        let totals = match rows {
+            OpenOutput::Dataset(dataset) => mine_all(&sources, dataset, &run),
+            OpenOutput::Database(database) => mine_all(&sources, database, &run),
+            OpenOutput::Stream(stream) => mine_all(&sources, stream, &run),
+        };
         screen.end.stop();
         drop(drawing);
         totals
@@ -118,10 +114,6 @@ pub(crate) fn mine(global: &Global, args: &MineArgs) -> Result<ExitCode> {
         pool.catalog.log_event(&PoolEvent { time: clock.now(), subject: None, kind })?;
     }
     screen.finish(&totals)
-}
-
-pub(super) fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn options(args: &MineArgs) -> MineOptions {
@@ -149,60 +141,33 @@ fn options(args: &MineArgs) -> MineOptions {
     }
 }
 
-/// Returns the settings that decide which rows there are, as flags.
-fn settings(args: &MineArgs) -> String {
-    let options = options(args);
-    let mut what = Vec::new();
-    for (name, is_there) in [
-        ("commits", options.has_revisions),
-        ("numstat", options.has_lines),
-        ("changes", options.has_changes && !options.has_lines),
-        ("refs", args.what.contains(&MineWhat::Refs)),
-    ] {
-        what.extend(is_there.then_some(name));
-    }
-    let mut text = format!("--what {}", what.join(","));
-    if !options.has_changes {
-        return text;
-    }
-    let merges = match options.merges {
-        MergeMode::Off => "off",
-        MergeMode::FirstParent => "first-parent",
-        MergeMode::Separate => "separate",
-    };
-    text += &format!(" --diff-merges {merges}");
-    if let Some(max) = options.changes_max {
-        text += &format!(" --max-changes {max}");
-    }
-    match options.renames.detect {
-        Detect::Nothing => return text + " --no-renames",
-        Detect::Renames => {}
-        Detect::Copies => text += " --find-copies",
-    }
-    text += &format!(" --find-renames={} -l {}", options.renames.similarity, options.renames.limit);
-    text + if options.renames.counts_last_line { "" } else { " --old-similarity" }
+/// Where rows go.
+enum OpenOutput {
+    Dataset(Dataset),
+    Database(DatabaseStore),
+    Stream(JsonStream<Box<dyn Write + Send>>),
 }
 
 /// Opens the dataset or the database that the rows go to.
-fn open_output(args: &MineArgs, pool: Option<&Pool>) -> Result<MineOutput> {
-    let settings = settings(args);
+fn open_output(args: &MineArgs, pool: Option<&Pool>) -> Result<OpenOutput> {
+    let settings = MineSettings { options: options(args), has_refs: args.what.contains(&MineWhat::Refs) };
     let dataset = |format| {
         let folder = place(args, pool, "mined")?;
-        Ok(MineOutput::Dataset(Dataset::open(&folder, format, &settings)?))
+        Ok(OpenOutput::Dataset(Dataset::open(&folder, format, &settings)?))
     };
     match args.to {
         MineFormat::Parquet => dataset(FileFormat::Parquet),
         MineFormat::Jsonl => dataset(FileFormat::JsonLines),
         MineFormat::Sqlite => {
             let file = place(args, pool, "mined.sqlite")?;
-            Ok(MineOutput::Database(DatabaseStore::sqlite(&file, &settings)?))
+            Ok(OpenOutput::Database(DatabaseStore::sqlite(&file, &settings)?))
         }
         MineFormat::Postgres => {
             let url = args.output.as_deref().and_then(Path::to_str).ok_or_else(|| {
                 Error::Message("give the database with --output postgres://USER@HOST/DATABASE".to_owned())
             })?;
             let (client, place) = (weir_catalog::connect_postgres(url)?, weir_catalog::redacted(url));
-            Ok(MineOutput::Database(DatabaseStore::postgres(client, &place, &settings)?))
+            Ok(OpenOutput::Database(DatabaseStore::postgres(client, &place, &settings)?))
         }
     }
 }
@@ -219,46 +184,6 @@ fn place(args: &MineArgs, pool: Option<&Pool>, name: &str) -> Result<PathBuf> {
             "say where the tables go with --output, or print rows with --to jsonl".to_owned(),
         )),
     }
-}
-
-/// Returns the repositories that `patterns` select, and those at `paths`.
-pub(super) fn sources<'p>(
-    pool: Option<&'p Pool>,
-    patterns: &[&String],
-    paths: &[&String],
-) -> Result<Vec<MineSource<'p>>> {
-    let mut sources = Vec::new();
-    if let Some(pool) = pool {
-        let patterns: Vec<String> = patterns.iter().map(|pattern| (*pattern).clone()).collect();
-        let repositories = pool.selected(&patterns)?;
-        let store = &pool.store;
-        let mut former_names = pool.catalog.former_names()?;
-        for r in repositories.into_iter().filter(|r| r.seq.is_some()) {
-            sources.push(MineSource {
-                former: former_names.remove(&r.id).unwrap_or_default(),
-                origin: r.name.clone(),
-                url: Some(
-                    weir_transport::Url::parse(&r.url).map_or_else(|_| r.url.clone(), |u| u.to_string()),
-                ),
-                bytes: r.archive_bytes.map_or(0, |bytes| bytes as u64),
-                seq: r.seq.map(|seq| seq as u64),
-                open: Box::new(move || store.open(&r).map_err(|e| e.to_string())),
-            });
-        }
-    }
-    for path in paths {
-        let path = Path::new(path.as_str());
-        let whole = path.canonicalize().map_err(weir_ground::FileError::on("open", path))?;
-        sources.push(MineSource {
-            former: Vec::new(),
-            origin: output::printable(whole.as_os_str().as_encoded_bytes()),
-            url: None,
-            bytes: bytes_of(&whole),
-            seq: None,
-            open: Box::new(move || open_local(&whole).map_err(|e| e.to_string())),
-        });
-    }
-    Ok(sources)
 }
 
 /// Shows what is done.

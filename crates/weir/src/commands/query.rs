@@ -10,8 +10,8 @@ use weir_tables::{
 };
 
 use crate::cli::{Global, QueryArgs};
-use crate::commands::mine::{NamedSources, cores, sources};
 use crate::error::{Error, Result};
+use crate::mined_sources::{NamedSources, cores, sources};
 use crate::output;
 use crate::pool::open_pool;
 use crate::signals::stop_on_signal;
