@@ -9,15 +9,13 @@ use zip::write::{SimpleFileOptions, StreamWriter};
 use zip::{CompressionMethod, DateTime, ZipWriter};
 
 use crate::archive_attributes::{ArchiveAttributes, PathAttributes};
-use crate::archive_paths::{ArchivePaths, Named};
+use crate::archive_paths::{ArchivePaths, DEPTH_MAX, PathMatch};
 use crate::error::{Error, Result};
 use crate::tar_header::{RECORD_BYTES, TarMember, global_header, headers};
 use crate::work_tree_text::{with_ident, with_line_ends};
 
 /// Bytes of a block of a tar: its end is padded with zeroes.
 const BLOCK_BYTES: u64 = 10_240;
-/// Trees nested deeper than this are refused; git's own limit is 2048 (core.maxTreeDepth).
-pub(crate) const DEPTH_MAX: usize = 2048;
 /// The permissions that are taken away (git-config, `tar.umask`).
 const UMASK: u32 = 0o002;
 
@@ -129,7 +127,7 @@ impl ArchiveWalk<'_> {
             path.extend_from_slice(entry.name);
             let is_folder = entry.is_tree() || entry.is_gitlink();
             let attributes = self.attributes.of(path, is_folder);
-            let is_named = self.paths.name(path, entry.is_tree()) != Named::No;
+            let is_named = self.paths.name(path, entry.is_tree()) != PathMatch::No;
             if is_named && !attributes.is_left_out {
                 self.entry(entry.mode, &id(&entry), attributes, path, depth)?;
             }
@@ -257,9 +255,12 @@ impl MemberWriter for ZipFileWriter<'_> {
 
     fn file(&mut self, path: &[u8], _: &Oid, is_executable: bool, data: &[u8]) -> Result<()> {
         let permissions = if is_executable { 0o755 } else { 0o644 };
-        let options = self.options(permissions).compression_method(CompressionMethod::Deflated);
-        let options =
-            options.compression_level(Some(self.level)).large_file(data.len() as u64 > u64::from(u32::MAX));
+        let (method, level) = match self.level {
+            0 => (CompressionMethod::Stored, None),
+            level => (CompressionMethod::Deflated, Some(level)),
+        };
+        let options = self.options(permissions).compression_method(method);
+        let options = options.compression_level(level).large_file(data.len() as u64 > u64::from(u32::MAX));
         self.zip.start_file(String::from_utf8_lossy(path), options).map_err(io::Error::from)?;
         Ok(self.zip.write_all(data)?)
     }

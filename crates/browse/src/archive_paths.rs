@@ -6,6 +6,9 @@ use weir_repo::{ObjectReader, Repo};
 
 use crate::error::{Error, Result};
 
+/// Trees nested deeper than this are refused; git's own limit is 2048 (core.maxTreeDepth).
+pub(crate) const DEPTH_MAX: usize = 2048;
+
 /// Paths and patterns; none stands for all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ArchivePaths(Vec<PathPattern>);
@@ -22,7 +25,7 @@ struct PathPattern {
 
 /// Whether paths and patterns name an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Named {
+pub(crate) enum PathMatch {
     No,
     /// Entries below may be named.
     Below,
@@ -39,15 +42,15 @@ impl ArchivePaths {
     }
 
     /// Returns whether the entry at `path`, without a slash at its end, is named.
-    pub(crate) fn name(&self, path: &[u8], is_folder: bool) -> Named {
+    pub(crate) fn name(&self, path: &[u8], is_folder: bool) -> PathMatch {
         if self.0.is_empty() {
-            return Named::Yes;
+            return PathMatch::Yes;
         }
         let all = self.0.iter().map(|pattern| pattern.names(path, is_folder));
-        all.fold(Named::No, |found, next| match (found, next) {
-            (Named::Yes, _) | (_, Named::Yes) => Named::Yes,
-            (Named::Below, _) | (_, Named::Below) => Named::Below,
-            _ => Named::No,
+        all.fold(PathMatch::No, |found, next| match (found, next) {
+            (PathMatch::Yes, _) | (_, PathMatch::Yes) => PathMatch::Yes,
+            (PathMatch::Below, _) | (_, PathMatch::Below) => PathMatch::Below,
+            _ => PathMatch::No,
         })
     }
 
@@ -73,6 +76,9 @@ impl PathPattern {
             let shown = String::from_utf8_lossy(word);
             return Err(Error::WrongKind(format!("pathspec magic is not supported here: '{shown}'")));
         }
+        if word.is_empty() {
+            return Err(Error::WrongKind("an empty string is no pathspec".to_owned()));
+        }
         let mut text = word;
         while let Some(rest) = text.strip_prefix(b"./") {
             text = rest;
@@ -86,26 +92,26 @@ impl PathPattern {
         Ok(PathPattern { text, is_folder, literal })
     }
 
-    fn names(&self, path: &[u8], is_folder: bool) -> Named {
+    fn names(&self, path: &[u8], is_folder: bool) -> PathMatch {
         let below = |whole: &[u8], part: &[u8]| {
             part.is_empty() || whole.strip_prefix(part).is_some_and(|rest| rest.starts_with(b"/"))
         };
         let is_it = path == self.text && (is_folder || !self.is_folder);
         if is_it || below(path, &self.text) {
-            return Named::Yes;
+            return PathMatch::Yes;
         }
         let Some(literal) = self.literal else {
-            return if is_folder && below(&self.text, path) { Named::Below } else { Named::No };
+            return if is_folder && below(&self.text, path) { PathMatch::Below } else { PathMatch::No };
         };
         if !is_folder
             && !self.is_folder
             && wildmatch(self.text.as_slice().into(), path.into(), wildmatch::Mode::empty())
         {
-            return Named::Yes;
+            return PathMatch::Yes;
         }
         let literal = &self.text[..literal];
         let may_be_below = literal.starts_with(path) || path.starts_with(literal);
-        if is_folder && may_be_below { Named::Below } else { Named::No }
+        if is_folder && may_be_below { PathMatch::Below } else { PathMatch::No }
     }
 
     /// Returns whether it names an entry below the tree `oid`, whose path is `path`.
@@ -120,7 +126,7 @@ impl PathPattern {
         if self.text.is_empty() {
             return Ok(true);
         }
-        if depth > crate::archive::DEPTH_MAX {
+        if depth > DEPTH_MAX {
             return Err(Error::WrongKind("the tree is too deep".to_owned()));
         }
         let object = reader.require(oid)?;
@@ -133,8 +139,8 @@ impl PathPattern {
             path.extend_from_slice(entry.name);
             let named = self.names(path, entry.is_tree());
             let is_found = match named {
-                Named::Yes => true,
-                Named::Below if entry.is_tree() => {
+                PathMatch::Yes => true,
+                PathMatch::Below if entry.is_tree() => {
                     let below = Oid::from_bytes(repo.hash(), entry.id).expect("ids of entries are ids");
                     path.push(b'/');
                     self.is_found(repo, reader, &below, path, depth + 1)?
@@ -160,28 +166,31 @@ mod tests {
             ArchivePaths::new(&[word.into()]).unwrap().name(path.as_bytes(), is_folder)
         };
         for (word, path, is_folder, expected) in [
-            ("a", "a", false, Named::Yes),
-            ("a", "a", true, Named::Yes),
-            ("a/", "a", false, Named::No),
-            ("a/", "a", true, Named::Yes),
-            ("a", "a/b", false, Named::Yes),
-            ("a", "ab", false, Named::No),
-            ("a/b", "a", true, Named::Below),
-            ("a/b", "a", false, Named::No),
-            (".", "x/y", false, Named::Yes),
-            ("./a", "a", false, Named::Yes),
-            ("*.c", "x/y.c", false, Named::Yes),
-            ("*.c", "x", true, Named::Below),
-            ("*.c", "y.h", false, Named::No),
-            ("src/*.c", "doc", true, Named::No),
-            ("src/*.c", "src", true, Named::Below),
-            ("s?c", "src", false, Named::Yes),
-            ("s?c", "src/x", false, Named::No),
-            ("a[b", "a[b", false, Named::Yes),
+            ("a", "a", false, PathMatch::Yes),
+            ("a", "a", true, PathMatch::Yes),
+            ("a/", "a", false, PathMatch::No),
+            ("a/", "a", true, PathMatch::Yes),
+            ("a", "a/b", false, PathMatch::Yes),
+            ("a", "ab", false, PathMatch::No),
+            ("a/b", "a", true, PathMatch::Below),
+            ("a/b", "a", false, PathMatch::No),
+            (".", "x/y", false, PathMatch::Yes),
+            ("./a", "a", false, PathMatch::Yes),
+            ("*.c", "x/y.c", false, PathMatch::Yes),
+            ("*.c", "x", true, PathMatch::Below),
+            ("*.c", "y.h", false, PathMatch::No),
+            ("src/*.c", "doc", true, PathMatch::No),
+            ("src/*.c", "src", true, PathMatch::Below),
+            ("s?c", "src", false, PathMatch::Yes),
+            ("s?c", "src/x", false, PathMatch::No),
+            ("a[b", "a[b", false, PathMatch::Yes),
+            ("\\a", "a", false, PathMatch::Yes),
         ] {
             assert_eq!(named(word, path, is_folder), expected, "{word} {path}");
         }
-        assert_eq!(ArchivePaths::default().name(b"x", false), Named::Yes);
-        assert!(ArchivePaths::new(&[b":!x".to_vec()]).is_err());
+        assert_eq!(ArchivePaths::default().name(b"x", false), PathMatch::Yes);
+        for wrong in [":!x", ""] {
+            assert!(ArchivePaths::new(&[wrong.into()]).is_err(), "'{wrong}'");
+        }
     }
 }

@@ -15,7 +15,7 @@ use crate::folder::entry_at;
 use crate::revision::tree_of_revision;
 use crate::told_commit::ToldCommits;
 
-/// What `git archive --list` prints.
+/// The formats, as `git archive --list` prints them.
 const FORMATS: &[u8] = b"tar\ntgz\ntar.gz\nzip\n";
 
 /// Makes archives of what refs reach.
@@ -134,6 +134,9 @@ fn write(repo: &Repo, arguments: &[Vec<u8>], out: &mut dyn Write) -> Result<()> 
 /// Returns the tree that `name` stands for, and its commit: `REVISION`, or `REVISION:FOLDER` without one.
 fn tree_of(repo: &Repo, name: &str) -> Result<(Oid, Option<Oid>)> {
     let Some((revision, folder)) = name.split_once(':') else { return tree_of_revision(repo, name) };
+    if revision.is_empty() {
+        return Err(Error::NotFound(format!("no such revision: '{name}'")));
+    }
     let (top, _) = tree_of_revision(repo, revision)?;
     match entry_at(repo, &top, folder.as_bytes())? {
         (mode, oid) if mode & 0o170_000 == 0o040_000 => Ok((oid, None)),

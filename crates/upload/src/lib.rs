@@ -3,12 +3,14 @@
 //!
 //! [`UploadPack`] is a state machine over one open repository. It never touches a socket: the caller reads
 //! for it, sends what [`Step`] says, and runs [`Work`] where blocking is allowed. [`UploadLimits`] bounds
-//! everything a client sends. The same machine speaks upload-archive. It only serves: it never writes to a repository, runs a hook or executes
-//! anything.
+//! everything a client sends. The same machine speaks upload-archive, for which a [`TreeArchiver`] makes the
+//! archives. It only serves: it never writes to a repository, runs a hook or executes anything.
 
 mod advertise;
 mod answer;
 mod archive;
+mod archive_request;
+mod archiver;
 mod band;
 mod error;
 mod fetch_arguments;
@@ -23,7 +25,8 @@ mod v2;
 mod work;
 
 pub use answer::Step;
-pub use archive::{ArchiveRequest, TreeArchiver};
+pub use archive_request::ArchiveRequest;
+pub use archiver::TreeArchiver;
 pub use band::Framing;
 pub use error::RequestError;
 pub use options::{UploadLimits, UploadOptions};

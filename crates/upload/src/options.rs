@@ -5,7 +5,7 @@ use std::sync::Arc;
 use weir_git::Oid;
 use weir_repo::Repo;
 
-use crate::archive::TreeArchiver;
+use crate::archiver::TreeArchiver;
 use crate::policy::Features;
 
 /// The words, of git, with which a refusal of what is not here begins.

@@ -12,7 +12,7 @@ use weir_repo::{
 };
 
 use crate::advertise::{Give, LsRefs, ls_refs, refs_v0};
-use crate::archive::{self, ArchiveRequest};
+use crate::archive_request::{self, ArchiveRequest};
 use crate::band::Framing;
 use crate::fetch_arguments::push_cut;
 use crate::options::UploadOptions;
@@ -246,7 +246,7 @@ impl Work {
             Work::Pack(request) if request.sections.is_none() => {
                 request.framing.push_message(&mut out, 3, &format!("{why}\n"))
             }
-            Work::Archive(_) => out = archive::failure(why),
+            Work::Archive(_) => out = archive_request::failure(why),
             _ => push(&mut out, format!("ERR {why}").as_bytes()),
         }
         out
