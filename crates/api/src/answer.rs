@@ -33,7 +33,7 @@ pub(crate) const TAG_BYTES: usize = 16;
 /// The seed of tags: nobody can make two bodies that have one tag without it.
 static TAG_SEED: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(0));
 /// Caches of proxies keep no answer. A client's own asks each time whether its copy is still right.
-pub(crate) const PRIVATE: HeaderValue = HeaderValue::from_static("private, no-cache");
+const PRIVATE: HeaderValue = HeaderValue::from_static("private, no-cache");
 
 /// A path, as JSON has it.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -114,8 +114,29 @@ pub(crate) fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
     }
 }
 
+/// Returns the answer, without its body, of a file called `name` that is written while it is sent; or the one
+/// that the client has it, by the tag `etag`.
+pub(crate) fn streamed(
+    headers: &HeaderMap,
+    etag: &str,
+    kind: HeaderValue,
+    name: &str,
+) -> Result<Response<HandlerBody>, Response<HandlerBody>> {
+    let mut response = Response::new(HandlerBody::from(Vec::new()));
+    let head = response.headers_mut();
+    head.insert(CACHE_CONTROL, PRIVATE);
+    set(head, ETAG, etag);
+    if WantedPart::of(headers, etag, 0) == WantedPart::Nothing {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        return Err(response);
+    }
+    head.insert(CONTENT_TYPE, kind);
+    name_file(head, name);
+    Ok(response)
+}
+
 /// Names the file that a browser saves (RFC 6266).
-pub(crate) fn name_file(head: &mut HeaderMap, name: &str) {
+fn name_file(head: &mut HeaderMap, name: &str) {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-._+".contains(c);
     let name: String = name.chars().map(|c| if plain(c) { c } else { '_' }).collect();
     set(head, CONTENT_DISPOSITION, &format!("attachment; filename=\"{name}\""));

@@ -6,6 +6,7 @@ use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 use weir_browse::{BlameQuery, BlameRange, ToldCommits, blame, commit_of};
 use weir_git::OidSet;
+use weir_serve::Effort;
 
 use crate::answer::{ApiResult, PathText, json};
 use crate::commits::CommitSummary;
@@ -125,5 +126,5 @@ pub(crate) async fn lines(state: Arc<ApiState>, mut request: ApiRequest) -> ApiR
             commits,
         })
     };
-    json(&request.headers, &request.client.compute(found).await??)
+    json(&request.headers, &request.client.compute(Effort::Bounded, move |_| found()).await??)
 }

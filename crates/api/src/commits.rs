@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 use weir_browse::{LogQuery, Person, ToldCommit, ToldCommits, commit_of, log};
+use weir_serve::Effort;
 
 use crate::answer::{ApiResult, json};
 use crate::page::{EntryPage, WantedPage, cursor_at, not_a_cursor};
@@ -172,7 +173,11 @@ pub(crate) async fn list(state: Arc<ApiState>, mut request: ApiRequest) -> ApiRe
         Ok(EntryPage { items, next: found.next.map(|passed| cursor_at(format!("{from}:{passed}"))) })
     };
     let client = &request.client;
-    let page = if is_of_path { client.compute(listed).await } else { client.run(listed).await };
+    let page = if is_of_path {
+        client.compute(Effort::Bounded, move |_| listed()).await
+    } else {
+        client.run(listed).await
+    };
     json(&request.headers, &page??)
 }
 

@@ -12,6 +12,7 @@ use weir_mine::{
     DifferenceSide, FileDifference, Lines, RenameOptions, TreeComparison, TreeDifference, compare_trees,
 };
 use weir_repo::Repo;
+use weir_serve::Effort;
 
 use crate::answer::{ApiResult, FileBytes, PathText, json, whole};
 use crate::page::{EntryPage, WantedPage, cursor_at, not_a_cursor};
@@ -228,7 +229,7 @@ pub(crate) async fn files(state: Arc<ApiState>, mut request: ApiRequest) -> ApiR
         let items = found.files.into_iter().map(DiffEntry::from).collect();
         Ok(EntryPage { items, next })
     };
-    json(&request.headers, &request.client.compute(compared).await??)
+    json(&request.headers, &request.client.compute(Effort::Bounded, move |_| compared()).await??)
 }
 
 /// Lines around those that differ.
@@ -276,7 +277,8 @@ pub(crate) async fn patch(state: Arc<ApiState>, mut request: ApiRequest) -> ApiR
         }
         Ok(patch)
     };
-    let mut response = whole(&request.headers, PATCH, request.client.compute(written).await??)?;
+    let mut response =
+        whole(&request.headers, PATCH, request.client.compute(Effort::Bounded, move |_| written()).await??)?;
     response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     Ok(response)
 }

@@ -10,6 +10,7 @@ use weir_browse::{
 };
 use weir_git::{Kind, Oid};
 use weir_repo::Repo;
+use weir_serve::Effort;
 
 use crate::answer::{ApiResult, FileBytes, PathText, file, json};
 use crate::commits::CommitSummary;
@@ -152,7 +153,11 @@ pub(crate) async fn tree(state: Arc<ApiState>, mut request: ApiRequest) -> ApiRe
         Ok(EntryPage { items, next })
     };
     let client = &request.client;
-    let page = if has_commits { client.compute(listed).await } else { client.run(listed).await };
+    let page = if has_commits {
+        client.compute(Effort::Bounded, move |_| listed()).await
+    } else {
+        client.run(listed).await
+    };
     json(&request.headers, &page??)
 }
 

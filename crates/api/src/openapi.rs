@@ -19,7 +19,8 @@ use crate::{
 #[openapi(
     info(title = "weir", license(name = "Apache-2.0 OR MIT")),
     paths(
-        repositories::list, owners::list, repositories::show, repositories::visits, repositories::states, refs::list,
+        repositories::list, repositories::show, repositories::visits, repositories::states,
+        owners::list, refs::list,
         commits::list, commits::show, diff::files, diff::patch, blame::lines, files::tree, files::raw,
         search::lines,
         tree_archive::archive, tables::list, tables::content, query::rows,

@@ -52,6 +52,8 @@ pub(crate) enum ProblemCode {
     Conflict,
     /// The answer would take too much: ask for less.
     TooLarge,
+    /// The answer took longer than it may.
+    TimedOut,
     /// The server failed, or has too much to do.
     Unavailable,
 }

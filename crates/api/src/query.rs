@@ -7,11 +7,11 @@ use hyper::header::HeaderValue;
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 use weir_ground::{Stop, Timestamp};
-use weir_serve::HandlerClient;
+use weir_serve::{Effort, HandlerClient};
 use weir_tables::{QueryAnswer, QueryDatabase, QueryError, QueryKey, QueryLimits};
 
 use crate::answer::{ApiResult, json, whole};
-use crate::problem::{NotModified, Problem, Problems};
+use crate::problem::{NotModified, Problem, ProblemCode, Problems};
 use crate::request::ApiRequest;
 use crate::state::{ApiState, OpenedRepository, QueryRoom};
 
@@ -136,7 +136,7 @@ async fn run(
 ) -> Result<QueryAnswer, Problem> {
     let (answer, is_unswept) = {
         let room = room.clone();
-        client.compute(move || query.run(&room)).await??
+        client.compute(Effort::Open, move |stop| query.run(&room, stop)).await??
     };
     if is_unswept {
         let room = room.clone();
@@ -154,8 +154,8 @@ async fn run(
 
 impl PlannedQuery {
     /// Returns the answer, and whether somebody is to sweep the databases that are kept.
-    fn run(&self, room: &QueryRoom) -> Result<(QueryAnswer, bool), Problem> {
-        let stop = Stop::default().within(room.timeout);
+    fn run(&self, room: &QueryRoom, stop: &Stop) -> Result<(QueryAnswer, bool), Problem> {
+        let stop = stop.within(room.timeout);
         let problem = |e| problem(e, room);
         let key: QueryKey =
             self.repositories.iter().map(|opened| (opened.origin.clone(), opened.sum())).collect();
@@ -181,13 +181,18 @@ impl PlannedQuery {
 }
 
 fn problem(e: QueryError, room: &QueryRoom) -> Problem {
+    let timed_out = |what: &str, remedy: &str| {
+        let seconds = room.timeout.as_secs();
+        let words = format!("{what} longer than {seconds} s (serve.sql_timeout){remedy}");
+        Problem::too_large(words).of(ProblemCode::TimedOut)
+    };
     match e {
-        QueryError::Statement(words) => Problem::bad_request(format!("the query: {words}")),
+        QueryError::Statement(words) => Problem::bad_request(words),
         QueryError::TooLarge(words) => Problem::too_large(words),
-        QueryError::Stopped => Problem::too_large(format!(
-            "the query took longer than {} s (serve.sql_timeout); name fewer repositories or columns",
-            room.timeout.as_secs()
-        )),
+        QueryError::Stopped => timed_out("the query took", ""),
+        QueryError::StoppedMining => {
+            timed_out("to mine its tables took", "; name fewer repositories or columns")
+        }
         QueryError::Unread { .. } | QueryError::Mine { .. } | QueryError::File(_) => Problem::failed(&e),
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 use weir_browse::{GrepLine, GrepPlace, GrepQuery, grep, grep_pattern, tree_of_revision};
+use weir_serve::Effort;
 
 use crate::answer::{ApiResult, PathText, json};
 use crate::page::{EntryPage, WantedPage, cursor_at, not_a_cursor};
@@ -96,5 +97,5 @@ pub(crate) async fn lines(state: Arc<ApiState>, mut request: ApiRequest) -> ApiR
         });
         Ok(EntryPage { items: found.lines.into_iter().map(LineEntry::from).collect(), next })
     };
-    json(&request.headers, &request.client.compute(found).await??)
+    json(&request.headers, &request.client.compute(Effort::Bounded, move |_| found()).await??)
 }

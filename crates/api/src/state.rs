@@ -31,7 +31,7 @@ pub(crate) struct ApiState {
     /// The places where pages of logs ended.
     pub(crate) logs: Arc<LogPositions>,
     pub(crate) blames: Arc<KeptBlames>,
-    /// Where queries are run, if clients may.
+    /// The place where queries run, if clients may.
     pub(crate) queries: Option<Arc<QueryRoom>>,
     clock: Clock,
     /// The origins of pages that may read answers.
@@ -60,7 +60,7 @@ impl OpenedRepository {
     }
 }
 
-/// Where and how queries are run.
+/// The place where queries run, and their limits.
 pub(crate) struct QueryRoom {
     /// The folder of their files.
     pub(crate) folder: PathBuf,

@@ -4,17 +4,16 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue};
-use hyper::{Response, StatusCode};
+use hyper::header::HeaderValue;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use utoipa::openapi::schema::{Object, ObjectBuilder, Type};
 use utoipa::{IntoParams, ToSchema};
 use weir_ground::{Stop, hex};
-use weir_serve::{BodyWriter, HandlerBody, WantedPart};
+use weir_serve::{BodyWriter, Effort};
 use weir_tables::{RowFormat, TableKind, write_table};
 
-use crate::answer::{ApiResult, FileBytes, PRIVATE, TAG_BYTES, json, name_file, set};
+use crate::answer::{ApiResult, FileBytes, TAG_BYTES, json, streamed};
 use crate::problem::{NotModified, Problem, Problems};
 use crate::request::ApiRequest;
 use crate::state::ApiState;
@@ -33,7 +32,7 @@ struct ColumnEntry {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 struct TableEntry {
     name: &'static str,
-    /// What its rows are.
+    /// The meaning of its rows.
     description: &'static str,
     /// Its columns, in order.
     columns: Vec<ColumnEntry>,
@@ -119,17 +118,13 @@ pub(crate) async fn content(state: Arc<ApiState>, mut request: ApiRequest) -> Ap
     columns.iter().for_each(|column| sum.update(format!(",{column}")));
     let key: [u8; 32] = sum.finalize().into();
     let etag = format!("W/\"{}\"", hex(&key[..TAG_BYTES]));
-    let mut response = Response::new(HandlerBody::from(Vec::new()));
-    let head = response.headers_mut();
-    head.insert(CACHE_CONTROL, PRIVATE);
-    set(head, ETAG, &etag);
-    if WantedPart::of(&request.headers, &etag, 0) == WantedPart::Nothing {
-        *response.status_mut() = StatusCode::NOT_MODIFIED;
-        return Ok(response);
-    }
-    head.insert(CONTENT_TYPE, HeaderValue::from_static(format.media_type()));
     let base = opened.repository.name.rsplit('/').next().unwrap_or_default();
-    name_file(head, &format!("{base}-{}.{word}", table.name()));
+    let name = format!("{base}-{}.{word}", table.name());
+    let kind = HeaderValue::from_static(format.media_type());
+    let mut response = match streamed(&request.headers, &etag, kind, &name) {
+        Ok(response) => response,
+        Err(not_modified) => return Ok(not_modified),
+    };
     let now = state.now();
     let write = move |out: &mut BodyWriter| {
         write_table(&opened.present(now), table, &columns, format, out, &Stop::default()).map_err(|e| match e
@@ -141,7 +136,7 @@ pub(crate) async fn content(state: Arc<ApiState>, mut request: ApiRequest) -> Ap
             }
         })
     };
-    *response.body_mut() = request.client.stream(key, write).await?;
+    *response.body_mut() = request.client.stream(Effort::Open, key, write).await?;
     Ok(response)
 }
 

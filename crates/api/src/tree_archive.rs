@@ -3,18 +3,16 @@
 use std::io;
 use std::sync::Arc;
 
-use hyper::Response;
-use hyper::StatusCode;
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue};
+use hyper::header::HeaderValue;
 use sha2::{Digest, Sha256};
 use utoipa::IntoParams;
 use utoipa::openapi::schema::{Object, ObjectBuilder, Type};
 use weir_browse::{ArchiveFormat, ArchivePaths, Error, ToldCommits, TreeArchive, tree_of_revision};
 use weir_ground::hex;
 use weir_repo::Repo;
-use weir_serve::{HandlerBody, WantedPart};
+use weir_serve::{BodyWriter, Effort};
 
-use crate::answer::{ApiResult, FileBytes, PRIVATE, TAG_BYTES, name_file, set};
+use crate::answer::{ApiResult, FileBytes, TAG_BYTES, streamed};
 use crate::problem::{Problem, Problems};
 use crate::request::{ApiRequest, NamedRepository};
 use crate::state::ApiState;
@@ -94,18 +92,13 @@ pub(crate) async fn archive(state: Arc<ApiState>, mut request: ApiRequest) -> Ap
     };
     let planned = request.client.run(planned).await??;
     let etag = etag_of(&planned, format);
-    let mut response = Response::new(HandlerBody::from(Vec::new()));
-    let head = response.headers_mut();
-    head.insert(CACHE_CONTROL, PRIVATE);
-    set(head, ETAG, &etag);
-    if WantedPart::of(&request.headers, &etag, 0) == WantedPart::Nothing {
-        *response.status_mut() = StatusCode::NOT_MODIFIED;
-        return Ok(response);
-    }
-    head.insert(CONTENT_TYPE, media_type(format));
-    name_file(head, &format!("{stem}.{}", format.name()));
+    let name = format!("{stem}.{}", format.name());
+    let mut response = match streamed(&request.headers, &etag, media_type(format), &name) {
+        Ok(response) => response,
+        Err(not_modified) => return Ok(not_modified),
+    };
     let key = Sha256::digest(format!("archive of {}: {etag}", repo.path().display())).into();
-    let write = move |out: &mut weir_serve::BodyWriter| {
+    let write = move |out: &mut BodyWriter| {
         format.write(&repo, &planned, out).map_err(|e| match e {
             Error::Io(e) => e,
             e => {
@@ -114,7 +107,7 @@ pub(crate) async fn archive(state: Arc<ApiState>, mut request: ApiRequest) -> Ap
             }
         })
     };
-    *response.body_mut() = request.client.stream(key, write).await?;
+    *response.body_mut() = request.client.stream(Effort::Bounded, key, write).await?;
     Ok(response)
 }
 

@@ -29,7 +29,7 @@ pub use ipnet::IpNet;
 pub use limits::raise_descriptor_limit;
 pub use request_log::{REQUEST_LOG, next_request_id};
 pub use server::{
-    BodyWriter, Daemon, DaemonLimits, Door, HandlerAnswer, HandlerBody, HandlerClient, HttpAdmission,
+    BodyWriter, Daemon, DaemonLimits, Door, Effort, HandlerAnswer, HandlerBody, HandlerClient, HttpAdmission,
     HttpHandler,
 };
 pub use sockets::{Address, ListenAddress, Listener, Tls, TrustedProxies, network};

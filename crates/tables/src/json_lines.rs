@@ -1,5 +1,5 @@
-//! Rows as JSON, in lines or in an array. Bytes are hexadecimal, as `arrow-json` prints them, but from a table
-//! of digits: every row has several ids.
+//! Rows as JSON, in lines or in an array. Bytes are hexadecimal, as `arrow-json` prints them, but from a
+//! table of digits: every row has several ids.
 
 use std::io::Write;
 use std::sync::Arc;

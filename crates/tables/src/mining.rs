@@ -178,7 +178,7 @@ struct Batch<'b, O> {
 }
 
 /// The rows of a thread.
-type Sink<O> = Mutex<TableSink<<O as MineOutput>::Writer>>;
+type ThreadSink<O> = Mutex<TableSink<<O as MineOutput>::Writer>>;
 
 /// A repository whose rows are not yet part of the dataset.
 struct PendingRows<'s> {
@@ -205,13 +205,18 @@ impl<O: MineOutput> Batch<'_, O> {
     }
 
     /// Returns `count` sinks, whose rows are committed together.
-    fn sinks(&self, count: usize) -> Vec<Sink<O>> {
+    fn sinks(&self, count: usize) -> Vec<ThreadSink<O>> {
         let writers = self.output().writers(count);
         writers.into_iter().map(|writer| Mutex::new(TableSink::new(writer))).collect()
     }
 
     /// Mines the sources of `list` from the place `next` on, with the threads of `sinks`.
-    fn work_off<'s>(&self, sinks: &[Sink<O>], list: &[&'s MineSource<'s>], next: &AtomicUsize) -> Result<()> {
+    fn work_off<'s>(
+        &self,
+        sinks: &[ThreadSink<O>],
+        list: &[&'s MineSource<'s>],
+        next: &AtomicUsize,
+    ) -> Result<()> {
         let mut pending: Vec<PendingRows<'_>> = Vec::new();
         let mut committed_at = Instant::now();
         while !self.run.stop.is_stopped() && !self.is_failed.load(Ordering::Relaxed) {
@@ -239,7 +244,11 @@ impl<O: MineOutput> Batch<'_, O> {
 
     /// Commits what is pending. If that fails, one of the repositories may be the cause: each is mined again
     /// and committed alone.
-    fn commit_or_mine_alone(&self, sinks: &[Sink<O>], pending: &mut Vec<PendingRows<'_>>) -> Result<()> {
+    fn commit_or_mine_alone(
+        &self,
+        sinks: &[ThreadSink<O>],
+        pending: &mut Vec<PendingRows<'_>>,
+    ) -> Result<()> {
         let Err(e) = self.commit(sinks, pending) else { return Ok(()) };
         self.discard(sinks);
         if let [one] = &pending[..] {
@@ -253,7 +262,7 @@ impl<O: MineOutput> Batch<'_, O> {
 
     /// Mines what is pending again, whose rows were dropped. If a repository fails this time, the rest are
     /// committed each alone.
-    fn mine_again<'s>(&self, sinks: &[Sink<O>], pending: &mut Vec<PendingRows<'s>>) -> Result<()> {
+    fn mine_again<'s>(&self, sinks: &[ThreadSink<O>], pending: &mut Vec<PendingRows<'s>>) -> Result<()> {
         let mut sources: Vec<&MineSource<'_>> = pending.drain(..).map(|pending| pending.source).collect();
         sources.reverse();
         while !self.run.stop.is_stopped()
@@ -272,7 +281,7 @@ impl<O: MineOutput> Batch<'_, O> {
     }
 
     /// Mines repositories, and commits each alone.
-    fn mine_alone(&self, sinks: &[Sink<O>], sources: Vec<&MineSource<'_>>) -> Result<()> {
+    fn mine_alone(&self, sinks: &[ThreadSink<O>], sources: Vec<&MineSource<'_>>) -> Result<()> {
         for source in sources.into_iter().take_while(|_| !self.run.stop.is_stopped()) {
             match self.mine_or_tell(source, sinks) {
                 Ok(None) => {}
@@ -287,7 +296,7 @@ impl<O: MineOutput> Batch<'_, O> {
     ///
     /// # Errors
     /// If it is not for a reason of its own: nothing can be written any more.
-    fn failed(&self, source: &MineSource<'_>, failure: MineFailure, sinks: &[Sink<O>]) -> Result<()> {
+    fn failed(&self, source: &MineSource<'_>, failure: MineFailure, sinks: &[ThreadSink<O>]) -> Result<()> {
         self.discard(sinks);
         let text = match failure {
             MineFailure::Stopped => return Ok(()),
@@ -312,7 +321,7 @@ impl<O: MineOutput> Batch<'_, O> {
     }
 
     /// Drops rows that are not yet part of the tables.
-    fn discard(&self, sinks: &[Sink<O>]) {
+    fn discard(&self, sinks: &[ThreadSink<O>]) {
         for sink in sinks {
             let mut sink = sink.lock().unwrap_or_else(PoisonError::into_inner);
             let writer = self.output().discard(sink.writer());
@@ -321,7 +330,7 @@ impl<O: MineOutput> Batch<'_, O> {
     }
 
     /// Makes all rows of `sinks` part of the tables.
-    fn commit(&self, sinks: &[Sink<O>], pending: &mut Vec<PendingRows<'_>>) -> Result<()> {
+    fn commit(&self, sinks: &[ThreadSink<O>], pending: &mut Vec<PendingRows<'_>>) -> Result<()> {
         let states: Vec<_> = pending.iter().map(|p| (p.source.origin.clone(), p.state.clone())).collect();
         let mut locked: Vec<MutexGuard<'_, TableSink<O::Writer>>> =
             sinks.iter().map(|sink| sink.lock().unwrap_or_else(PoisonError::into_inner)).collect();
@@ -351,7 +360,7 @@ impl<O: MineOutput> Batch<'_, O> {
     fn mine_or_tell<'s>(
         &self,
         source: &'s MineSource<'s>,
-        sinks: &[Sink<O>],
+        sinks: &[ThreadSink<O>],
     ) -> std::result::Result<Option<PendingRows<'s>>, MineFailure> {
         let event = match self.mine_one(source, sinks) {
             Ok(None) => MineEvent::Unchanged,
@@ -366,7 +375,7 @@ impl<O: MineOutput> Batch<'_, O> {
     fn mine_one<'s>(
         &self,
         source: &'s MineSource<'s>,
-        sinks: &[Sink<O>],
+        sinks: &[ThreadSink<O>],
     ) -> std::result::Result<Option<PendingRows<'s>>, MineFailure> {
         // What a panic leaves half done is in the sinks, whose rows are dropped.
         catch_unwind(AssertUnwindSafe(|| self.mine_source(source, sinks))).unwrap_or_else(|panic| {
@@ -379,7 +388,7 @@ impl<O: MineOutput> Batch<'_, O> {
     fn mine_source<'s>(
         &self,
         source: &'s MineSource<'s>,
-        sinks: &[Sink<O>],
+        sinks: &[ThreadSink<O>],
     ) -> std::result::Result<Option<PendingRows<'s>>, MineFailure> {
         let began = Instant::now();
         let before = self.output().state(&source.origin);

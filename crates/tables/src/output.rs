@@ -1,4 +1,4 @@
-//! Where the rows of mining go: the trait that outputs implement.
+//! The trait of the places to which rows of mining go.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::removal::OriginEdit;
 use crate::sink::BatchWriter;
 
-/// A place for the rows of mining. An output that keeps nothing of its own needs [`MineOutput::writers`] alone
+/// A place for the rows of mining. One that remembers nothing needs two functions
 /// (`examples/own_output.rs`): then each repository is mined as a whole each time.
 pub trait MineOutput: Send {
     /// Takes rows, a batch at a time. Each thread of a miner has its own.

@@ -19,16 +19,16 @@ use crate::schema::TableKind;
 /// Rows that are read at a time.
 const BATCH_ROWS: usize = 4096;
 
-/// What becomes of the rows of a repository.
+/// A change of the rows of a repository.
 #[derive(Clone, Debug)]
 pub struct OriginEdit {
     /// Its name.
     pub origin: String,
-    /// What becomes of its rows.
+    /// The change of its rows.
     pub edit: RowEdit,
 }
 
-/// What becomes of rows.
+/// A change of rows.
 #[derive(Clone, Debug)]
 pub enum RowEdit {
     /// Those of commits and tags that are mined again are removed.

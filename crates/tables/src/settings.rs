@@ -6,10 +6,10 @@ use weir_mine::{Detect, MergeMode, MineOptions, RenameOptions};
 /// The version of what is stored.
 const VERSION: u32 = 1;
 
-/// What decides which rows there are. Tables keep the settings that they were begun with.
+/// The choice of rows. Tables keep the settings that they were begun with.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MineSettings {
-    /// What is mined, and how.
+    /// The choice of rows, and how they are made.
     pub options: MineOptions,
     /// Whether states of the refs are mined.
     pub has_refs: bool,
@@ -186,8 +186,8 @@ mod tests {
             ..all.options
         };
         let other = MineSettings { options, has_refs: false };
-        let flags = "--what changes --diff-merges off --max-changes 7 --find-copies --find-renames=50 -l 1000 \
-            --old-similarity";
+        let flags = "--what changes --diff-merges off --max-changes 7 --find-copies --find-renames=50 \
+            -l 1000 --old-similarity";
         assert_eq!(StoredSettings::from(&other).flags(), flags);
         let renames = RenameOptions { detect: Detect::Nothing, ..renames };
         let other = MineSettings { options: MineOptions { renames, ..options }, has_refs: false };

@@ -127,6 +127,8 @@ fn query_may_only_read() {
         "WITH x AS (SELECT 1) DELETE FROM revision",
         "",
         "-- nothing",
+        "SELECT ?1",
+        "SELECT 1\0 UNION SELECT 2",
         "\0",
     ] {
         let refused = query(dir.path(), &[("a", &repo)], sql).unwrap_err();
@@ -156,6 +158,18 @@ fn query_is_bounded() {
     let cut = run(&format!("{numbers} SELECT 'twelve bytes' FROM n"), few).unwrap();
     assert_eq!((cut.rows.len(), cut.is_truncated), (5, true));
     assert!(matches!(run("SELECT hex(zeroblob(1000))", few).unwrap_err(), QueryError::TooLarge(_)));
+    // SQLite sorts in temporary files.
+    let many = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 200000)";
+    let mut small = QueryDatabase::new(dir.path(), 8 << 20).unwrap();
+    for what in ["hex(randomblob(500)) AS r FROM n ORDER BY r", "count(DISTINCT hex(randomblob(500))) FROM n"]
+    {
+        let sql = format!("{many} SELECT {what}");
+        let refused = small.run(&sql, LIMITS, &Stop::default()).map(drop).unwrap_err();
+        assert!(matches!(refused, QueryError::TooLarge(_)), "{sql}");
+        assert_eq!(small.run("SELECT 1", LIMITS, &Stop::default()).unwrap().rows.len(), 1);
+    }
+    let none = QueryLimits { rows_max: 0, ..LIMITS };
+    assert!(run("SELECT 1", none).unwrap().is_truncated);
     for sql in ["SELECT zeroblob(5000000)", "SELECT replace(hex(zeroblob(1000000)), '0', 'abc')"] {
         let refused = run(sql, LIMITS).unwrap_err();
         assert!(matches!(refused, QueryError::TooLarge(_)), "{sql}: {refused:?}");

@@ -8,7 +8,7 @@ use weir_tables::MineSource;
 use crate::error::Result;
 use crate::output;
 
-/// What a user names: paths that are there, and names or patterns of repositories.
+/// The words of a user: paths that are there, and names or patterns of repositories.
 pub(crate) struct NamedSources<'n> {
     pub(crate) paths: Vec<&'n String>,
     pub(crate) patterns: Vec<&'n String>,

@@ -189,6 +189,10 @@ fn request_of(
                 _ => number.to_string().into_bytes(),
             },
             Value::Bool(_) => value.to_string().into_bytes(),
+            // A list of names, as the API takes it.
+            Value::Array(list) if list.iter().all(Value::is_string) => {
+                list.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(",").into_bytes()
+            }
             _ => return Err(Problem::bad_request(format!("'{name}' is neither a text nor a number"))),
         };
         pairs.push((name.clone(), bytes));

@@ -33,11 +33,12 @@ use crate::access::locate::{Client, Refusal};
 use crate::access::opened::Opened;
 use crate::http::body::ResponseBody;
 use crate::http::entry::REQUEST_ID;
+use crate::http::hang_up::HangUp;
 use crate::http::route::{Route, route};
 use crate::http::token::token_of;
 use crate::http::under_way::UnderWay;
 use crate::server::daemon::Daemon;
-use crate::sockets::paced::{Activity, Paced};
+use crate::sockets::paced::Paced;
 use crate::sockets::socket::Socket;
 use crate::sockets::tls::{Tls, handshake};
 
@@ -115,8 +116,8 @@ impl Daemon {
         peer: Option<SocketAddr>,
     ) -> io::Result<()> {
         let paced = Paced::new(socket, self.limits.idle_timeout, self.limits.bytes_per_second_min);
-        let activity = paced.activity();
-        self.serve_http(paced, activity, peer, Scheme::HTTP).await
+        let hang_up = HangUp::new(paced.fd(), paced.activity());
+        self.serve_http(paced, hang_up, peer, Scheme::HTTP).await
     }
 
     pub(crate) async fn converse_https(
@@ -126,7 +127,7 @@ impl Daemon {
         tls: &Tls,
     ) -> io::Result<()> {
         let paced = Paced::new(socket, self.limits.idle_timeout, self.limits.bytes_per_second_min);
-        let activity = paced.activity();
+        let hang_up = HangUp::new(paced.fd(), paced.activity());
         let accepting = TlsAcceptor::from(tls.config()).accept(paced);
         let stream = match tokio::time::timeout(self.limits.init_timeout, accepting).await {
             Ok(stream) => stream.map_err(handshake)?,
@@ -137,22 +138,26 @@ impl Daemon {
                 ));
             }
         };
-        self.serve_http(stream, activity, peer, Scheme::HTTPS).await
+        self.serve_http(stream, hang_up, peer, Scheme::HTTPS).await
     }
 
     async fn serve_http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         self: Arc<Self>,
         stream: S,
-        activity: Activity,
+        hang_up: HangUp,
         peer: Option<SocketAddr>,
         scheme: Scheme,
     ) -> io::Result<()> {
         let (init_timeout, idle_timeout) = (self.limits.init_timeout, self.limits.idle_timeout);
         let under_way = Arc::new(AtomicUsize::new(0));
+        let activity = hang_up.activity().clone();
         let service = {
             let (daemon, under_way) = (self.clone(), under_way.clone());
             service_fn(move |mut request: Request<hyper::body::Incoming>| {
                 request.extensions_mut().insert(scheme.clone());
+                if request.version() < HttpVersion::HTTP_2 {
+                    request.extensions_mut().insert(hang_up.clone());
+                }
                 let daemon = daemon.clone();
                 // The clients of a proxy are counted here; other clients were counted when they connected.
                 let client = daemon.proxies.client(request.headers(), peer);

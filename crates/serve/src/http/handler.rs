@@ -12,9 +12,13 @@ use hyper::{Request, Response, StatusCode};
 use crate::access::locate::{BUSY, Client};
 use crate::http::body::ResponseBody;
 use crate::http::front::{HttpRefusal, host_of};
+use crate::http::hang_up::HangUp;
 use crate::http::token::token_of;
 use crate::server::daemon::Daemon;
 use crate::server::handler::{HandlerClient, HttpAdmission, HttpHandler};
+
+/// The status in the access log of a client that hung up before its answer, as nginx has it.
+const CLIENT_CLOSED_REQUEST: u16 = 499;
 
 impl Daemon {
     /// Returns the handler that answers all requests for `path`.
@@ -91,9 +95,19 @@ impl Daemon {
             repositories: self.repositories.clone(),
             reads: self.reads.clone(),
             computes: self.computes.clone(),
+            explorations: self.explorations.clone(),
             answers: self.answers.clone(),
         };
-        let answer = handler.answer(Request::from_parts(head, Bytes::from(body)), client).await;
+        let hang_up = head.extensions.get::<HangUp>().cloned();
+        let request = Request::from_parts(head, Bytes::from(body));
+        let answer = tokio::select! {
+            answer = handler.answer(request, client) => answer,
+            // Nothing more is computed for it.
+            () = HangUp::of(hang_up.as_ref()) => {
+                let status = StatusCode::from_u16(CLIENT_CLOSED_REQUEST).unwrap_or(StatusCode::BAD_REQUEST);
+                return Err(HttpRefusal::new(status, "the client has gone"));
+            }
+        };
         // An answer waits in memory until its client has read it.
         share
             .resize(answer.body().held_bytes())

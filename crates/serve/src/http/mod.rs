@@ -9,6 +9,7 @@ mod files;
 pub(crate) mod front;
 mod git;
 mod handler;
+mod hang_up;
 mod lfs;
 mod lfs_ssh;
 mod metrics;

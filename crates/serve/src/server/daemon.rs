@@ -123,6 +123,8 @@ pub struct Daemon {
     pub(crate) reads: Arc<Turns>,
     /// Turns for what handlers compute.
     pub(crate) computes: Arc<Turns>,
+    /// Turns for what clients choose to have computed.
+    pub(crate) explorations: Arc<Turns>,
     pub(crate) clones: KeptClones,
     /// Memory for what clients ask.
     pub(crate) request_room: Arc<RequestRoom>,
@@ -196,6 +198,12 @@ impl Daemon {
                 ..turns.clone()
             }),
             reads: Turns::new(TurnLimits { per_repository: usize::MAX, ..turns.clone() }),
+            explorations: Turns::new(TurnLimits {
+                all: limits.computed_max.div_ceil(2).max(1),
+                per_address: limits.computed_per_address_max.div_ceil(2).max(1),
+                per_repository: usize::MAX,
+                ..turns.clone()
+            }),
             computes: Turns::new(TurnLimits { per_repository: usize::MAX, ..turns.clone() }),
             turns: Turns::new(turns),
             clones: KeptClones::new(limits.scratch.clone()),

@@ -19,6 +19,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
+use weir_ground::Stop;
 use weir_repo::Repo;
 use weir_upload::{DaemonRequest, Service, WorkOutcome};
 
@@ -115,6 +116,26 @@ impl HandlerBody {
     }
 }
 
+/// How much work a client may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effort {
+    /// The work that one file, folder or history takes.
+    Bounded,
+    /// Work that the client chooses, such as a query. It has turns of its own, half as many, so that it keeps
+    /// nothing else waiting.
+    Open,
+}
+
+/// Requests a stop when it is dropped.
+#[derive(Default)]
+struct StopWhenDropped(Stop);
+
+impl Drop for StopWhenDropped {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
 /// The client whose request a handler answers, with what the server lends the handler.
 #[derive(Clone)]
 pub struct HandlerClient {
@@ -125,6 +146,7 @@ pub struct HandlerClient {
     pub(crate) repositories: Arc<ServedRepositories>,
     pub(crate) reads: Arc<Turns>,
     pub(crate) computes: Arc<Turns>,
+    pub(crate) explorations: Arc<Turns>,
     pub(crate) answers: Arc<Answers>,
 }
 
@@ -171,21 +193,33 @@ impl HandlerClient {
     }
 
     /// Runs `work`, which may take long, when it is the client's turn. Short work does not wait for it: it
-    /// has turns of its own, and a thread that gives way to others.
+    /// has turns of its own, and a thread that gives way to others. `work` is told to stop when the client
+    /// hangs up.
     ///
     /// # Errors
     /// If its turn does not come in time, or `work` panics.
     pub async fn compute<T: Send + 'static>(
         &self,
-        work: impl FnOnce() -> T + Send + 'static,
+        effort: Effort,
+        work: impl FnOnce(&Stop) -> T + Send + 'static,
     ) -> Result<T, Refusal> {
-        let turn = self.turn(&self.computes).await?;
+        let turn = self.turn(self.turns_for(effort)).await?;
+        // Dropped with this future, when its client is gone.
+        let left = StopWhenDropped::default();
+        let stop = left.0.clone();
         let done = on_yielding_thread(move || {
-            let done = work();
+            let done = work(&stop);
             drop(turn);
             done
         })?;
         done.await.map_err(|_| Refusal::Failed(INTERNAL_ERROR.to_owned()))
+    }
+
+    fn turns_for(&self, effort: Effort) -> &Arc<Turns> {
+        match effort {
+            Effort::Bounded => &self.computes,
+            Effort::Open => &self.explorations,
+        }
     }
 
     /// Runs `write` as [`HandlerClient::compute`] runs work, and returns the body that it writes. If `write`
@@ -196,13 +230,15 @@ impl HandlerClient {
     /// If its turn does not come in time, or `write` fails at once.
     pub async fn stream(
         &self,
+        effort: Effort,
         key: [u8; 32],
         write: impl FnOnce(&mut BodyWriter) -> io::Result<()> + Send + 'static,
     ) -> Result<HandlerBody, Refusal> {
         if let Some(reader) = self.answers.join(key) {
             return body_of(reader).await;
         }
-        let turn = self.turn(&self.computes).await?;
+        let turns = self.turns_for(effort);
+        let turn = self.turn(turns).await?;
         let (spool, reader) = match self.answers.place(Some(key)) {
             AnswerPlace::Follow(reader) => return body_of(reader).await,
             AnswerPlace::Make(spool, reader) => (spool, reader),
@@ -212,7 +248,7 @@ impl HandlerClient {
             key,
             spool: spool.clone(),
             piece: Vec::new(),
-            turn: HeldTurn::new(self.computes.clone(), self.party(), turn),
+            turn: HeldTurn::new(turns.clone(), self.party(), turn),
         };
         let written = on_yielding_thread(move || {
             let outcome = match write(&mut writer).and_then(|()| writer.flush()) {

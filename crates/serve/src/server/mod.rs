@@ -7,4 +7,6 @@ pub(crate) mod handler;
 pub(crate) mod jobs;
 
 pub use daemon::{Daemon, DaemonLimits, Door};
-pub use handler::{BodyWriter, HandlerAnswer, HandlerBody, HandlerClient, HttpAdmission, HttpHandler};
+pub use handler::{
+    BodyWriter, Effort, HandlerAnswer, HandlerBody, HandlerClient, HttpAdmission, HttpHandler,
+};

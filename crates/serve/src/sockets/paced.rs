@@ -1,6 +1,7 @@
 //! A connection whose client must make progress; HTTP runs on it.
 
 use std::io::{self, IoSlice};
+use std::os::fd::{AsRawFd, RawFd};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -47,6 +48,11 @@ pub(crate) struct Paced {
 }
 
 impl Paced {
+    /// Returns the descriptor of the socket.
+    pub(crate) fn fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+
     pub(crate) fn new(socket: Socket, idle_timeout: Duration, bytes_per_second_min: u64) -> Paced {
         Paced {
             socket,

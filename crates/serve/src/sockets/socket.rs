@@ -276,6 +276,14 @@ impl Socket {
     }
 }
 
+/// Returns whether the other side of the connection `fd` has ended its half, or all of it.
+pub(crate) fn has_ended(fd: RawFd) -> bool {
+    let mut polled = libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 };
+    // SAFETY: one entry is given, which lives as long as the call.
+    let n = unsafe { libc::poll(&raw mut polled, 1, 0) };
+    n > 0 && polled.revents & (libc::POLLRDHUP | libc::POLLERR | libc::POLLHUP) != 0
+}
+
 impl AsRawFd for Socket {
     fn as_raw_fd(&self) -> RawFd {
         match self {

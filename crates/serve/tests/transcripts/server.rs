@@ -11,7 +11,7 @@ use hyper::http::request::Parts;
 use hyper::{Request, Response, StatusCode};
 use tokio::sync::oneshot;
 use weir_serve::{
-    Address, Client, Daemon, DaemonLimits, Door, Found, HandlerAnswer, HandlerClient, HttpAdmission,
+    Address, Client, Daemon, DaemonLimits, Door, Effort, Found, HandlerAnswer, HandlerClient, HttpAdmission,
     HttpHandler, Listener, Locator, Presentation, Refusal,
 };
 use weir_upload::{DaemonRequest, UploadOptions};
@@ -61,8 +61,9 @@ impl HttpHandler for TestHandler {
                 return Response::new(request.into_body().into());
             }
             // Fewer bytes than a piece, so that the body comes in one chunk.
-            let body =
-                client.stream([0; 32], |out| (0..10).try_for_each(|n| writeln!(out, "line {n}"))).await;
+            let body = client
+                .stream(Effort::Bounded, [0; 32], |out| (0..10).try_for_each(|n| writeln!(out, "line {n}")))
+                .await;
             Response::new(body.expect("it is its turn"))
         })
     }

@@ -53,7 +53,7 @@ impl QueryValue {
         match self {
             QueryValue::Null => String::new(),
             QueryValue::Integer(n) => n.to_string(),
-            QueryValue::Real(n) => n.to_string(),
+            QueryValue::Real(n) => format!("{n:?}"),
             QueryValue::Text(text) => text.clone(),
             QueryValue::Bytes(bytes) => hex(bytes),
         }

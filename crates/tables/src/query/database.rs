@@ -12,8 +12,9 @@ use weir_mine::ReplacedRows;
 use crate::database::{Dialect, create_table, create_views, quoted, sqlite_value};
 use crate::present::{PresentRepository, WantedColumns, mine_present};
 use crate::query::answer::{QueryAnswer, QueryLimits, QueryValue};
-use crate::query::error::{QueryError, Result, of_file, of_statement};
+use crate::query::error::{QueryError, Result, of_file, of_statement, too_large_spill};
 use crate::query::rules::NotedReads;
+use crate::query::spill::Spill;
 use crate::query::{functions, rules};
 use crate::schema::TableKind;
 use crate::sink::{BatchWriter, TableSink};
@@ -29,6 +30,8 @@ const STEPS_A_LOOK: i32 = 10_000;
 /// A SQLite file without a name that holds tables of some repositories.
 pub struct QueryDatabase {
     connection: Connection,
+    /// The most bytes of the file, and of what a query sorts and groups.
+    bytes_max: u64,
     /// The columns that it holds.
     held: WantedColumns,
 }
@@ -55,7 +58,7 @@ impl QueryDatabase {
         connection.execute_batch(&all.join(";\n")).map_err(of_file)?;
         functions::add(&connection).map_err(of_file)?;
         rules::limit(&connection).map_err(of_file)?;
-        Ok(QueryDatabase { connection, held: WantedColumns::default() })
+        Ok(QueryDatabase { connection, bytes_max, held: WantedColumns::default() })
     }
 
     /// Returns the columns that the query `sql` reads.
@@ -63,6 +66,9 @@ impl QueryDatabase {
     /// # Errors
     /// If it is no query, or reads what is not there.
     pub fn reads(&mut self, sql: &str) -> Result<WantedColumns> {
+        if sql.contains('\0') {
+            return Err(QueryError::Statement("the query has a NUL".to_owned()));
+        }
         let noted = NotedReads::guard(&mut self.connection).map_err(of_file)?;
         let prepared = self.connection.prepare(sql).map_err(of_statement).and_then(|statement| {
             let is_query = statement.column_count() > 0 && statement.readonly();
@@ -91,7 +97,8 @@ impl QueryDatabase {
         if !lacking.is_empty() {
             self.connection.execute_batch("BEGIN").map_err(of_file)?;
         }
-        Ok(QueryLoad { connection: Mutex::new(self.connection), held: self.held, lacking })
+        let connection = Mutex::new(self.connection);
+        Ok(QueryLoad { connection, bytes_max: self.bytes_max, held: self.held, lacking })
     }
 
     /// Runs the query `sql`, whose columns were loaded.
@@ -100,12 +107,17 @@ impl QueryDatabase {
     /// If it fails, its answer is too large, or `stop` was requested.
     pub fn run(&mut self, sql: &str, limits: QueryLimits, stop: &Stop) -> Result<QueryAnswer> {
         NotedReads::guard(&mut self.connection).map_err(of_file)?;
-        let stop = stop.clone();
-        self.connection.progress_handler(STEPS_A_LOOK, Some(move || stop.is_stopped())).map_err(of_file)?;
+        let spill = Spill::new(self.bytes_max);
+        let (stop, mut watched) = (stop.clone(), spill.clone());
+        let is_over = move || stop.is_stopped() || watched.look();
+        self.connection.progress_handler(STEPS_A_LOOK, Some(is_over)).map_err(of_file)?;
         let answer = answer(&self.connection, sql, limits);
         self.connection.progress_handler(0, None::<fn() -> bool>).map_err(of_file)?;
         NotedReads::lift(&mut self.connection).map_err(of_file)?;
-        answer
+        match answer {
+            Err(QueryError::Stopped) if spill.is_too_large() => Err(too_large_spill()),
+            answer => answer,
+        }
     }
 
     /// Returns the size of the file in bytes.
@@ -118,6 +130,7 @@ impl QueryDatabase {
 /// A database to which rows are added. If that fails, nothing is left of it.
 pub struct QueryLoad {
     connection: Mutex<Connection>,
+    bytes_max: u64,
     /// The columns that it held before.
     held: WantedColumns,
     /// The columns that are added.
@@ -149,7 +162,7 @@ impl QueryLoad {
         }
         let mut held = self.held;
         held.join(&self.lacking);
-        Ok(QueryDatabase { connection, held })
+        Ok(QueryDatabase { connection, bytes_max: self.bytes_max, held })
     }
 }
 
@@ -163,15 +176,15 @@ fn answer(connection: &Connection, sql: &str, limits: QueryLimits) -> Result<Que
         let values = (0..answer.columns.len()).map(|n| row.get_ref(n).map(QueryValue::of));
         let values: Vec<QueryValue> = values.collect::<rusqlite::Result<_>>().map_err(of_statement)?;
         bytes += values.iter().map(QueryValue::weight).sum::<usize>();
+        if bytes > limits.bytes_max && answer.rows.is_empty() {
+            let words = format!("a row of the answer has more than {} bytes", limits.bytes_max);
+            return Err(QueryError::TooLarge(words));
+        }
         if answer.rows.len() == limits.rows_max || bytes > limits.bytes_max {
             answer.is_truncated = true;
             break;
         }
         answer.rows.push(values);
-    }
-    if answer.rows.is_empty() && answer.is_truncated {
-        let words = format!("a row of the answer has more than {} bytes", limits.bytes_max);
-        return Err(QueryError::TooLarge(words));
     }
     Ok(answer)
 }
@@ -179,7 +192,7 @@ fn answer(connection: &Connection, sql: &str, limits: QueryLimits) -> Result<Que
 /// Returns the error `e` of mining `origin`.
 fn failure(origin: &str, e: weir_mine::Error) -> QueryError {
     match e {
-        weir_mine::Error::Stopped => QueryError::Stopped,
+        weir_mine::Error::Stopped => QueryError::StoppedMining,
         weir_mine::Error::Output(e) => e.downcast().unwrap_or_else(QueryError::File),
         source => QueryError::Mine { origin: origin.to_owned(), source },
     }

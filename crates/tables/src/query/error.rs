@@ -11,9 +11,12 @@ pub enum QueryError {
     /// The tables or the answer would be too large.
     #[error("{0}")]
     TooLarge(String),
-    /// The time was over, or a stop was requested.
+    /// The time was over, or a stop was requested, while the query ran.
     #[error("the query was stopped before its end")]
     Stopped,
+    /// The time was over, or a stop was requested, while its tables were mined.
+    #[error("the query was stopped while its tables were mined")]
+    StoppedMining,
     /// A repository cannot be opened.
     #[error("cannot open '{origin}': {words}")]
     Unread {
@@ -57,9 +60,7 @@ pub(super) fn of_statement(e: rusqlite::Error) -> QueryError {
         (Some(ErrorCode::TooBig), _) => {
             QueryError::TooLarge("the query makes a text or a blob that is too long".to_owned())
         }
-        (Some(ErrorCode::DiskFull), _) => {
-            QueryError::TooLarge("the query needs too much room for what it sorts or groups".to_owned())
-        }
+        (Some(ErrorCode::DiskFull), _) => too_large_spill(),
         (Some(ErrorCode::SystemIoFailure | ErrorCode::OutOfMemory | ErrorCode::DatabaseCorrupt), e) => {
             QueryError::File(io::Error::other(e))
         }
@@ -69,8 +70,16 @@ pub(super) fn of_statement(e: rusqlite::Error) -> QueryError {
         (_, rusqlite::Error::MultipleStatement) => {
             QueryError::Statement("give one statement, not several".to_owned())
         }
+        (_, rusqlite::Error::InvalidParameterCount(..)) => {
+            QueryError::Statement("a query has no parameters such as ?1".to_owned())
+        }
         (_, e) => QueryError::Statement(words(&e)),
     }
+}
+
+/// Returns the error that a query has written too much to temporary files.
+pub(super) fn too_large_spill() -> QueryError {
+    QueryError::TooLarge("the query needs too much room for what it sorts or groups".to_owned())
 }
 
 /// Returns the words of SQLite, without those of the library.

@@ -11,6 +11,7 @@ mod error;
 mod functions;
 mod kept;
 mod rules;
+mod spill;
 
 pub use answer::{QueryAnswer, QueryLimits, QueryValue};
 pub use database::{QueryDatabase, QueryLoad};

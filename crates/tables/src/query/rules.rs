@@ -1,4 +1,4 @@
-//! What a query may do: read the tables, and nothing else.
+//! The rules of queries: they read the tables, and do nothing else.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -141,7 +141,7 @@ fn options(args: &MineArgs) -> MineOptions {
     }
 }
 
-/// Where rows go.
+/// The place to which rows go.
 enum OpenOutput {
     Dataset(Dataset),
     Database(DatabaseStore),

@@ -40,8 +40,10 @@ pub(crate) fn query(global: &Global, args: &QueryArgs) -> Result<ExitCode> {
     let folder = pool.as_ref().map_or_else(std::env::temp_dir, |pool| pool.path.clone());
     let answer = match run(args, &sql, &sources, &folder, &stop) {
         Ok(answer) => answer,
-        Err(QueryError::Stopped) if signal.is_stopped() => return Ok(ExitCode::from(130)),
-        Err(QueryError::Stopped) => {
+        Err(QueryError::Stopped | QueryError::StoppedMining) if signal.is_stopped() => {
+            return Ok(ExitCode::from(130));
+        }
+        Err(QueryError::Stopped | QueryError::StoppedMining) => {
             let seconds = args.timeout.unwrap_or_default().as_secs();
             return Err(Error::Message(format!("the query took longer than --timeout ({seconds} s)")));
         }

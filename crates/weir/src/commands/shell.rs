@@ -134,7 +134,8 @@ fn answer(
     };
     let (bytes, failure) = match stdio::converse(&mut machine, Some(c.idle_timeout.0)) {
         Ok(bytes) => (bytes, machine.failure().map(str::to_owned)),
-        Err(e) => (0, Some(e.to_string())),
+        // The client may be gone because it was told of a failure.
+        Err(e) => (0, Some(machine.failure().map_or_else(|| e.to_string(), str::to_owned))),
     };
     Ok(ShellAnswer { status: StatusCode::OK, bytes, failure })
 }

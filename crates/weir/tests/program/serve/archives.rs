@@ -111,7 +111,7 @@ fn archives_come_over_http() {
     assert!(post("secret", "upload-archive", "", &request()).0.starts_with("HTTP/1.0 401"));
     let token = "Authorization: Bearer open sesame\r\n";
     assert!(of_band(&post("secret", "upload-archive", token, &request()).1) == expected);
-    // What is no request is refused, and half a request has no answer.
+    // Anything but a request is refused, and half a request has no answer.
     let wrong = post("up", "upload-archive", "", b"0009wrong0000").1;
     assert!(String::from_utf8_lossy(&wrong).contains("ERR 'argument' token or flush expected"), "{wrong:?}");
     assert!(post("up", "upload-archive", "", b"0012argument main\n").0.starts_with("HTTP/1.0 400"));

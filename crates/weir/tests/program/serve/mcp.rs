@@ -69,7 +69,7 @@ fn tools_read_what_the_api_reads() {
     let names: Vec<&str> =
         listed["tools"].as_array().unwrap().iter().map(|t| t["name"].as_str().unwrap()).collect();
     assert!(names.contains(&"read_file") && names.contains(&"grep"), "{names:?}");
-    let query = json!({ "sql": "SELECT count(*) AS n FROM revision", "repositories": "some/up" });
+    let query = json!({ "sql": "SELECT count(*) AS n FROM revision", "repositories": ["some/up"] });
     let counted = env.git(&up, &["rev-list", "--all", "--count"]);
     let wanted = format!("{{\"columns\":[\"n\"],\"rows\":[[{counted}]],\"is_truncated\":false}}");
     assert_eq!(called(&server, "query", query), wanted);
