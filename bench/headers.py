@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Lookups of headers on a request: instructions and allocations, counted by valgrind, as weir looks them up and as
-others do. Prints the table of docs/benchmarks.md. Needs valgrind; without it, says so.
+"""Lookups of headers on a request: instructions and allocations, counted by valgrind, as weir looks them up
+and as others do. Prints the table of docs/benchmarks.md. Needs valgrind; without it, says so.
 
 WEIR_BENCH_SMOKE=1     fewer lookups"""
 
@@ -11,6 +11,8 @@ import tempfile
 
 from programs import BENCH, SMOKE
 
+# Tools of valgrind, and the number that they print.
+COUNTS = ("callgrind", r"Collected : ([\d,]+)"), ("memcheck", r"heap usage: ([\d,]+) allocs")
 REQUESTS = 10 if SMOKE else 1000
 LOOKUPS = 6  # of weir-bench headers, for each request
 
@@ -20,7 +22,7 @@ def counted(tool, pattern, how, requests):
     with tempfile.TemporaryDirectory() as folder:
         out = [f"--callgrind-out-file={folder}/out"] if tool == "callgrind" else []
         command = ["valgrind", f"--tool={tool}", *out, BENCH, "headers", how, str(requests)]
-        done = subprocess.run(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
     return int(re.search(pattern, done.stderr).group(1).replace(",", ""))
 
 
@@ -36,7 +38,7 @@ def main():
         ("a map of names in lower case, as many frameworks have", "lower"),
     ]:
         found = []
-        for tool, pattern in ("callgrind", r"Collected : ([\d,]+)"), ("memcheck", r"heap usage: ([\d,]+) allocs"):
+        for tool, pattern in COUNTS:
             none, all_of_them = (counted(tool, pattern, how, requests) for requests in (0, REQUESTS))
             found.append((all_of_them - none) / REQUESTS / LOOKUPS)
         print(f"| {what} | {found[0]:.0f} | {found[1]:.0f} |")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Questions about a history, in SQL over the API and by 'weir query', beside git's own log with sort, uniq and
-awk. Prints the table of docs/benchmarks.md.
+"""Questions about a history, in SQL over the API and by 'weir query', beside git's own log with sort, uniq
+and awk. Prints the table of docs/benchmarks.md.
 
 WEIR_BENCH_REPO=DIR    a repository (git/git for the figures in the docs); without it a generated one
 WEIR_BENCH_SMOKE=1     small inputs: that everything runs, not how fast"""
@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 from api import Server, repository, spent_by
 from programs import WEIR
 
-AWK = "awk -F'\\t' 'NF == 3 { lines[$3] += $1 + $2 } END { for (path in lines) print path \"\\t\" lines[path] }'"
+AWK = "awk -F'\\t' 'NF == 3 { lines[$3] += $1 + $2 } END { for (path in lines) print path, lines[path] }'"
 LOG = "git log --all --format="
 QUESTIONS = [
     ("commits by author", "SELECT author_name, count(*) FROM revision GROUP BY 1",
