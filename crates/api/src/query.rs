@@ -7,7 +7,7 @@ use hyper::header::HeaderValue;
 use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 use weir_ground::{Stop, Timestamp};
-use weir_serve::{Effort, HandlerClient};
+use weir_serve::Effort;
 use weir_tables::{QueryAnswer, QueryDatabase, QueryError, QueryKey, QueryLimits};
 
 use crate::answer::{ApiResult, json, whole};
@@ -106,7 +106,7 @@ pub(crate) async fn rows(state: Arc<ApiState>, mut request: ApiRequest) -> ApiRe
     repositories.dedup_by(|a, b| a.origin == b.origin);
     let limits = QueryLimits { rows_max, bytes_max: ANSWER_BYTES_MAX };
     let query = PlannedQuery { sql, repositories, limits, now: state.now() };
-    let answer = run(&request.client, &room, query).await?;
+    let answer = request.client.compute(Effort::Open, move |stop| query.run(&room, stop)).await??;
     match format {
         QueryFormat::Json => json(&request.headers, &answer),
         QueryFormat::Csv if answer.is_truncated => {
@@ -128,33 +128,24 @@ struct PlannedQuery {
     now: Timestamp,
 }
 
-/// Runs a query when it is the client's turn.
-async fn run(
-    client: &HandlerClient,
-    room: &Arc<QueryRoom>,
-    query: PlannedQuery,
-) -> Result<QueryAnswer, Problem> {
-    let (answer, is_unswept) = {
-        let room = room.clone();
-        client.compute(Effort::Open, move |stop| query.run(&room, stop)).await??
-    };
-    if is_unswept {
-        let room = room.clone();
-        tokio::spawn(async move {
-            loop {
-                tokio::time::sleep(SWEEP_EVERY).await;
-                if !room.kept.sweep() {
-                    return;
-                }
-            }
-        });
+/// Keeps a database for the next queries, and drops it when nobody has asked for it in a while.
+fn keep(room: &Arc<QueryRoom>, key: QueryKey, database: QueryDatabase) {
+    if !room.kept.put(key, database) {
+        return;
     }
-    Ok(answer)
+    let room = room.clone();
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(SWEEP_EVERY).await;
+            if !room.kept.sweep() {
+                return;
+            }
+        }
+    });
 }
 
 impl PlannedQuery {
-    /// Returns the answer, and whether somebody is to sweep the databases that are kept.
-    fn run(&self, room: &QueryRoom, stop: &Stop) -> Result<(QueryAnswer, bool), Problem> {
+    fn run(&self, room: &Arc<QueryRoom>, stop: &Stop) -> Result<QueryAnswer, Problem> {
         let stop = stop.within(room.timeout);
         let problem = |e| problem(e, room);
         let key: QueryKey =
@@ -166,7 +157,7 @@ impl PlannedQuery {
         let wanted = match database.reads(&self.sql) {
             Ok(wanted) => wanted,
             Err(e) => {
-                room.kept.put(key, database);
+                keep(room, key, database);
                 return Err(problem(e));
             }
         };
@@ -175,8 +166,8 @@ impl PlannedQuery {
         mine.try_for_each(|mined| mined.map_err(problem))?;
         let mut database = load.finish().map_err(problem)?;
         let answer = database.run(&self.sql, self.limits, &stop);
-        let is_unswept = room.kept.put(key, database);
-        answer.map(|answer| (answer, is_unswept)).map_err(problem)
+        keep(room, key, database);
+        answer.map_err(problem)
     }
 }
 
