@@ -126,6 +126,18 @@ pub enum Effort {
     Open,
 }
 
+impl Effort {
+    /// Ends work: what it had of memory goes back to the system. The allocator would keep it for threads that
+    /// have ended.
+    fn end(self) {
+        #[cfg(target_env = "gnu")]
+        if self == Effort::Open {
+            // SAFETY: it takes no pointers, and any thread may call it at any time (malloc_trim(3)).
+            unsafe { libc::malloc_trim(0) };
+        }
+    }
+}
+
 /// Requests a stop when it is dropped.
 #[derive(Default)]
 struct StopWhenDropped(Stop);
@@ -209,6 +221,7 @@ impl HandlerClient {
         let stop = left.0.clone();
         let done = on_yielding_thread(move || {
             let done = work(&stop);
+            effort.end();
             drop(turn);
             done
         })?;
@@ -255,6 +268,7 @@ impl HandlerClient {
                 Ok(()) => WorkOutcome::Sent,
                 Err(e) => WorkOutcome::Failed(e.to_string()),
             };
+            effort.end();
             writer.answers.settle(&writer.spool, outcome)
         });
         let answers = self.answers.clone();
