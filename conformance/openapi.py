@@ -1,10 +1,10 @@
 """The API, held against its own description by schemathesis (PyPI): requests that the description allows and
-requests that it forbids, to a weir that serves a small repository. Prints the last lines of the report; fails if
-an answer is not as described, or a request that is forbidden is answered.
+requests that it forbids, to a weir that serves a small repository. Prints the last lines of the report. Fails
+if an answer is not as described, or a request that is forbidden is answered.
 
 schemathesis is installed below target/openapi; it never becomes part of this project. One of its checks stays
-off: that each request that the schema allows is answered. A schema cannot say that a parameter needs another, or
-that text is no SQL."""
+off: that each request that the schema allows is answered. A schema cannot say that a parameter needs another,
+or that text is no SQL."""
 
 import os
 import shutil

@@ -114,25 +114,25 @@ pub(crate) fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
     }
 }
 
-/// Returns the answer, without its body, of a file called `name` that is written while it is sent; or the one
-/// that the client has it, by the tag `etag`.
+/// Returns the answer, without its body, of a file called `name` that is written while it is sent, and
+/// whether the client has the file already, by the tag `etag`.
 pub(crate) fn streamed(
     headers: &HeaderMap,
     etag: &str,
     kind: HeaderValue,
     name: &str,
-) -> Result<Response<HandlerBody>, Response<HandlerBody>> {
+) -> (Response<HandlerBody>, bool) {
     let mut response = Response::new(HandlerBody::from(Vec::new()));
     let head = response.headers_mut();
     head.insert(CACHE_CONTROL, PRIVATE);
     set(head, ETAG, etag);
     if WantedPart::of(headers, etag, 0) == WantedPart::Nothing {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
-        return Err(response);
+        return (response, true);
     }
     head.insert(CONTENT_TYPE, kind);
     name_file(head, name);
-    Ok(response)
+    (response, false)
 }
 
 /// Names the file that a browser saves (RFC 6266).

@@ -73,10 +73,10 @@ struct NamedLines {
     #[param(min_length = 1)]
     path: String,
     /// The number of the first line, from 1 on; 1, if it is not there.
-    #[param(minimum = 1)]
+    #[param(minimum = 1, maximum = 4294967295u32)]
     first_line: Option<u64>,
     /// The number of the last line; that of the file, if it is not there.
-    #[param(minimum = 1)]
+    #[param(minimum = 1, maximum = 4294967295u32)]
     last_line: Option<u64>,
 }
 

@@ -121,10 +121,10 @@ pub(crate) async fn content(state: Arc<ApiState>, mut request: ApiRequest) -> Ap
     let base = opened.repository.name.rsplit('/').next().unwrap_or_default();
     let name = format!("{base}-{}.{word}", table.name());
     let kind = HeaderValue::from_static(format.media_type());
-    let mut response = match streamed(&request.headers, &etag, kind, &name) {
-        Ok(response) => response,
-        Err(not_modified) => return Ok(not_modified),
-    };
+    let (mut response, is_there) = streamed(&request.headers, &etag, kind, &name);
+    if is_there {
+        return Ok(response);
+    }
     let now = state.now();
     let write = move |out: &mut BodyWriter| {
         write_table(&opened.present(now), table, &columns, format, out, &Stop::default()).map_err(|e| match e

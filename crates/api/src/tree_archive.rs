@@ -48,7 +48,7 @@ struct WantedArchive {
     format: Option<ArchiveFormat>,
     /// A prefix of all paths in it (`git archive --prefix`). Without the parameter, the prefix is the name of
     /// the repository, the revision and a slash.
-    #[param(max_length = 255)]
+    #[param(max_length = 1024)]
     prefix: Option<String>,
 }
 
@@ -93,10 +93,10 @@ pub(crate) async fn archive(state: Arc<ApiState>, mut request: ApiRequest) -> Ap
     let planned = request.client.run(planned).await??;
     let etag = etag_of(&planned, format);
     let name = format!("{stem}.{}", format.name());
-    let mut response = match streamed(&request.headers, &etag, media_type(format), &name) {
-        Ok(response) => response,
-        Err(not_modified) => return Ok(not_modified),
-    };
+    let (mut response, is_there) = streamed(&request.headers, &etag, media_type(format), &name);
+    if is_there {
+        return Ok(response);
+    }
     let key = Sha256::digest(format!("archive of {}: {etag}", repo.path().display())).into();
     let write = move |out: &mut BodyWriter| {
         format.write(&repo, &planned, out).map_err(|e| match e {

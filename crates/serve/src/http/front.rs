@@ -155,9 +155,7 @@ impl Daemon {
             let (daemon, under_way) = (self.clone(), under_way.clone());
             service_fn(move |mut request: Request<hyper::body::Incoming>| {
                 request.extensions_mut().insert(scheme.clone());
-                if request.version() < HttpVersion::HTTP_2 {
-                    request.extensions_mut().insert(hang_up.clone());
-                }
+                hang_up.note_in(&mut request);
                 let daemon = daemon.clone();
                 // The clients of a proxy are counted here; other clients were counted when they connected.
                 let client = daemon.proxies.client(request.headers(), peer);

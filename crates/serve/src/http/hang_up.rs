@@ -3,6 +3,8 @@
 use std::os::fd::RawFd;
 use std::time::Duration;
 
+use hyper::{Request, Version};
+
 use crate::sockets::paced::Activity;
 use crate::sockets::socket::has_ended;
 
@@ -27,6 +29,13 @@ impl HangUp {
 
     pub(crate) fn activity(&self) -> &Activity {
         &self.activity
+    }
+
+    /// Notes the connection in a request of HTTP/1. Those of HTTP/2 end with their connection by themselves.
+    pub(crate) fn note_in<B>(&self, request: &mut Request<B>) {
+        if request.version() < Version::HTTP_2 {
+            request.extensions_mut().insert(self.clone());
+        }
     }
 
     /// Resolves when the client of `connection` has hung up; never, if there is none.
