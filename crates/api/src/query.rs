@@ -184,6 +184,8 @@ fn problem(e: QueryError, room: &QueryRoom) -> Problem {
         QueryError::StoppedMining => {
             timed_out("to mine its tables took", "; name fewer repositories or columns")
         }
-        QueryError::Unread { .. } | QueryError::Mine { .. } | QueryError::File(_) => Problem::failed(&e),
+        QueryError::Unread { .. } | QueryError::Mine { .. } | QueryError::File(_) | QueryError::Output(_) => {
+            Problem::failed(&e)
+        }
     }
 }

@@ -34,7 +34,8 @@ pub use output::MineOutput;
 pub use part::FileFormat;
 pub use present::{PresentRepository, WantedColumns, mine_present, write_table};
 pub use query::{
-    KeptDatabases, QueryAnswer, QueryDatabase, QueryError, QueryKey, QueryLimits, QueryLoad, QueryValue,
+    CsvRows, KeptDatabases, QueryAnswer, QueryDatabase, QueryError, QueryKey, QueryLimits, QueryLoad,
+    QueryRow, QueryValue,
 };
 pub use removal::{OriginEdit, RowEdit};
 pub use schema::TableKind;

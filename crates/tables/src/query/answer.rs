@@ -1,5 +1,7 @@
 //! The answer of a query.
 
+use std::io::{self, Write};
+
 use rusqlite::types::ValueRef;
 use serde::{Serialize, Serializer};
 use weir_ground::hex;
@@ -72,16 +74,59 @@ impl Serialize for QueryValue {
     }
 }
 
+/// A line of an answer that comes row by row.
+#[derive(Clone, Copy, Debug)]
+pub enum QueryRow<'r> {
+    /// The names of the columns, which come first.
+    Columns(&'r [&'r str]),
+    /// A row.
+    Values(&'r [QueryValue]),
+}
+
+/// Writes rows as comma-separated values (RFC 4180).
+pub struct CsvRows<W: Write>(csv::Writer<W>);
+
+impl<W: Write> CsvRows<W> {
+    /// Makes a writer to `out`.
+    pub fn new(out: W) -> CsvRows<W> {
+        CsvRows(csv::WriterBuilder::new().flexible(true).from_writer(out))
+    }
+
+    /// Writes a row.
+    ///
+    /// # Errors
+    /// If `out` fails.
+    pub fn write(&mut self, row: QueryRow<'_>) -> io::Result<()> {
+        let written = match row {
+            QueryRow::Columns(names) => self.0.write_record(names),
+            QueryRow::Values(values) => self.0.write_record(values.iter().map(QueryValue::to_text)),
+        };
+        written.map_err(io::Error::from)
+    }
+
+    /// Writes what is held back.
+    ///
+    /// # Errors
+    /// If `out` fails.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 impl QueryAnswer {
-    /// Returns the answer as comma-separated values (RFC 4180), the names of the columns first.
+    /// Returns the answer as comma-separated values, the names of the columns first.
     pub fn to_csv(&self) -> Vec<u8> {
-        let mut writer = csv::WriterBuilder::new().flexible(true).from_writer(Vec::new());
-        let rows = self.rows.iter().map(|row| row.iter().map(QueryValue::to_text).collect());
-        std::iter::once(self.columns.clone())
-            .chain(rows)
-            .try_for_each(|row: Vec<String>| writer.write_record(row))
+        let mut bytes = Vec::new();
+        let mut rows = CsvRows::new(&mut bytes);
+        let columns: Vec<&str> = self.columns.iter().map(String::as_str).collect();
+        let all = self.rows.iter().map(|row| QueryRow::Values(row));
+        std::iter::once(QueryRow::Columns(&columns))
+            .chain(all)
+            .try_for_each(|row| rows.write(row))
+            .and_then(|()| rows.flush())
             .expect("memory takes all");
-        writer.into_inner().expect("memory takes all")
+        drop(rows);
+        bytes
     }
 }
 

@@ -5,13 +5,13 @@ use std::sync::{Mutex, PoisonError};
 use std::{io, iter};
 
 use arrow_array::RecordBatch;
-use rusqlite::{Connection, params_from_iter};
+use rusqlite::{Connection, Row, params_from_iter};
 use weir_ground::Stop;
 use weir_mine::ReplacedRows;
 
 use crate::database::{Dialect, create_table, create_views, quoted, sqlite_value};
 use crate::present::{PresentRepository, WantedColumns, mine_present};
-use crate::query::answer::{QueryAnswer, QueryLimits, QueryValue};
+use crate::query::answer::{QueryAnswer, QueryLimits, QueryRow, QueryValue};
 use crate::query::error::{QueryError, Result, of_file, of_statement, too_large_spill};
 use crate::query::rules::NotedReads;
 use crate::query::spill::Spill;
@@ -106,12 +106,42 @@ impl QueryDatabase {
     /// # Errors
     /// If it fails, its answer is too large, or `stop` was requested.
     pub fn run(&mut self, sql: &str, limits: QueryLimits, stop: &Stop) -> Result<QueryAnswer> {
+        self.watched(stop, |connection| answer(connection, sql, limits))
+    }
+
+    /// Runs the query `sql`, whose columns were loaded, and gives `take` the names of the columns, and then
+    /// each row as it comes, until it fails.
+    ///
+    /// # Errors
+    /// If the query or `take` fails, or `stop` was requested.
+    pub fn each_row(
+        &mut self,
+        sql: &str,
+        stop: &Stop,
+        take: &mut dyn FnMut(QueryRow<'_>) -> io::Result<()>,
+    ) -> Result<()> {
+        self.watched(stop, |connection| {
+            let mut statement = connection.prepare(sql).map_err(of_statement)?;
+            let names: Vec<&str> = statement.column_names().collect();
+            take(QueryRow::Columns(&names)).map_err(QueryError::Output)?;
+            let count = statement.column_count();
+            let mut rows = statement.query([]).map_err(of_statement)?;
+            while let Some(row) = rows.next().map_err(of_statement)? {
+                let values = values(row, count)?;
+                take(QueryRow::Values(&values)).map_err(QueryError::Output)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Runs `work`, which prepares and runs a query, under the rules and within `stop` and the room.
+    fn watched<T>(&mut self, stop: &Stop, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
         NotedReads::guard(&mut self.connection).map_err(of_file)?;
         let spill = Spill::new(self.bytes_max);
         let (stop, mut watched) = (stop.clone(), spill.clone());
         let is_over = move || stop.is_stopped() || watched.look();
         self.connection.progress_handler(STEPS_A_LOOK, Some(is_over)).map_err(of_file)?;
-        let answer = answer(&self.connection, sql, limits);
+        let answer = work(&self.connection);
         self.connection.progress_handler(0, None::<fn() -> bool>).map_err(of_file)?;
         NotedReads::lift(&mut self.connection).map_err(of_file)?;
         match answer {
@@ -166,15 +196,19 @@ impl QueryLoad {
     }
 }
 
+fn values(row: &Row<'_>, count: usize) -> Result<Vec<QueryValue>> {
+    let values = (0..count).map(|n| row.get_ref(n).map(QueryValue::of));
+    values.collect::<rusqlite::Result<_>>().map_err(of_statement)
+}
+
 fn answer(connection: &Connection, sql: &str, limits: QueryLimits) -> Result<QueryAnswer> {
     let mut statement = connection.prepare(sql).map_err(of_statement)?;
-    let columns: Vec<String> = statement.column_names().into_iter().map(str::to_owned).collect();
+    let columns: Vec<String> = statement.column_names().map(str::to_owned).collect();
     let mut answer = QueryAnswer { columns, rows: Vec::new(), is_truncated: false };
     let mut bytes = 0;
     let mut rows = statement.query([]).map_err(of_statement)?;
     while let Some(row) = rows.next().map_err(of_statement)? {
-        let values = (0..answer.columns.len()).map(|n| row.get_ref(n).map(QueryValue::of));
-        let values: Vec<QueryValue> = values.collect::<rusqlite::Result<_>>().map_err(of_statement)?;
+        let values = values(row, answer.columns.len())?;
         bytes += values.iter().map(QueryValue::weight).sum::<usize>();
         if bytes > limits.bytes_max && answer.rows.is_empty() {
             let words = format!("a row of the answer has more than {} bytes", limits.bytes_max);

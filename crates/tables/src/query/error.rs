@@ -17,6 +17,9 @@ pub enum QueryError {
     /// The time was over, or a stop was requested, while its tables were mined.
     #[error("the query was stopped while its tables were mined")]
     StoppedMining,
+    /// The rows cannot be written.
+    #[error("cannot write the rows: {0}")]
+    Output(io::Error),
     /// A repository cannot be opened.
     #[error("cannot open '{origin}': {words}")]
     Unread {

@@ -13,7 +13,7 @@ mod kept;
 mod rules;
 mod spill;
 
-pub use answer::{QueryAnswer, QueryLimits, QueryValue};
+pub use answer::{CsvRows, QueryAnswer, QueryLimits, QueryRow, QueryValue};
 pub use database::{QueryDatabase, QueryLoad};
 pub use error::QueryError;
 pub use kept::{KeptDatabases, QueryKey};

@@ -58,7 +58,7 @@ pub(crate) struct MineArgs {
     /// '-' is standard output [default: mined or mined.sqlite in the pool]
     #[arg(long, short, value_name = "PLACE", value_hint = ValueHint::AnyPath)]
     pub(crate) output: Option<PathBuf>,
-    /// What to mine
+    /// What to mine, with commas between the words
     #[arg(
         long,
         value_enum,
@@ -117,7 +117,7 @@ pub(crate) struct QueryArgs {
     /// Names or patterns of repositories of the pool, or paths of archives and git directories
     #[arg(value_name = "REPO", required = true)]
     pub(crate) repos: Vec<String>,
-    /// Print comma-separated values
+    /// Print comma-separated values, each row as it comes
     #[arg(long)]
     pub(crate) csv: bool,
     /// Print at most this many rows

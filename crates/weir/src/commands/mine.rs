@@ -43,6 +43,7 @@ fn forget(global: &Global, args: &MineArgs) -> Result<ExitCode> {
     let is_meant = |name: &str| {
         paths.iter().any(|path| path == name) || args.repos.iter().any(|pattern| name_matches(pattern, name))
     };
+    check_place(args, pool.as_ref())?;
     let forgotten = match open_output(args, pool.as_ref())? {
         OpenOutput::Dataset(mut dataset) => weir_tables::forget(&mut dataset, &is_meant)?,
         OpenOutput::Database(mut database) => weir_tables::forget(&mut database, &is_meant)?,
@@ -139,6 +140,20 @@ fn options(args: &MineArgs) -> MineOptions {
         },
         changes_max: args.max_changes,
     }
+}
+
+/// Checks that a folder or file of tables is there: none is made only to forget what it does not have.
+fn check_place(args: &MineArgs, pool: Option<&Pool>) -> Result<()> {
+    let name = match args.to {
+        MineFormat::Parquet | MineFormat::Jsonl => "mined",
+        MineFormat::Sqlite => "mined.sqlite",
+        MineFormat::Postgres => return Ok(()),
+    };
+    let path = place(args, pool, name)?;
+    if path.exists() {
+        return Ok(());
+    }
+    Err(Error::Message(format!("there are no tables at '{}'", path.display())))
 }
 
 /// The place to which rows go.

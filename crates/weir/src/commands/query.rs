@@ -1,12 +1,13 @@
 //! `query`: runs SQL over tables that are mined for it.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::Path;
 use std::process::ExitCode;
 
 use weir_ground::Stop;
 use weir_tables::{
-    MineSource, PresentRepository, QueryAnswer, QueryDatabase, QueryError, QueryLimits, QueryValue,
+    CsvRows, MineSource, PresentRepository, QueryAnswer, QueryDatabase, QueryError, QueryLimits, QueryRow,
+    QueryValue,
 };
 
 use crate::cli::{Global, QueryArgs};
@@ -18,10 +19,14 @@ use crate::signals::stop_on_signal;
 
 /// The longest query.
 const SQL_BYTES_MAX: u64 = 1 << 20;
-/// Bytes of the values of an answer, which is held in memory.
+/// Rows of an answer that is held in memory, and the bytes of their values.
+const ROWS_MAX: usize = 10_000_000;
 const ANSWER_BYTES_MAX: usize = 1 << 30;
 
 pub(crate) fn query(global: &Global, args: &QueryArgs) -> Result<ExitCode> {
+    if args.csv && global.json {
+        return Err(Error::Message("give either --csv or --json".to_owned()));
+    }
     let mut sql = args.sql.clone();
     if sql == "-" {
         sql.clear();
@@ -38,28 +43,40 @@ pub(crate) fn query(global: &Global, args: &QueryArgs) -> Result<ExitCode> {
     stop_on_signal(&signal)?;
     let stop = args.timeout.map_or_else(|| signal.clone(), |time| signal.within(time));
     let folder = pool.as_ref().map_or_else(std::env::temp_dir, |pool| pool.path.clone());
-    let answer = match run(args, &sql, &sources, &folder, &stop) {
-        Ok(answer) => answer,
+    let printed = run(args, &sql, &sources, &folder, &stop).and_then(|mut database| match args.csv {
+        true => print_csv(&mut database, args, &sql, &stop),
+        false => {
+            let rows_max = args.limit.unwrap_or(ROWS_MAX);
+            let answer = database.run(&sql, QueryLimits { rows_max, bytes_max: ANSWER_BYTES_MAX }, &stop)?;
+            if answer.is_truncated && args.limit != Some(answer.rows.len()) {
+                let words = "the answer is too large to be held; print it with --csv, or set a --limit";
+                return Err(QueryError::TooLarge(words.to_owned()));
+            }
+            print(global, &answer).map_err(QueryError::Output)
+        }
+    });
+    match printed {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(QueryError::Output(e)) => Err(e.into()),
         Err(QueryError::Stopped | QueryError::StoppedMining) if signal.is_stopped() => {
-            return Ok(ExitCode::from(130));
+            Ok(ExitCode::from(130))
         }
         Err(QueryError::Stopped | QueryError::StoppedMining) => {
             let seconds = args.timeout.unwrap_or_default().as_secs();
-            return Err(Error::Message(format!("the query took longer than --timeout ({seconds} s)")));
+            Err(Error::Message(format!("the query took longer than --timeout ({seconds} s)")))
         }
-        Err(e) => return Err(Error::Message(e.to_string())),
-    };
-    print(global, args, &answer)?;
-    Ok(ExitCode::SUCCESS)
+        Err(e) => Err(Error::Message(e.to_string())),
+    }
 }
 
+/// Returns a database with what the query reads of `sources`.
 fn run(
     args: &QueryArgs,
     sql: &str,
     sources: &[MineSource<'_>],
     folder: &Path,
     stop: &Stop,
-) -> std::result::Result<QueryAnswer, QueryError> {
+) -> std::result::Result<QueryDatabase, QueryError> {
     let mut database = QueryDatabase::new(folder, args.max_size)?;
     let wanted = database.reads(sql)?;
     let load = database.load(&wanted)?;
@@ -69,18 +86,34 @@ fn run(
         let present = PresentRepository { repo: &repo, origin, url: url.as_deref(), now };
         load.mine(&present, args.jobs.map_or_else(cores, usize::from), stop)?;
     }
-    let limits = QueryLimits { rows_max: args.limit.unwrap_or(usize::MAX), bytes_max: ANSWER_BYTES_MAX };
-    load.finish()?.run(sql, limits, stop)
+    load.finish()
 }
 
-fn print(global: &Global, args: &QueryArgs, answer: &QueryAnswer) -> Result<()> {
-    if global.json {
-        return output::json(answer);
+/// Prints rows as they come.
+fn print_csv(
+    database: &mut QueryDatabase,
+    args: &QueryArgs,
+    sql: &str,
+    stop: &Stop,
+) -> std::result::Result<(), QueryError> {
+    let mut rows = CsvRows::new(io::stdout().lock());
+    let (mut left, enough) = (args.limit.unwrap_or(usize::MAX), io::ErrorKind::QuotaExceeded);
+    let printed = database.each_row(sql, stop, &mut |row| {
+        if let QueryRow::Values(_) = row {
+            left = left.checked_sub(1).ok_or(io::Error::from(enough))?;
+        }
+        rows.write(row)
+    });
+    match printed {
+        Err(QueryError::Output(e)) if e.kind() == enough => {}
+        printed => printed?,
     }
-    if args.csv {
-        let mut out = io::stdout().lock();
-        out.write_all(&answer.to_csv())?;
-        return Ok(out.flush()?);
+    rows.flush().map_err(QueryError::Output)
+}
+
+fn print(global: &Global, answer: &QueryAnswer) -> io::Result<()> {
+    if global.json {
+        return output::json(answer).map_err(io::Error::other);
     }
     let is_number =
         |value: &QueryValue| matches!(value, QueryValue::Null | QueryValue::Integer(_) | QueryValue::Real(_));
@@ -90,5 +123,5 @@ fn print(global: &Global, args: &QueryArgs, answer: &QueryAnswer) -> Result<()> 
     let one_line = |value: &QueryValue| value.to_text().trim_end().replace('\n', " ");
     let rows = answer.rows.iter().map(|row| row.iter().map(one_line).collect());
     let all: Vec<Vec<String>> = std::iter::once(answer.columns.clone()).chain(rows).collect();
-    output::table(&all, &right)
+    output::table(&all, &right).map_err(io::Error::other)
 }

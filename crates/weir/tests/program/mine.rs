@@ -328,3 +328,37 @@ fn query_answers_as_git_does() {
     let said = env.weir_fails(&["query", "--timeout", "1s", endless, "up"]);
     assert!(said.contains("the query took longer than --timeout (1 s)"), "{said}");
 }
+
+#[test]
+fn query_prints_rows_as_they_come() {
+    let env = Env::new();
+    let upstream = mirrored(&env);
+    let numbers =
+        "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x, x * 2 AS y FROM n";
+    let first = env.weir(&["query", "--csv", "-n", "2", numbers, upstream.to_str().unwrap()]);
+    assert_eq!(first, "x,y\n1,2\n2,4\n");
+    // Whoever has read enough ends it.
+    let mut child =
+        env.weir_command(&["query", "--csv", numbers, "up"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut start = [0; 12];
+    std::io::Read::read_exact(&mut child.stdout.take().unwrap(), &mut start).unwrap();
+    assert_eq!(&start, b"x,y\n1,2\n2,4\n");
+    let began = std::time::Instant::now();
+    child.wait().unwrap();
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    let said = env.weir_fails(&["--json", "query", "--csv", "SELECT 1", "up"]);
+    assert!(said.contains("give either --csv or --json"), "{said}");
+}
+
+#[test]
+fn nothing_is_made_only_to_be_forgotten() {
+    let env = Env::new();
+    mirrored(&env);
+    for (name, more) in [("folder", &[][..]), ("file.db", &["--to", "sqlite"])] {
+        let path = env.path(name);
+        let said =
+            env.weir_fails(&[&["mine", "--forget", "up", "-o", path.to_str().unwrap()], more].concat());
+        assert!(said.contains(&format!("there are no tables at '{}'", path.display())), "{said}");
+        assert!(!path.exists());
+    }
+}
