@@ -24,11 +24,19 @@ PACKAGE = "schemathesis==4.32.5"
 CONFIG = """
 [parameters]
 "path.repository" = "1"
-"path.revision" = ["main", "HEAD~1"]
-"path.table" = ["revision", "file_change", "mining"]
+"path.revision" = "main"
+"path.table" = "file_change"
 "query.repositories" = "1"
-"query.sql" = ["select count(*) from revision", "select path from file_change limit 3", "select"]
+"query.sql" = "select path from file_change limit 3"
 "query.path" = "README.md"
+"""
+# A token that may do everything, and its hash for weir.toml.
+TOKEN = "open sesame"
+ACCESS = """
+[[access.tokens]]
+name = "boss"
+sha256 = "41ef4bb0b23661e66301aac36066912dac037827b4ae63a7b1165a5aa93ed4eb"
+scopes = ["read", "manage"]
 """
 HISTORY = """commit refs/heads/main
 committer C <c@example.org> 1700000000 +0000
@@ -66,6 +74,8 @@ def serve(work):
     subprocess.run(["git", "-C", upstream, "fast-import", "--quiet"], input=HISTORY, text=True, check=True)
     for command in ["init", pool], ["add", "-q", "--name", "team/up", upstream], ["mirror", "-q"]:
         subprocess.run([WEIR, "--pool", pool, *command], stdout=subprocess.DEVNULL, check=True)
+    with open(os.path.join(pool, "weir.toml"), "a") as file:
+        file.write(ACCESS)
     command = ["serve", "--no-mirror", "--git", f"127.0.0.1:{free_port()}", "--http", f"127.0.0.1:{port}"]
     process = subprocess.Popen([WEIR, "--pool", pool, *command], stderr=subprocess.DEVNULL)
     url = f"http://127.0.0.1:{port}/api/v1"
@@ -86,7 +96,7 @@ def main():
         with open(os.path.join(work, "schemathesis.toml"), "w") as file:
             file.write(CONFIG)
         command = [program, "--config-file", "schemathesis.toml", "run", url + "/openapi.json"]
-        options = ["--max-examples", "20", "--seed", "7", "--phases", "examples,coverage,fuzzing"]
+        options = ["-H", f"Authorization: Bearer {TOKEN}", "--max-examples", "20", "--seed", "7", "--phases", "examples,coverage,fuzzing"]
         # Requests that change the pool would take the repository away from the others.
         options += ["--include-method", "GET", "--exclude-checks", "positive_data_acceptance"]
         done = subprocess.run([*command, *options], cwd=work, stdout=subprocess.PIPE, text=True)

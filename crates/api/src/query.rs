@@ -32,7 +32,6 @@ pub(crate) struct QueryRows {
     /// The names of the columns.
     columns: Vec<String>,
     /// The rows. Ids and other bytes are hexadecimal.
-    #[schema(value_type = Vec<Vec<Object>>)]
     rows: Vec<Vec<serde_json::Value>>,
     /// Whether there are more rows.
     is_truncated: bool,
