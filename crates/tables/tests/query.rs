@@ -16,7 +16,7 @@ use weir_ground::{Stop, Timestamp};
 use weir_repo::{Repo, open_directory};
 use weir_tables::{
     FileFormat, KeptDatabases, PresentRepository, QueryAnswer, QueryDatabase, QueryError, QueryLimits,
-    QueryValue, RowFormat, TableKind, write_table,
+    QueryRow, QueryValue, RowFormat, TableKind, write_table,
 };
 
 const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -168,6 +168,16 @@ fn query_is_bounded() {
         assert!(matches!(refused, QueryError::TooLarge(_)), "{sql}");
         assert_eq!(small.run("SELECT 1", LIMITS, &Stop::default()).unwrap().rows.len(), 1);
     }
+    // Rows that are printed meanwhile do not count.
+    let (mut printed, file) = (0, std::fs::File::create(dir.path().join("printed")).unwrap());
+    let mut print = |row: QueryRow<'_>| {
+        printed += 1;
+        let QueryRow::Values([QueryValue::Text(text)]) = row else { return Ok(()) };
+        std::io::Write::write_all(&mut &file, text.as_bytes())
+    };
+    let sql = format!("{many} SELECT hex(zeroblob(50)) || x FROM n");
+    small.each_row(&sql, &Stop::default(), &mut print).unwrap();
+    assert_eq!(printed, 200_001);
     let none = QueryLimits { rows_max: 0, ..LIMITS };
     assert!(run("SELECT 1", none).unwrap().is_truncated);
     for sql in ["SELECT zeroblob(5000000)", "SELECT replace(hex(zeroblob(1000000)), '0', 'abc')"] {

@@ -106,7 +106,7 @@ impl QueryDatabase {
     /// # Errors
     /// If it fails, its answer is too large, or `stop` was requested.
     pub fn run(&mut self, sql: &str, limits: QueryLimits, stop: &Stop) -> Result<QueryAnswer> {
-        self.watched(stop, |connection| answer(connection, sql, limits))
+        self.watched(stop, |connection, _| answer(connection, sql, limits))
     }
 
     /// Runs the query `sql`, whose columns were loaded, and gives `take` the names of the columns, and then
@@ -120,7 +120,7 @@ impl QueryDatabase {
         stop: &Stop,
         take: &mut dyn FnMut(QueryRow<'_>) -> io::Result<()>,
     ) -> Result<()> {
-        self.watched(stop, |connection| {
+        self.watched(stop, |connection, spill| {
             let mut statement = connection.prepare(sql).map_err(of_statement)?;
             let names: Vec<&str> = statement.column_names().collect();
             take(QueryRow::Columns(&names)).map_err(QueryError::Output)?;
@@ -128,6 +128,8 @@ impl QueryDatabase {
             let mut rows = statement.query([]).map_err(of_statement)?;
             while let Some(row) = rows.next().map_err(of_statement)? {
                 let values = values(row, count)?;
+                // A quote may be written twice.
+                spill.allow(2 * values.iter().map(QueryValue::weight).sum::<usize>() as u64);
                 take(QueryRow::Values(&values)).map_err(QueryError::Output)?;
             }
             Ok(())
@@ -135,13 +137,13 @@ impl QueryDatabase {
     }
 
     /// Runs `work`, which prepares and runs a query, under the rules and within `stop` and the room.
-    fn watched<T>(&mut self, stop: &Stop, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+    fn watched<T>(&mut self, stop: &Stop, work: impl FnOnce(&Connection, &Spill) -> Result<T>) -> Result<T> {
         NotedReads::guard(&mut self.connection).map_err(of_file)?;
         let spill = Spill::new(self.bytes_max);
         let (stop, mut watched) = (stop.clone(), spill.clone());
         let is_over = move || stop.is_stopped() || watched.look();
         self.connection.progress_handler(STEPS_A_LOOK, Some(is_over)).map_err(of_file)?;
-        let answer = work(&self.connection);
+        let answer = work(&self.connection, &spill);
         self.connection.progress_handler(0, None::<fn() -> bool>).map_err(of_file)?;
         NotedReads::lift(&mut self.connection).map_err(of_file)?;
         match answer {

@@ -2,6 +2,8 @@
 //! SQLite itself counts them only when a sort is over.
 
 use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// The system's account of the bytes that this thread has written (proc(5), "/proc/pid/io").
@@ -12,14 +14,19 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 #[derive(Clone, Debug)]
 pub(super) struct Spill {
     before: u64,
-    bytes_max: u64,
+    bytes_max: Arc<AtomicU64>,
     looked_at: Instant,
 }
 
 impl Spill {
     /// Returns the account of this thread, which may write `bytes_max` bytes.
     pub(super) fn new(bytes_max: u64) -> Spill {
-        Spill { before: written(), bytes_max, looked_at: Instant::now() }
+        Spill { before: written(), bytes_max: Arc::new(bytes_max.into()), looked_at: Instant::now() }
+    }
+
+    /// Lets the thread write `bytes` more: those of rows that it prints meanwhile.
+    pub(super) fn allow(&self, bytes: u64) {
+        self.bytes_max.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Returns whether more was written than may be. Looks from time to time.
@@ -33,7 +40,7 @@ impl Spill {
 
     /// Returns whether more was written than may be.
     pub(super) fn is_too_large(&self) -> bool {
-        written().saturating_sub(self.before) > self.bytes_max
+        written().saturating_sub(self.before) > self.bytes_max.load(Ordering::Relaxed)
     }
 }
 
