@@ -58,7 +58,7 @@ pub(crate) struct MineArgs {
     /// '-' is standard output [default: mined or mined.sqlite in the pool]
     #[arg(long, short, value_name = "PLACE", value_hint = ValueHint::AnyPath)]
     pub(crate) output: Option<PathBuf>,
-    /// What to mine, with commas between the words
+    /// Mine these kinds of rows; a comma stands between two
     #[arg(
         long,
         value_enum,
