@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use weir_git::Oid;
 use weir_repo::Repo;
-use weir_upload::TreeArchiver;
+use weir_upload::{ArchiverError, TreeArchiver};
 
 use crate::archive::TreeArchive;
 use crate::archive_format::ArchiveFormat;
@@ -28,14 +28,13 @@ impl TreeArchiver for RemoteArchives {
         repo: &Repo,
         arguments: &[Vec<u8>],
         out: &mut dyn Write,
-    ) -> std::result::Result<(), String> {
+    ) -> std::result::Result<(), ArchiverError> {
         write(repo, arguments, out).map_err(|e| match e {
-            Error::NotFound(_) | Error::WrongKind(_) | Error::TooLarge(_) => e.to_string(),
-            e => {
-                // Its words may have paths of this machine.
-                let words = "the archive cannot be made; see the log of the server";
-                if matches!(e, Error::Io(_)) { e.to_string() } else { words.to_owned() }
+            Error::NotFound(words) | Error::WrongKind(words) | Error::TooLarge(words) => {
+                ArchiverError::Refused(words)
             }
+            Error::Repo(e) => ArchiverError::Repo(e),
+            Error::Io(e) => ArchiverError::Output(e),
         })
     }
 }

@@ -10,7 +10,7 @@ use weir_browse::{
 use weir_git::Oid;
 use weir_repo::{Repo, open_directory};
 use weir_testing::{Numbers, folder, git, output_of, run_git};
-use weir_upload::TreeArchiver;
+use weir_upload::{ArchiverError, TreeArchiver};
 
 /// Makes a bare repository at `path` with `count` commits, a third of them merges, with times that are not
 /// in order.
@@ -267,8 +267,30 @@ fn a_remote_archive_is_that_of_git_archive() {
         (&["--mtime=1", "main"], "option '--mtime' is not supported here"),
         (&["main", ":!dos"], "pathspec magic is not supported here: ':!dos'"),
     ] {
-        assert_eq!(ask(words).unwrap_err(), why, "{words:?}");
+        let error = ask(words).unwrap_err();
+        assert!(matches!(&error, ArchiverError::Refused(words) if words == why), "{words:?}: {error}");
     }
+}
+
+#[test]
+fn a_remote_archive_tells_why_it_cannot_be_made() {
+    let dir = folder();
+    let path = dir.path().join("a.git");
+    create_odd_files(&path);
+    let blob = String::from_utf8(run_git(&path, &["rev-parse", "main:a.c"], b"")).unwrap();
+    let blob = blob.trim();
+    run_git(&path, &["repack", "-adq"], b"");
+    let packs = path.join("objects/pack");
+    let list = run_git(&path, &["cat-file", "--batch-all-objects", "--batch-check=%(objectname)"], b"");
+    let others = String::from_utf8(list).unwrap().replace(&format!("{blob}\n"), "");
+    let pack = run_git(&path, &["pack-objects", "--stdout", "-q"], others.as_bytes());
+    for file in packs.read_dir().unwrap() {
+        std::fs::remove_file(file.unwrap().path()).unwrap();
+    }
+    run_git(&path, &["index-pack", "--stdin"], &pack);
+    let repo = open_directory(&path).unwrap();
+    let error = RemoteArchives.write(&repo, &[b"main".to_vec()], &mut Vec::new()).unwrap_err();
+    assert!(matches!(error, ArchiverError::Repo(_)) && error.to_string().contains(blob), "{error}");
 }
 
 #[test]

@@ -7,9 +7,9 @@ use weir_git::pktline::push_flush;
 use weir_git::{HashKind, plain_sha};
 use weir_repo::Repo;
 
-use crate::archiver::TreeArchiver;
+use crate::archiver::{ArchiverError, TreeArchiver};
 use crate::band::Framing;
-use crate::pack_request::{Framed, WorkOutcome, sent};
+use crate::pack_request::{Framed, WorkOutcome, public, sent};
 
 /// A request for an archive.
 pub struct ArchiveRequest {
@@ -21,14 +21,18 @@ pub struct ArchiveRequest {
 impl ArchiveRequest {
     pub(crate) fn run(&self, send: &mut dyn FnMut(Vec<u8>) -> io::Result<()>) -> WorkOutcome {
         let mut out = Framed::new(Framing::Large, send);
-        match self.archiver.write(&self.repo, &self.arguments, &mut out) {
-            Ok(()) => sent(out.end()),
-            Err(words) => {
-                let _ = out.give();
-                let _ = send(failure(&words));
-                WorkOutcome::Failed(words)
+        let (told, cause) = match self.archiver.write(&self.repo, &self.arguments, &mut out) {
+            Ok(()) => return sent(out.end()),
+            Err(ArchiverError::Output(e)) => return sent(Err(e)),
+            Err(ArchiverError::Refused(words)) => (words.clone(), words),
+            Err(ArchiverError::Repo(e)) => {
+                let e = self.repo.check_reads().err().unwrap_or(e);
+                (public(&e), e.to_string())
             }
-        }
+        };
+        let _ = out.give();
+        let _ = send(failure(&told));
+        WorkOutcome::Failed(cause)
     }
 
     pub(crate) fn key(&self) -> Option<[u8; 32]> {

@@ -26,7 +26,7 @@ mod work;
 
 pub use answer::Step;
 pub use archive_request::ArchiveRequest;
-pub use archiver::TreeArchiver;
+pub use archiver::{ArchiverError, TreeArchiver};
 pub use band::Framing;
 pub use error::RequestError;
 pub use options::{UploadLimits, UploadOptions};

@@ -264,7 +264,7 @@ impl PackRequest {
 pub const UNREADABLE: &str = "the repository cannot be read; see the log of the server";
 
 /// Returns the part of an error that a client is told.
-fn public(e: &weir_repo::Error) -> String {
+pub(crate) fn public(e: &weir_repo::Error) -> String {
     match e {
         weir_repo::Error::NotFound(text) | weir_repo::Error::Unsupported(text) => text.clone(),
         weir_repo::Error::Missing(oid) => format!("object {oid} is missing here"),
