@@ -17,8 +17,8 @@ use crate::output;
 use crate::pool::open_pool;
 use crate::signals::stop_on_signal;
 
-/// The longest query.
-const SQL_BYTES_MAX: u64 = 1 << 20;
+/// The bytes that are read of standard input. SQLite refuses shorter queries than that for their length.
+const STDIN_BYTES_MAX: u64 = 1 << 20;
 /// Rows of an answer that is held in memory, and the bytes of their values.
 const ROWS_MAX: usize = 10_000_000;
 const ANSWER_BYTES_MAX: usize = 1 << 30;
@@ -30,7 +30,7 @@ pub(crate) fn query(global: &Global, args: &QueryArgs) -> Result<ExitCode> {
     let mut sql = args.sql.clone();
     if sql == "-" {
         sql.clear();
-        io::stdin().lock().take(SQL_BYTES_MAX).read_to_string(&mut sql)?;
+        io::stdin().lock().take(STDIN_BYTES_MAX).read_to_string(&mut sql)?;
     }
     let NamedSources { paths, patterns } = NamedSources::of(&args.repos);
     let pool = if patterns.is_empty() { None } else { Some(open_pool(global)?) };
@@ -97,16 +97,16 @@ fn print_csv(
     stop: &Stop,
 ) -> std::result::Result<(), QueryError> {
     let mut rows = CsvRows::new(io::stdout().lock());
-    let (mut left, enough) = (args.limit.unwrap_or(usize::MAX), io::ErrorKind::QuotaExceeded);
+    let (mut left, mut has_enough) = (args.limit.unwrap_or(usize::MAX), false);
     let printed = database.each_row(sql, stop, &mut |row| {
         if let QueryRow::Values(_) = row {
-            left = left.checked_sub(1).ok_or(io::Error::from(enough))?;
+            has_enough = left == 0;
+            left = left.checked_sub(1).ok_or(io::Error::other("enough"))?;
         }
         rows.write(row)
     });
-    match printed {
-        Err(QueryError::Output(e)) if e.kind() == enough => {}
-        printed => printed?,
+    if !has_enough {
+        printed?;
     }
     rows.flush().map_err(QueryError::Output)
 }

@@ -337,6 +337,11 @@ fn query_prints_rows_as_they_come() {
         "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x, x * 2 AS y FROM n";
     let first = env.weir(&["query", "--csv", "-n", "2", numbers, upstream.to_str().unwrap()]);
     assert_eq!(first, "x,y\n1,2\n2,4\n");
+    assert_eq!(env.weir(&["query", "--csv", "-n", "0", numbers, "up"]), "x,y\n");
+    // A full disk is no end of the answer.
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut child = env.weir_command(&["query", "--csv", "-n", "9", numbers, "up"]);
+    assert!(!child.stdout(full).status().unwrap().success());
     // Whoever has read enough ends it.
     let mut child =
         env.weir_command(&["query", "--csv", numbers, "up"]).stdout(Stdio::piped()).spawn().unwrap();
