@@ -127,8 +127,8 @@ pub enum Effort {
 }
 
 impl Effort {
-    /// Gives the memory that the work had back to the system. The allocator would keep it for threads that have
-    /// ended.
+    /// Gives the memory that the work had back to the system. The allocator would keep it for threads that
+    /// have ended.
     fn end(self) {
         #[cfg(target_env = "gnu")]
         if self == Effort::Open {
