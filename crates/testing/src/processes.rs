@@ -22,6 +22,12 @@ pub fn children(pid: u32) -> Vec<u32> {
     all().filter(is_child).collect()
 }
 
+/// Kills a process (SIGKILL) that was found in proc(5) and may have ended since. Returns whether it was
+/// there.
+pub fn kill_found(pid: u32) -> bool {
+    kill(Pid::from_raw(pid as i32), Signal::SIGKILL).is_ok()
+}
+
 /// Processes that are no children of the test, such as daemons: those with an argument that no other process
 /// has. They are told to end (SIGTERM) when this value is dropped.
 pub struct Strays(pub String);

@@ -27,7 +27,7 @@ fn a_workspace_of_a_dead_view_is_mounted_again() {
     let both = ids();
     assert_eq!(both.len(), 2);
     both.iter().for_each(|id| send(*id, Signal::SIGSTOP));
-    both.iter().for_each(|id| send(*id, Signal::SIGKILL));
+    both.into_iter().for_each(|id| _ = processes::kill_found(id));
     wait_until(|| "it lives".to_owned(), || fs::read(it.folder.join("d0/e0/f0")).is_err());
     assert!(env.weir(&["ws", "ls"]).contains("broken"));
     env.weir(&["ws", "mount"]);
