@@ -10,8 +10,8 @@ use std::process::{Command, ExitCode, Stdio};
 
 use weir_clone::Attached;
 use weir_workspace::{
-    Error as WorkspaceError, Namespace, NamespaceCommand, Result as WorkspaceResult, Workspace, Workspaces,
-    become_alone, is_shown, may_mount, unmount_dead,
+    Error as WorkspaceError, Namespace, NamespaceCommand, Processes, Result as WorkspaceResult, Workspaces,
+    become_alone, is_shown, may_mount, serve_monitor, unmount_dead,
 };
 
 use crate::environment::git_command;
@@ -68,16 +68,26 @@ pub(crate) fn start_remote(place: &Path) -> std::result::Result<(), String> {
     start(&args, &place.join("log"))
 }
 
-/// Starts the process that serves the view of a commit on the folder `view`, and waits until it is mounted.
-pub(crate) fn start_view(source: &Path, commit: &str, view: &Path) -> WorkspaceResult<()> {
-    let failed = |why: String| WorkspaceError::Source(format!("cannot show '{}': {why}", source.display()));
-    if let Some(place) = attached_to(source) {
-        start_remote(place).map_err(failed)?;
+/// Starts processes of this program.
+pub(crate) struct OwnProcesses;
+
+impl Processes for OwnProcesses {
+    fn show(&self, source: &Path, commit: &str, view: &Path) -> WorkspaceResult<()> {
+        let failed =
+            |why: String| WorkspaceError::Source(format!("cannot show '{}': {why}", source.display()));
+        if let Some(place) = attached_to(source) {
+            start_remote(place).map_err(failed)?;
+        }
+        let mut commit_of = source.as_os_str().to_owned();
+        commit_of.push(format!("@{commit}"));
+        let args = ["mount".into(), "--lower".into(), commit_of, view.into()];
+        start(&args, &view.with_extension("log")).map_err(failed)
     }
-    let mut commit_of = source.as_os_str().to_owned();
-    commit_of.push(format!("@{commit}"));
-    let args = ["mount".into(), "--lower".into(), commit_of, view.into()];
-    start(&args, &view.with_extension("log")).map_err(failed)
+
+    fn answer(&self, root: &Path) -> WorkspaceResult<()> {
+        let args = ["workspace".into(), "monitor".into(), root.into()];
+        start(&args, &root.join("fsmonitor.log")).map_err(WorkspaceError::Source)
+    }
 }
 
 /// Starts the process that holds the namespace of the user whose records lie in `root`.
@@ -85,6 +95,17 @@ fn start_holder(root: &Path) -> WorkspaceResult<()> {
     let args = ["workspace".into(), "hold".into(), root.into()];
     let failed = |why: String| WorkspaceError::NoNamespace(std::io::Error::other(why));
     start(&args, &root.join("namespace.log")).map_err(failed)
+}
+
+/// Answers git's fsmonitor about the workspaces that are recorded in `root`, until there are none.
+pub(crate) fn answer_monitor(root: &Path) -> Result<()> {
+    close_inherited();
+    let ready = || {
+        // It outlives the terminal.
+        let _ = nix::unistd::setsid();
+        writeln!(output::stdout(), "{MOUNTED}")
+    };
+    serve_monitor(root, ready).map_err(of_workspace)
 }
 
 /// Closes what this process has open but the standard streams: whoever started it may wait for the end of a
@@ -167,11 +188,6 @@ pub(crate) fn whole(path: &Path) -> Result<PathBuf> {
 /// Returns an error of a workspace as one of the program.
 pub(crate) fn of_workspace(e: weir_workspace::Error) -> Error {
     Error::Message(e.to_string())
-}
-
-/// Returns a function that starts views of the source of a workspace.
-pub(crate) fn starting(workspace: &Workspace) -> impl Fn(&str, &Path) -> weir_workspace::Result<()> {
-    |commit, view| start_view(&workspace.source, commit, view)
 }
 
 /// Returns what git prints in a workspace.

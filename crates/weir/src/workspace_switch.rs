@@ -15,7 +15,7 @@ use crate::environment::git_command;
 use crate::error::{Error, Result};
 use crate::named_source::NamedSource;
 use crate::output;
-use crate::workspace_mounts::{attached_to, git, of_workspace, start_view, starting};
+use crate::workspace_mounts::{OwnProcesses, attached_to, git, of_workspace};
 
 /// Shows another commit in a workspace.
 pub(crate) fn switch(
@@ -26,14 +26,12 @@ pub(crate) fn switch(
 ) -> Result<()> {
     let folder = workspace.folder.clone();
     if !is_mounted(&folder) {
-        workspaces.mount(&workspace, &starting(&workspace)).map_err(of_workspace)?;
+        workspaces.mount(&workspace, &OwnProcesses).map_err(of_workspace)?;
     }
     let source =
         NamedSource { name: workspace.repository.clone(), path: workspace.source.clone(), revision: None };
     let (source, git_dir) = (source.open()?, folder.join(".git"));
     let open = || open_local(&git_dir).map_err(|e| Error::Message(format!("{}: {e}", git_dir.display())));
-    let path = workspace.source.clone();
-    let start = |commit: &str, view: &Path| start_view(&path, commit, view);
     let mut own = open()?;
     let moved = if attached_to(&workspace.source).is_some() {
         // What it is attached to stays as it was.
@@ -47,7 +45,7 @@ pub(crate) fn switch(
     };
     // A later commit's view has the objects of all.
     if let Some((_, missing)) = moved.iter().find(|(_, oid)| !own.contains(oid)) {
-        workspaces.add_objects(&mut workspace, missing, &start).map_err(of_workspace)?;
+        workspaces.add_objects(&mut workspace, missing, &OwnProcesses).map_err(of_workspace)?;
     }
     if !moved.is_empty() {
         bring_up(&folder, &moved)?;
@@ -56,7 +54,7 @@ pub(crate) fn switch(
     let is_attached = attached_to(&workspace.source).is_some();
     let to = SwitchTarget::find(&own, (!is_attached).then_some(&source), revision)?;
     if !own.contains(&to.commit) {
-        workspaces.add_objects(&mut workspace, &to.commit, &start).map_err(of_workspace)?;
+        workspaces.add_objects(&mut workspace, &to.commit, &OwnProcesses).map_err(of_workspace)?;
         own = open()?;
     }
     let from = resolve_revision(&own, "HEAD").map_err(|e| Error::Message(e.to_string()))?;

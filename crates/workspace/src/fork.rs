@@ -7,9 +7,10 @@ use std::fs;
 use std::path::Path;
 
 use crate::error::{Error, Result};
+use crate::git_dir::include_monitor;
 use crate::overlay;
 use crate::touched;
-use crate::workspaces::{StartView, Workspace, Workspaces};
+use crate::workspaces::{Processes, Workspace, Workspaces};
 
 /// Frozen layers of a workspace. Their names must fit into a page (mount(2)).
 const LAYERS_MAX: usize = 48;
@@ -38,7 +39,7 @@ impl Workspaces {
     ///
     /// # Errors
     /// If a program has a file of `from` open to write, the folder is in use, or the system does not mount.
-    pub fn fork(&self, mut from: Workspace, new: &NewFork<'_>, start: StartView<'_>) -> Result<Forked> {
+    pub fn fork(&self, mut from: Workspace, new: &NewFork<'_>, processes: &dyn Processes) -> Result<Forked> {
         if from.uses_fuse_overlayfs {
             return Err(Error::Odd("a workspace that fuse-overlayfs mounts cannot be forked".to_owned()));
         }
@@ -50,7 +51,7 @@ impl Workspaces {
         }
         let _alone = self.lock()?;
         self.check_free(new.folder)?;
-        self.mount_alone(&from, start)?;
+        self.mount_alone(&from, processes)?;
         let linked = from.folder.join(".git/worktrees");
         if fs::read_dir(&linked).is_ok_and(|mut entries| entries.next().is_some()) {
             return Err(Error::Odd(format!(
@@ -59,12 +60,12 @@ impl Workspaces {
             )));
         }
         let is_written = fs::read_dir(self.written(&from)).is_ok_and(|mut entries| entries.next().is_some());
-        let was_in_use = if is_written { self.freeze(&mut from, new.now, start)? } else { false };
+        let was_in_use = if is_written { self.freeze(&mut from, new.now, processes)? } else { false };
         let config_path = from.folder.join(".git/config");
         let config = fs::read_to_string(&config_path).map_err(Error::on(&config_path))?;
         let workspace = Workspace { folder: new.folder.to_owned(), made_at: new.now, ..from.clone() };
         let made = self.make_fork(&from, &workspace, &config, new.monitor);
-        made.and_then(|()| self.mount_alone(&workspace, start)).inspect_err(|_| {
+        made.and_then(|()| self.mount_alone(&workspace, processes)).inspect_err(|_| {
             let _ = self.remove_alone(&workspace);
         })?;
         Ok(Forked { workspace, was_in_use })
@@ -72,7 +73,7 @@ impl Workspaces {
 
     /// Makes what was written in a workspace a layer of its own, which nobody writes to any more, and mounts
     /// the workspace upon it. Returns whether programs were in it.
-    fn freeze(&self, workspace: &mut Workspace, now: u64, start: StartView<'_>) -> Result<bool> {
+    fn freeze(&self, workspace: &mut Workspace, now: u64, processes: &dyn Processes) -> Result<bool> {
         overlay::set_read_only(&workspace.folder, true)?;
         if let Err(e) = self.freeze_files(workspace, now) {
             overlay::set_read_only(&workspace.folder, false)?;
@@ -82,7 +83,7 @@ impl Workspaces {
         if was_in_use {
             overlay::detach(&workspace.folder)?;
         }
-        self.mount_alone(workspace, start)?;
+        self.mount_alone(workspace, processes)?;
         Ok(was_in_use)
     }
 
@@ -107,6 +108,7 @@ impl Workspaces {
         let git_dir = self.written(fork).join(".git");
         fs::create_dir_all(&git_dir).map_err(Error::on(&git_dir))?;
         let config = config.replace(&*old.to_string_lossy(), &place.to_string_lossy());
+        let config = config.replace(&include_monitor(&from.folder), &include_monitor(&fork.folder));
         let path = git_dir.join("config");
         fs::write(&path, config).map_err(Error::on(&path))?;
         touched::copy(&old, &place)?;

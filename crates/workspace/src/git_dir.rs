@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
 use weir_git::{HashKind, Oid};
 use weir_repo::{Head, Origin, Ref, Refs, Repo};
 
@@ -22,6 +24,24 @@ const SETTINGS: &str = "\tbare = false
 \tdetachedHead = false
 ";
 
+/// A file of configuration that lets git ask at a socket, and the name of that (fsmonitor-ipc.c in git).
+const MONITOR_CONFIG: &str = "fsmonitor.config";
+const MONITOR_SOCKET: &str = "fsmonitor--daemon.ipc";
+
+/// How git asks what has changed (`core.fsmonitor`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Monitor {
+    /// It looks itself. Before 2.43 it takes files that its fsmonitor vouches for as deleted, now and then
+    /// (`git diff HEAD`).
+    None,
+    /// It starts a program.
+    #[default]
+    Hook,
+    /// It asks at a socket, from 2.55 on.
+    Socket,
+}
+
 /// What a workspace begins with.
 pub(crate) struct Checkout<'a> {
     pub(crate) repo: &'a Repo,
@@ -33,8 +53,12 @@ pub(crate) struct Checkout<'a> {
     /// The folder of the objects.
     pub(crate) objects: &'a Path,
     pub(crate) index: FirstIndex<'a>,
-    /// The hook that says what has changed, if git is to ask.
-    pub(crate) monitor: Option<&'a Path>,
+    /// The folder of the workspace.
+    pub(crate) folder: &'a Path,
+    pub(crate) monitor: Monitor,
+    /// The program, and the socket, that say what has changed.
+    pub(crate) hook: &'a Path,
+    pub(crate) socket: &'a Path,
 }
 
 /// The index that a workspace begins with.
@@ -62,6 +86,10 @@ pub(crate) fn write(upper: &Path, checkout: &Checkout<'_>) -> Result<()> {
     alternates.push(b'\n');
     file("objects/info/alternates", &alternates)?;
     file("config", config(checkout).as_bytes())?;
+    if checkout.monitor == Monitor::Socket {
+        file(MONITOR_CONFIG, b"[core]\n\tfsmonitor = true\n")?;
+        link_monitor(&at, checkout.socket)?;
+    }
     let mut shallow = Vec::new();
     repo.history().shallow().iter().for_each(|oid| writeln!(shallow, "{oid}").expect("memory takes all"));
     if !shallow.is_empty() {
@@ -83,17 +111,30 @@ pub(crate) fn write(upper: &Path, checkout: &Checkout<'_>) -> Result<()> {
     }
 }
 
+/// Lets git find the socket from its directory `git_dir`. A daemon of git's own, which git starts if nobody
+/// answers, may have put another in its place.
+pub(crate) fn link_monitor(git_dir: &Path, socket: &Path) -> Result<()> {
+    let path = git_dir.join(MONITOR_SOCKET);
+    if fs::read_link(&path).is_ok_and(|to| to == socket) {
+        return Ok(());
+    }
+    let _ = fs::remove_file(&path);
+    symlink(socket, &path).map_err(Error::on(&path))
+}
+
 fn config(checkout: &Checkout<'_>) -> String {
-    let Checkout { repo, url, branch, monitor, .. } = checkout;
+    let Checkout { repo, url, branch, folder, monitor, hook, .. } = checkout;
     let mut config = String::from("[core]\n");
     let is_sha256 = repo.hash() == HashKind::Sha256;
     config += &format!("\trepositoryformatversion = {}\n", u8::from(is_sha256));
     config += SETTINGS;
     // Without a monitor git believes the times of folders, and misses a change now and then that comes within
     // the same tick of the clock as its look.
-    config += &format!("[core]\n\tuntrackedCache = {}\n", monitor.is_some());
-    if let Some(monitor) = monitor {
-        config += &format!("\tfsmonitor = {}\n", quoted(&monitor.display().to_string()));
+    config += &format!("[core]\n\tuntrackedCache = {}\n", *monitor != Monitor::None);
+    match monitor {
+        Monitor::None => {}
+        Monitor::Hook => config += &format!("\tfsmonitor = {}\n", quoted(&hook.display().to_string())),
+        Monitor::Socket => config += &include_monitor(folder),
     }
     if is_sha256 {
         config += "[extensions]\n\tobjectFormat = sha256\n";
@@ -114,6 +155,20 @@ fn config(checkout: &Checkout<'_>) -> String {
         config += &format!("[branch \"{name}\"]\n\tremote = origin\n\tmerge = {merge}\n");
     }
     config
+}
+
+/// Returns the lines by which the configuration of the workspace `folder` lets git ask at the socket. Working
+/// trees that `git worktree` adds have the same configuration, and no socket: git would start a daemon there.
+pub(crate) fn include_monitor(folder: &Path) -> String {
+    let mut pattern = String::new();
+    for letter in folder.join(".git").display().to_string().chars() {
+        if matches!(letter, '*' | '?' | '[' | '\\') {
+            pattern.push('\\');
+        }
+        pattern.push(letter);
+    }
+    let pattern = pattern.replace('\\', "\\\\").replace('"', "\\\"");
+    format!("[includeIf \"gitdir:{pattern}\"]\n\tpath = {MONITOR_CONFIG}\n")
 }
 
 /// Returns a value as a file of git's configuration has it.

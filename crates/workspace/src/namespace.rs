@@ -33,6 +33,7 @@ use rustix::thread::{CapabilitySet, capabilities, configure_capability_in_ambien
 use weir_ground::thread::spawn;
 
 use crate::error::{Error, Result};
+use crate::short_path::ShortPath;
 
 const SOCKET: &str = "namespace.sock";
 /// Bytes of a request.
@@ -79,10 +80,10 @@ impl<'p> Namespace<'p> {
         let path = self.folder.join(SOCKET);
         let failed = Error::on(&path);
         let listener = (|| {
-            let at = short_path(self.folder)?;
-            let _ = fs::remove_file(at.join());
-            let listener = UnixListener::bind(at.join())?;
-            fs::set_permissions(at.join(), fs::Permissions::from_mode(0o600))?;
+            let at = ShortPath::open(self.folder)?;
+            let _ = fs::remove_file(at.join(SOCKET));
+            let listener = UnixListener::bind(at.join(SOCKET))?;
+            fs::set_permissions(at.join(SOCKET), fs::Permissions::from_mode(0o600))?;
             Ok(listener)
         })()
         .map_err(failed)?;
@@ -136,7 +137,7 @@ impl<'p> Namespace<'p> {
     }
 
     fn connect(&self) -> io::Result<UnixStream> {
-        UnixStream::connect(short_path(self.folder)?.join())
+        UnixStream::connect(ShortPath::open(self.folder)?.join(SOCKET))
     }
 
     /// Returns a connection to the process that holds the namespace. Calls `start` to start it if there is
@@ -200,20 +201,6 @@ fn unescaped(path: &[u8]) -> PathBuf {
         rest = if code.is_some() { &after[3..] } else { after };
     }
     PathBuf::from(OsString::from_vec(plain))
-}
-
-/// A folder, open: the path of a socket has at most 108 bytes, and this one is short.
-struct ShortPath(File);
-
-impl ShortPath {
-    fn join(&self) -> PathBuf {
-        use std::os::fd::AsRawFd;
-        PathBuf::from(format!("/proc/self/fd/{}/{SOCKET}", self.0.as_raw_fd()))
-    }
-}
-
-fn short_path(folder: &Path) -> io::Result<ShortPath> {
-    File::open(folder).map(ShortPath)
 }
 
 /// Takes this process to namespaces of its own, where it and all that it starts may mount. It has one thread.

@@ -21,6 +21,8 @@ const MAGIC: &[u8] = b"weir touched 1\n";
 const FILE: &str = "touched";
 /// The answer that everything may have changed.
 const ALL: &[u8] = b"/\0";
+/// The same where nothing is known: a token that means nothing before it.
+pub(crate) const UNKNOWN: &[u8] = b"weir:0:0\0/\0";
 /// A file that changed so shortly before it was looked at may change again at what the kernel takes for the
 /// same time.
 const RECENT: Duration = Duration::from_millis(50);
@@ -142,7 +144,7 @@ pub(crate) fn changed_since(asked: &Asked<'_>, token: &str) -> Result<Vec<u8>> {
     let Asked { place, folder, tree, .. } = *asked;
     // Working trees that `git worktree` adds have the same configuration: nothing is known of them.
     if !is_same(folder, tree) {
-        return Ok([b"weir:0:0\0", ALL].concat());
+        return Ok(UNKNOWN.to_vec());
     }
     // One at a time: two would lose each other's changes.
     let path = place.join("touched.lock");
@@ -199,7 +201,7 @@ pub(crate) fn changed_since(asked: &Asked<'_>, token: &str) -> Result<Vec<u8>> {
 }
 
 /// Returns whether both paths lead to one folder.
-fn is_same(a: &Path, b: &Path) -> bool {
+pub(crate) fn is_same(a: &Path, b: &Path) -> bool {
     let id = |path: &Path| fs::metadata(path).map(|about| (about.dev(), about.ino())).ok();
     id(a).is_some_and(|a| Some(a) == id(b))
 }

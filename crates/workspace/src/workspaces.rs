@@ -7,6 +7,7 @@
 //! ID/fsmonitor        the program by which git learns what has changed
 //! ID/touched          what was touched
 //! ID/stands-on        the device of the view that it is mounted on
+//! fsmonitor.sock      where git asks instead, about all of them
 //! views/ID/           the view of a commit, for all of its workspaces
 //! layers/ID/          what was written before a fork
 //! indexes/ID          the index of a commit
@@ -25,8 +26,9 @@ use weir_ground::thread::spawn_scoped;
 use weir_repo::{CommitTrees, Repo};
 
 use crate::error::{Error, Result};
-use crate::git_dir::{self, Checkout, FirstIndex};
+use crate::git_dir::{self, Checkout, FirstIndex, Monitor};
 use crate::index::LowerFiles;
+use crate::monitor_socket;
 use crate::overlay::{self, Layers, is_mounted, is_shown, unmount_dead};
 use crate::switch::TreeSwitch;
 use crate::touched::{self, Asked};
@@ -58,14 +60,31 @@ pub struct Workspace {
     pub made_at: u64,
     /// Whether the program fuse-overlayfs mounts it, not the kernel.
     pub uses_fuse_overlayfs: bool,
+    /// How git asks what has changed.
+    #[serde(default)]
+    pub monitor: Monitor,
     /// Later commits, the views of which have objects that it needs.
     pub later: Vec<String>,
     /// What was written before forks, the last at the end.
     pub(crate) frozen: Vec<String>,
 }
 
-/// Starts the process that shows a commit on a folder.
-pub type StartView<'a> = &'a (dyn Fn(&str, &Path) -> Result<()> + Sync);
+/// Starts the processes that workspaces need.
+pub trait Processes: Sync {
+    /// Starts a process that shows the commit `commit` of `source` on the folder `view`, and waits until it
+    /// does.
+    ///
+    /// # Errors
+    /// If it ends before.
+    fn show(&self, source: &Path, commit: &str, view: &Path) -> Result<()>;
+
+    /// Starts a process that calls [`crate::serve_monitor`] for the folder of records `root`, and waits until
+    /// it is ready.
+    ///
+    /// # Errors
+    /// If it ends before.
+    fn answer(&self, root: &Path) -> Result<()>;
+}
 
 /// The workspaces that are recorded in a folder.
 pub struct Workspaces {
@@ -97,9 +116,8 @@ pub struct NewWorkspace<'a> {
     /// The command of a shell that answers git's question what has changed: it is given the folder of
     /// records, and then git's arguments.
     pub monitor: &'a str,
-    /// Whether git is to ask. Before 2.43 git takes files that its fsmonitor vouches for as deleted, now and
-    /// then (`git diff HEAD`).
-    pub asks_monitor: bool,
+    /// How git is to ask.
+    pub asks: Monitor,
     /// Returns the content of the user's file of ignored names (gitignore(5)), if there is one.
     pub ignores: &'a dyn Fn() -> Option<Vec<u8>>,
 }
@@ -262,7 +280,7 @@ impl Workspaces {
     /// # Errors
     /// If the folder is in use, git would not check the commit out, or the system does not mount. Then
     /// nothing is left of it.
-    pub fn add(&self, new: &NewWorkspace<'_>, start: StartView<'_>) -> Result<Added> {
+    pub fn add(&self, new: &NewWorkspace<'_>, processes: &dyn Processes) -> Result<Added> {
         let workspace = Workspace {
             version: VERSION,
             folder: new.folder.to_owned(),
@@ -272,6 +290,7 @@ impl Workspaces {
             branch: new.branch.map(str::to_owned),
             made_at: new.now,
             uses_fuse_overlayfs: new.uses_fuse_overlayfs,
+            monitor: new.asks,
             later: Vec::new(),
             frozen: Vec::new(),
         };
@@ -280,7 +299,7 @@ impl Workspaces {
         let is_new = self.check_free(new.folder)?;
         // The view starts while the index is written.
         let (made, shown) = std::thread::scope(|scope| {
-            let show = || self.show(&workspace.source, &workspace.commit, start);
+            let show = || self.show(&workspace.source, &workspace.commit, processes);
             let showing = spawn_scoped("view", scope, show);
             let made = self.make(new, &workspace);
             // Without a thread, the mount shows it.
@@ -288,7 +307,7 @@ impl Workspaces {
         });
         let shown = shown.unwrap_or_else(|panic| resume_unwind(panic));
         let made = made.and_then(|converts| {
-            shown.and_then(|_| self.mount_alone(&workspace, start))?;
+            shown.and_then(|_| self.mount_alone(&workspace, processes))?;
             Ok(converts)
         });
         let converts = made.inspect_err(|_| {
@@ -323,7 +342,10 @@ impl Workspaces {
             branch: new.branch,
             objects: &objects,
             index: index.own.as_deref().map_or(FirstIndex::Shared(&index.path), FirstIndex::Own),
-            monitor: new.asks_monitor.then_some(&*monitor),
+            folder: new.folder,
+            monitor: new.asks,
+            hook: &monitor,
+            socket: &monitor_socket::path(&self.root),
         };
         git_dir::write(&written, &checkout)?;
         self.record(workspace)?;
@@ -348,13 +370,13 @@ impl Workspaces {
     }
 
     /// Starts the view of `commit`, unless it is there. Returns its folder.
-    fn show(&self, source: &Path, commit: &str, start: StartView<'_>) -> Result<PathBuf> {
+    fn show(&self, source: &Path, commit: &str, processes: &dyn Processes) -> Result<PathBuf> {
         let view = self.view_of(source, commit);
         if !is_shown(&view) {
             // What is left of views whose processes have ended.
             unmount_dead(&view);
             fs::create_dir_all(&view).map_err(Error::on(&view))?;
-            start(commit, &view)?;
+            processes.show(source, commit, &view)?;
         }
         Ok(view)
     }
@@ -364,10 +386,15 @@ impl Workspaces {
     ///
     /// # Errors
     /// If the view of the commit cannot be started, or a record cannot be written.
-    pub fn add_objects(&self, workspace: &mut Workspace, commit: &Oid, start: StartView<'_>) -> Result<()> {
+    pub fn add_objects(
+        &self,
+        workspace: &mut Workspace,
+        commit: &Oid,
+        processes: &dyn Processes,
+    ) -> Result<()> {
         let _alone = self.lock()?;
         let commit = commit.to_string();
-        let objects = self.show(&workspace.source, &commit, start)?.join("objects");
+        let objects = self.show(&workspace.source, &commit, processes)?.join("objects");
         workspace.later.push(commit);
         self.record(workspace)?;
         let path = workspace.folder.join(".git/objects/info/alternates");
@@ -401,13 +428,13 @@ impl Workspaces {
     ///
     /// # Errors
     /// If the system does not mount, or the view cannot be started.
-    pub fn mount(&self, workspace: &Workspace, start: StartView<'_>) -> Result<()> {
+    pub fn mount(&self, workspace: &Workspace, processes: &dyn Processes) -> Result<()> {
         let _alone = self.lock()?;
-        self.mount_alone(workspace, start)
+        self.mount_alone(workspace, processes)
     }
 
     /// Mounts a workspace; the caller holds the lock.
-    pub(crate) fn mount_alone(&self, workspace: &Workspace, start: StartView<'_>) -> Result<()> {
+    pub(crate) fn mount_alone(&self, workspace: &Workspace, processes: &dyn Processes) -> Result<()> {
         let folder = &workspace.folder;
         if is_mounted(folder) {
             if self.is_alive(workspace) {
@@ -425,10 +452,13 @@ impl Workspaces {
             // Nor can its views read any more.
             self.views(workspace).iter().for_each(|view| unmount_dead(view));
         }
+        if workspace.monitor == Monitor::Socket {
+            self.start_monitor(processes);
+        }
         // A mount before a fork may still use its own.
         let work = self.place(folder).join(format!("overlay{}", frozen.len()));
         for commit in std::iter::once(&workspace.commit).chain(&workspace.later) {
-            self.show(&workspace.source, commit, start)?;
+            self.show(&workspace.source, commit, processes)?;
         }
         for folder in [folder, &work] {
             fs::create_dir_all(folder).map_err(Error::on(folder))?;
@@ -440,8 +470,21 @@ impl Workspaces {
             true => overlay::mount_by_program(folder, &layers)?,
             false => overlay::mount_by_kernel(folder, &layers)?,
         }
+        if workspace.monitor == Monitor::Socket {
+            git_dir::link_monitor(&folder.join(".git"), &monitor_socket::path(&self.root))?;
+        }
         let path = self.place(folder).join(STANDS_ON);
         fs::write(&path, self.device(workspace)).map_err(Error::on(&path))
+    }
+
+    /// Starts the process that answers git at a socket, unless there is one. Without it git starts a daemon
+    /// of its own, which looks into each folder.
+    fn start_monitor(&self, processes: &dyn Processes) {
+        if !monitor_socket::is_answered(&self.root)
+            && let Err(e) = processes.answer(&self.root)
+        {
+            tracing::warn!("nobody answers git's fsmonitor: {e}");
+        }
     }
 
     /// Returns the device of the view that a workspace is to stand on.
@@ -492,6 +535,9 @@ impl Workspaces {
         }
         self.release_views(workspace);
         self.release_alone(&workspace.source);
+        if others.is_empty() {
+            monitor_socket::end(&self.root);
+        }
         Ok(())
     }
 

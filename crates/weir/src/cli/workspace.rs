@@ -110,7 +110,10 @@ pub(crate) enum WorkspaceCommand {
     /// Show the pack of an attached clone
     #[command(hide = true)]
     Remote { place: PathBuf },
-    /// Answer git's fsmonitor
+    /// Answer git's fsmonitor at a socket
+    #[command(hide = true)]
+    Monitor { root: PathBuf },
+    /// Answer a question of git's fsmonitor
     #[command(hide = true)]
     Fsmonitor { place: PathBuf, protocol: u32, token: String },
     /// Mount workspaces again, for example after the machine was started

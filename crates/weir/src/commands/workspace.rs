@@ -12,7 +12,7 @@ use weir_git::Oid;
 use weir_pool::open_local;
 use weir_repo::{CommitTrees, Head, Ref, Repo};
 use weir_workspace::{
-    Added, Forked, MountWay, NewFork, NewWorkspace, Workspace, Workspaces, changed_since, diagnosis,
+    Added, Forked, Monitor, MountWay, NewFork, NewWorkspace, Workspace, Workspaces, changed_since, diagnosis,
     is_mounted, may_mount,
 };
 
@@ -23,8 +23,8 @@ use crate::named_source::{NamedCommit, NamedSource};
 use crate::output;
 use crate::workspace_attach::{AttachedSource, attach, serve_remote, waits_for};
 use crate::workspace_mounts::{
-    attached_to, check_namespace, close_inherited, enter_namespace, git, has_namespace, hold,
-    mounted_in_namespace, of_workspace, run_in_namespace, start_view, starting, try_namespace, whole,
+    OwnProcesses, answer_monitor, attached_to, check_namespace, close_inherited, enter_namespace, git,
+    has_namespace, hold, mounted_in_namespace, of_workspace, run_in_namespace, try_namespace, whole,
 };
 use crate::workspace_status::{status, status_of};
 use crate::workspace_switch::switch;
@@ -89,6 +89,7 @@ pub(crate) fn workspace(global: &Global, command: &WorkspaceCommand) -> Result<E
             hold(root)?;
         }
         WorkspaceCommand::Hold { root: None } => check_namespace()?,
+        WorkspaceCommand::Monitor { root } => answer_monitor(root)?,
         WorkspaceCommand::Fsmonitor { place, protocol: 2, token } => {
             let asked = std::env::current_dir()?;
             let answer = changed_since(place, &asked, token).map_err(of_workspace)?;
@@ -219,12 +220,10 @@ fn add(
         now: now(),
         uses_fuse_overlayfs,
         monitor: &monitor()?,
-        asks_monitor: !uses_fuse_overlayfs
-            && version.answer().is_some_and(|version| version >= GIT_THAT_ASKS),
+        asks: if uses_fuse_overlayfs { Monitor::None } else { version.monitor() },
         ignores: &ignored_names,
     };
-    let start = |commit: &str, view: &Path| start_view(&source.path, commit, view);
-    let Added { workspace: made, converts } = workspaces.add(&new, &start).map_err(of_workspace)?;
+    let Added { workspace: made, converts } = workspaces.add(&new, &OwnProcesses).map_err(of_workspace)?;
     if let Some(attributes) = converts {
         warn_line!(
             "warning: '{attributes}' asks git to convert files (eol, ident, encodings or filters); the \
@@ -256,9 +255,8 @@ fn fork(global: &Global, workspaces: &Workspaces, from: &Path, folder: &Path) ->
     let from = workspaces.find(&whole(from)?).map_err(of_workspace)?;
     let name = from.folder.display().to_string();
     let new = NewFork { folder: &whole(folder)?, now: now(), monitor: &monitor()? };
-    let source = from.source.clone();
-    let start = |commit: &str, view: &Path| start_view(&source, commit, view);
-    let Forked { workspace, was_in_use } = workspaces.fork(from, &new, &start).map_err(of_workspace)?;
+    let Forked { workspace, was_in_use } =
+        workspaces.fork(from, &new, &OwnProcesses).map_err(of_workspace)?;
     if was_in_use {
         warn_line!("warning: programs that are in '{name}' see it as it was, read-only; 'cd \"$PWD\"' helps");
     }
@@ -274,21 +272,30 @@ fn fork(global: &Global, workspaces: &Workspaces, from: &Path, folder: &Path) ->
 /// The first git that takes no file for deleted that its fsmonitor vouches for (release notes of 2.43).
 const GIT_THAT_ASKS: (u32, u32) = (2, 43);
 
-/// A git that was asked for its version, and answers while something else is done.
+/// A git that was asked for its version and features, and answers while something else is done.
 struct GitVersion(std::io::Result<Child>);
 
 impl GitVersion {
     fn ask() -> GitVersion {
         let mut git = git_command();
-        GitVersion(git.arg("version").stdin(Stdio::null()).stdout(Stdio::piped()).spawn())
+        GitVersion(
+            git.args(["version", "--build-options"]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn(),
+        )
     }
 
-    /// Returns the version, without what follows the second number.
-    fn answer(self) -> Option<(u32, u32)> {
-        let said = self.0.and_then(Child::wait_with_output).ok()?.stdout;
-        let said = std::str::from_utf8(&said).ok()?.strip_prefix("git version ")?;
-        let mut numbers = said.split('.').map(|number| number.trim().parse().ok());
-        Some((numbers.next()??, numbers.next()??))
+    /// Returns how this git can ask what has changed.
+    fn monitor(self) -> Monitor {
+        let said = self.0.and_then(Child::wait_with_output).map(|output| output.stdout).unwrap_or_default();
+        let said = String::from_utf8_lossy(&said);
+        if said.lines().any(|line| line == "feature: fsmonitor--daemon") {
+            return Monitor::Socket;
+        }
+        let version = said.strip_prefix("git version ").unwrap_or_default();
+        let mut numbers = version.split('.').map_while(|number| number.trim().parse().ok());
+        match (numbers.next(), numbers.next()) {
+            (Some(major), Some(minor)) if (major, minor) >= GIT_THAT_ASKS => Monitor::Hook,
+            _ => Monitor::None,
+        }
     }
 }
 
@@ -421,7 +428,7 @@ fn remove(global: &Global, workspaces: &Workspaces, workspace: &Workspace, force
 fn mount(global: &Global, workspaces: &Workspaces, list: &[Workspace]) -> Result<ExitCode> {
     let mut has_failed = false;
     for workspace in list {
-        match workspaces.mount(workspace, &starting(workspace)) {
+        match workspaces.mount(workspace, &OwnProcesses) {
             Ok(()) if global.quiet => {}
             Ok(()) => writeln!(output::stdout(), "mounted {}", workspace.folder.display())?,
             Err(e) => {
@@ -440,7 +447,7 @@ fn shell(root: &Path, workspaces: &Workspaces, folder: &Path, command: &[OsStrin
     if !is_mounted(&workspace.folder) {
         let args = ["-q".into(), "workspace".into(), "mount".into(), workspace.folder.clone().into()];
         if may_mount() || workspace.uses_fuse_overlayfs {
-            workspaces.mount(&workspace, &starting(&workspace)).map_err(of_workspace)?;
+            workspaces.mount(&workspace, &OwnProcesses).map_err(of_workspace)?;
         } else {
             let status = run_in_namespace(root, &args)?;
             if status != ExitCode::SUCCESS {
@@ -495,7 +502,7 @@ fn doctor(global: &Global, root: &Path) -> Result<ExitCode> {
         None => "This machine can mount no workspaces: see what is not there.",
     };
     writeln!(output::stdout(), "{said}")?;
-    if GitVersion::ask().answer().is_none_or(|version| version < GIT_THAT_ASKS) {
+    if GitVersion::ask().monitor() == Monitor::None {
         let (major, minor) = GIT_THAT_ASKS;
         writeln!(
             output::stdout(),

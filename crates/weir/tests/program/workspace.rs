@@ -15,6 +15,7 @@ mod builds;
 mod fork;
 mod hostile;
 mod kills;
+mod monitor;
 mod plain_user;
 mod strangers;
 mod switch;
@@ -67,6 +68,10 @@ const STATE: &str = ".local/state/weir/workspaces";
 fn ask_monitor(env: &Env, folder: &Path, state: &Path) {
     let alternates = fs::read_to_string(folder.join(".git/objects/info/alternates")).unwrap();
     assert!(!alternates.is_empty());
+    if folder.join(".git/fsmonitor.config").exists() {
+        // It asks at a socket.
+        return;
+    }
     let is_own = |place: &PathBuf| {
         let record = fs::read_to_string(place.join("workspace.json")).unwrap_or_default();
         record.contains(&format!("\"folder\": \"{}\"", folder.display()))
@@ -369,7 +374,7 @@ fn random_work_is_that_of_a_plain_clone() {
 fn random_work_without_a_monitor_is_that_of_a_plain_clone() {
     let env = Env::new();
     let Some((up, it)) = mirrored(&env) else { return };
-    env.git(&it.folder, &["config", "--unset-all", "core.fsmonitor"]);
+    env.git(&it.folder, &["config", "core.fsmonitor", "false"]);
     env.git(&it.folder, &["config", "core.untrackedCache", "false"]);
     env.git(env.dir.path(), &["clone", "-q", up.to_str().unwrap(), "plain"]);
     work_alike(&env, 100, &env.path(STATE), &env.path("plain"), &it.folder);
