@@ -90,17 +90,19 @@ pub(crate) fn workspace(global: &Global, command: &WorkspaceCommand) -> Result<E
         }
         WorkspaceCommand::Hold { root: None } => check_namespace()?,
         WorkspaceCommand::Monitor { root } => answer_monitor(root)?,
-        WorkspaceCommand::Fsmonitor { place, protocol: 2, token } => {
-            let asked = std::env::current_dir()?;
-            let answer = changed_since(place, &asked, token).map_err(of_workspace)?;
-            std::io::stdout().write_all(&answer)?;
-        }
-        WorkspaceCommand::Fsmonitor { protocol, .. } => {
-            return Err(Error::Message(format!("version {protocol} of fsmonitor is not known")));
-        }
+        WorkspaceCommand::Fsmonitor { place, protocol, token } => print_changed(place, *protocol, token)?,
         WorkspaceCommand::Mount { folders } => return mount_again(global, &root, &workspaces, folders),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints what has changed since `token` in the working tree that this process is in, as git asks a hook.
+fn print_changed(place: &Path, protocol: u32, token: &str) -> Result<()> {
+    if protocol != 2 {
+        return Err(Error::Message(format!("version {protocol} of fsmonitor is not known")));
+    }
+    let answer = changed_since(place, &std::env::current_dir()?, token).map_err(of_workspace)?;
+    Ok(std::io::stdout().write_all(&answer)?)
 }
 
 /// Returns whether a command lets the kernel mount a new workspace.
