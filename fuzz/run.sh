@@ -15,7 +15,7 @@ RUSTFLAGS="$coverage --cfg fuzzing -Ccodegen-units=1 -Cdebug-assertions=on" carg
 found=$(mktemp -d)
 trap 'rm -rf "$found"' EXIT
 mkdir -p artifacts
-[ $# -gt 0 ] || set -- archive config http import index ingest lfs line mapping pktline reftable requests spool trees webhook webindex
+[ $# -gt 0 ] || set -- archive config http import index ingest lfs line mapping pktline reftable requests spool trees webhook webindex worktree_index
 for target in "$@"; do
     mkdir -p "$found/$target" "corpus/$target"
     kept=$([ "${FUZZ_KEEP:-}" = 1 ] && echo "corpus/$target" || echo "$found/$target")

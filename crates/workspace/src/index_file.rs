@@ -395,6 +395,37 @@ fn copy_tree(
     Some(())
 }
 
+/// Reads the index `data`, writes it again as a switch does, and reads that. For the fuzzers.
+///
+/// # Panics
+/// If what was written is not what was read.
+#[doc(hidden)]
+pub fn rewrite_index(hash: HashKind, data: &[u8]) -> Result<Vec<u8>> {
+    let (mut entries, mut writer) = (IndexReader::new(hash, data)?, IndexWriter::new(hash));
+    let mut paths = Vec::new();
+    while let Some(entry) = entries.next()? {
+        writer.push(&entries.path, &entry, entry.stat[MODE] % 2 == 1)?;
+        paths.push(entries.path.clone());
+    }
+    let known = entries.extensions()?;
+    let mut changed: Vec<&[u8]> = paths.iter().step_by(2).map(Vec::as_slice).collect();
+    changed.sort_unstable();
+    let trees = without_changed(hash, known.trees.unwrap_or_default(), &changed).unwrap_or_default();
+    let written = writer.finish(&trees, known.untracked, "weir:1:2")?;
+    assert!(is_whole_index(hash, &written));
+    let mut again = IndexReader::new(hash, &written)?;
+    for path in &paths {
+        assert!(again.next()?.is_some());
+        assert_eq!(&again.path, path);
+    }
+    assert!(again.next()?.is_none());
+    assert_eq!(again.extensions()?.untracked, known.untracked);
+    if let Some(moved) = index_moved_to(hash, &written, Path::new("/elsewhere")) {
+        assert!(is_whole_index(hash, &moved));
+    }
+    Ok(written)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -458,8 +489,11 @@ mod tests {
         assert!(moved.windows(32).any(|part| part == b"Location /other, system Linux\0\0\0"));
         assert_eq!(index_moved_to(HashKind::Sha1, &moved, folder).unwrap(), index);
         assert_eq!(read(&moved).unwrap(), read(&index).unwrap());
+        let again = rewrite_index(HashKind::Sha1, &index).unwrap();
+        assert_eq!(read(&again).unwrap().0, paths);
         for end in 0..index.len() {
             let _ = (read(&index[..end]), index_moved_to(HashKind::Sha1, &index[..end], other));
+            let _ = rewrite_index(HashKind::Sha1, &index[..end]);
         }
         let expected = [&b"\x00-1 1\nb\x00-1 0\n"[..]].concat();
         assert_eq!(without_changed(HashKind::Sha1, &trees, &[b"b/d"]).unwrap(), expected);

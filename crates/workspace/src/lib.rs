@@ -39,6 +39,8 @@ pub use doctor::{Diagnosis, MountWay, Need, diagnosis};
 pub use error::{Error, Result};
 pub use fork::{Forked, NewFork};
 pub use git_dir::Monitor;
+#[doc(hidden)]
+pub use index_file::rewrite_index;
 pub use monitor::serve_monitor;
 pub use mount::{Mount, MountOptions, mount, mount_guarded};
 pub use namespace::{Namespace, NamespaceCommand, become_alone, may_mount};
