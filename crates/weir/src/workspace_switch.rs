@@ -28,6 +28,7 @@ pub(crate) fn switch(
     if !is_mounted(&folder) {
         workspaces.mount(&workspace, &OwnProcesses).map_err(of_workspace)?;
     }
+    workspaces.mend_monitor(&workspace, &OwnProcesses);
     let source =
         NamedSource { name: workspace.repository.clone(), path: workspace.source.clone(), revision: None };
     let (source, git_dir) = (source.open()?, folder.join(".git"));

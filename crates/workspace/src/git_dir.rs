@@ -10,6 +10,7 @@ use weir_git::{HashKind, Oid};
 use weir_repo::{Head, Origin, Ref, Refs, Repo};
 
 use crate::error::{Error, Result};
+use crate::monitor_socket;
 
 /// Settings of a workspace. The objects elsewhere are not git's to pack.
 const SETTINGS: &str = "\tbare = false
@@ -111,30 +112,34 @@ pub(crate) fn write(upper: &Path, checkout: &Checkout<'_>) -> Result<()> {
     }
 }
 
-/// Lets git find the socket from its directory `git_dir`. A daemon of git's own, which git starts if nobody
-/// answers, may have put another in its place.
+/// Lets git find the socket from its directory `git_dir`. Ends a daemon of git's own that has put another in
+/// its place: git starts one if nobody answers.
 pub(crate) fn link_monitor(git_dir: &Path, socket: &Path) -> Result<()> {
     let path = git_dir.join(MONITOR_SOCKET);
     if fs::read_link(&path).is_ok_and(|to| to == socket) {
         return Ok(());
     }
+    monitor_socket::end_daemon(&path);
     let _ = fs::remove_file(&path);
     symlink(socket, &path).map_err(Error::on(&path))
 }
 
 fn config(checkout: &Checkout<'_>) -> String {
     let Checkout { repo, url, branch, folder, monitor, hook, .. } = checkout;
-    let mut config = String::from("[core]\n");
+    let mut config = String::new();
+    // What git's commands write into this file comes behind it, and counts.
+    if *monitor == Monitor::Socket {
+        config += &include_monitor(folder);
+    }
+    config += "[core]\n";
     let is_sha256 = repo.hash() == HashKind::Sha256;
     config += &format!("\trepositoryformatversion = {}\n", u8::from(is_sha256));
     config += SETTINGS;
     // Without a monitor git believes the times of folders, and misses a change now and then that comes within
     // the same tick of the clock as its look.
     config += &format!("[core]\n\tuntrackedCache = {}\n", *monitor != Monitor::None);
-    match monitor {
-        Monitor::None => {}
-        Monitor::Hook => config += &format!("\tfsmonitor = {}\n", quoted(&hook.display().to_string())),
-        Monitor::Socket => config += &include_monitor(folder),
+    if *monitor == Monitor::Hook {
+        config += &format!("\tfsmonitor = {}\n", quoted(&hook.display().to_string()));
     }
     if is_sha256 {
         config += "[extensions]\n\tobjectFormat = sha256\n";

@@ -47,6 +47,6 @@ pub use namespace::{Namespace, NamespaceCommand, become_alone, may_mount};
 pub use overlay::{is_mounted, is_shown, unmount_dead};
 pub use remote_commit::{RemoteCommit, Reopen};
 pub use remote_files::{RemoteFiles, mount_remote_files};
-pub use status::{PathChange, WorkspaceStatus};
+pub use status::{PathChange, WorkspaceStatus, is_sparse};
 pub use view::{Repositories, Shown};
 pub use workspaces::{Added, NewWorkspace, Processes, Workspace, Workspaces, changed_since};

@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use serde::Serialize;
 use weir_git::{Kind, Oid, TreeIter};
-use weir_repo::{Head, ObjectReader, Repo, resolve_revision};
+use weir_repo::{GitConfig, Head, ObjectReader, Repo, resolve_revision};
 
 use crate::error::{Error, Result};
 use crate::touched::{Asked, TouchedKind, touched_now};
@@ -73,13 +73,32 @@ fn branch_name(of: &[u8]) -> String {
     String::from_utf8_lossy(of.strip_prefix(b"refs/heads/").unwrap_or(of)).into_owned()
 }
 
+/// Returns whether git leaves files of HEAD out of the working tree (git-sparse-checkout(1)).
+#[must_use]
+pub fn is_sparse(workspace: &Workspace) -> bool {
+    let git_dir = workspace.folder.join(".git");
+    if !git_dir.join("info/sparse-checkout").exists() {
+        return false;
+    }
+    let truth = |file: &str| {
+        let config = GitConfig::parse(&fs::read(git_dir.join(file)).ok()?).ok()?;
+        config.truth("core.sparsecheckout").ok().flatten()
+    };
+    truth("config.worktree").or_else(|| truth("config")).unwrap_or(false)
+}
+
 impl Workspaces {
     /// Returns what differs in a workspace, which is mounted and the git directory of which is `repo`, from
     /// its HEAD.
     ///
     /// # Errors
-    /// If HEAD, an object or what was written cannot be read.
+    /// If HEAD, an object or what was written cannot be read, or git leaves files out of the working tree.
     pub fn status(&self, workspace: &Workspace, repo: &Repo) -> Result<WorkspaceStatus> {
+        if is_sparse(workspace) {
+            return Err(Error::Odd(
+                "this is a sparse checkout; 'git status' knows which files are left out".to_owned(),
+            ));
+        }
         let commit = resolve_revision(repo, "HEAD")?;
         let branch = match &repo.refs().head {
             Head::Symbolic(name) => Some(branch_name(name)),

@@ -268,6 +268,11 @@ impl Workspaces {
             let name = folder.display();
             return Err(Error::Odd(format!("the name of '{name}' is not UTF-8; choose another folder")));
         }
+        // git's configuration has it in a name of a section.
+        if folder.as_os_str().as_encoded_bytes().contains(&b'\n') {
+            let name = folder.display();
+            return Err(Error::Odd(format!("the name of '{name}' has a line break; choose another folder")));
+        }
         let is_new = !folder.exists();
         if !is_new && fs::read_dir(folder).map_err(Error::on(folder))?.next().is_some() {
             return Err(Error::NotEmpty(folder.to_owned()));
@@ -433,8 +438,14 @@ impl Workspaces {
         self.mount_alone(workspace, processes)
     }
 
-    /// Mounts a workspace; the caller holds the lock.
+    /// Mounts a workspace, and lets its git ask; the caller holds the lock.
     pub(crate) fn mount_alone(&self, workspace: &Workspace, processes: &dyn Processes) -> Result<()> {
+        self.mount_files(workspace, processes)?;
+        self.mend_monitor(workspace, processes);
+        Ok(())
+    }
+
+    fn mount_files(&self, workspace: &Workspace, processes: &dyn Processes) -> Result<()> {
         let folder = &workspace.folder;
         if is_mounted(folder) {
             if self.is_alive(workspace) {
@@ -452,9 +463,6 @@ impl Workspaces {
             // Nor can its views read any more.
             self.views(workspace).iter().for_each(|view| unmount_dead(view));
         }
-        if workspace.monitor == Monitor::Socket {
-            self.start_monitor(processes);
-        }
         // A mount before a fork may still use its own.
         let work = self.place(folder).join(format!("overlay{}", frozen.len()));
         for commit in std::iter::once(&workspace.commit).chain(&workspace.later) {
@@ -470,20 +478,24 @@ impl Workspaces {
             true => overlay::mount_by_program(folder, &layers)?,
             false => overlay::mount_by_kernel(folder, &layers)?,
         }
-        if workspace.monitor == Monitor::Socket {
-            git_dir::link_monitor(&folder.join(".git"), &monitor_socket::path(&self.root))?;
-        }
         let path = self.place(folder).join(STANDS_ON);
         fs::write(&path, self.device(workspace)).map_err(Error::on(&path))
     }
 
-    /// Starts the process that answers git at a socket, unless there is one. Without it git starts a daemon
-    /// of its own, which looks into each folder.
-    fn start_monitor(&self, processes: &dyn Processes) {
-        if !monitor_socket::is_answered(&self.root)
-            && let Err(e) = processes.answer(&self.root)
-        {
-            tracing::warn!("nobody answers git's fsmonitor: {e}");
+    /// Lets the git of a workspace, which is mounted, ask at the socket, if that is its way: starts the
+    /// process that answers, unless there is one, and ends a daemon that git started for want of it.
+    pub fn mend_monitor(&self, workspace: &Workspace, processes: &dyn Processes) {
+        if workspace.monitor != Monitor::Socket {
+            return;
+        }
+        let mend = || {
+            if !monitor_socket::is_answered(&self.root) {
+                processes.answer(&self.root)?;
+            }
+            git_dir::link_monitor(&workspace.folder.join(".git"), &monitor_socket::path(&self.root))
+        };
+        if let Err(e) = mend() {
+            tracing::warn!("git cannot ask what has changed in '{}': {e}", workspace.folder.display());
         }
     }
 

@@ -8,12 +8,12 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
-use weir_git::Oid;
+use weir_git::{Kind, Oid};
 use weir_pool::open_local;
 use weir_repo::{CommitTrees, Head, Ref, Repo};
 use weir_workspace::{
     Added, Forked, Monitor, MountWay, NewFork, NewWorkspace, Workspace, Workspaces, changed_since, diagnosis,
-    is_mounted, may_mount,
+    is_mounted, is_sparse, may_mount,
 };
 
 use crate::cli::{Global, WorkspaceCommand};
@@ -380,7 +380,9 @@ fn unsaved(workspaces: &Workspaces, workspace: &Workspace) -> Result<Option<Stri
         return Ok(Some("it is not mounted, so that nobody can say what it has".to_owned()));
     }
     // git's settings may hide files from git.
-    if let Some(path) = status_of(workspaces, workspace)?.changes.keys().next() {
+    if !is_sparse(workspace)
+        && let Some(path) = status_of(workspaces, workspace)?.changes.keys().next()
+    {
         return Ok(Some(format!("it has changes ({})", String::from_utf8_lossy(path))));
     }
     let staged = git(folder, &["status", "--porcelain", "--untracked-files=all"])?;
@@ -389,6 +391,9 @@ fn unsaved(workspaces: &Workspaces, workspace: &Workspace) -> Result<Option<Stri
     }
     if std::fs::read_dir(folder.join(".git/worktrees")).is_ok_and(|mut linked| linked.next().is_some()) {
         return Ok(Some("it has linked working trees ('git worktree list')".to_owned()));
+    }
+    if std::fs::read_dir(folder.join(".git/modules")).is_ok_and(|mut modules| modules.next().is_some()) {
+        return Ok(Some("it has submodules, which may have commits that are nowhere else".to_owned()));
     }
     let own = open_local(&folder.join(".git")).map_err(|e| Error::Message(e.to_string()))?;
     if own.refs().get(b"refs/stash").is_some() {
@@ -410,12 +415,25 @@ fn unsaved(workspaces: &Workspaces, workspace: &Workspace) -> Result<Option<Stri
     let tips = tips.iter().map(String::as_str);
     let args: Vec<&str> = ["rev-list", "--max-count=1"].into_iter().chain(tips).collect();
     let not = [&args[..], &["--not", "--remotes", &workspace.commit]].concat();
-    let own = git(folder, &not)?;
-    let own = own.trim();
-    Ok((!own.is_empty()).then(|| format!("it has commits that are nowhere else ({own})")))
+    let commits = git(folder, &not)?;
+    let commits = commits.trim();
+    if !commits.is_empty() {
+        return Ok(Some(format!("it has commits that are nowhere else ({commits})")));
+    }
+    // A tag with a message of its own is lost even if its commit is not.
+    let kind = |oid: &Oid| own.reader().kind_and_size(oid).ok().flatten().map(|(kind, _)| kind);
+    if let Some(tag) = own.refs().list().iter().filter(is_own).find(|r| kind(&r.oid) == Some(Kind::Tag)) {
+        let name = String::from_utf8_lossy(&tag.name).into_owned();
+        return Ok(Some(format!("it has a tag that is nowhere else ({name})")));
+    }
+    Ok(None)
 }
 
 fn remove(global: &Global, workspaces: &Workspaces, workspace: &Workspace, force: bool) -> Result<()> {
+    if is_mounted(&workspace.folder) {
+        // A daemon of git's own would keep the folder in use.
+        workspaces.mend_monitor(workspace, &OwnProcesses);
+    }
     if !force && let Some(why) = unsaved(workspaces, workspace)? {
         let folder = workspace.folder.display();
         return Err(Error::Message(format!("'{folder}' is not removed: {why}; --force removes it")));

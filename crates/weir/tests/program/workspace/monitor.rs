@@ -1,7 +1,9 @@
 //! The socket at which git 2.55 and newer ask what has changed.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::io::Read;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use weir_git::pktline::{Pkt, PktReader};
@@ -34,6 +36,24 @@ fn ask(folder: &Path, token: &str) -> (String, Vec<String>) {
     let text = String::from_utf8(answer).unwrap();
     let mut names = text.split_terminator('\0').map(str::to_owned);
     (names.next().unwrap(), names.filter(|path| !path.ends_with('/') || path == "/").collect())
+}
+
+/// What looks as a daemon of git's own does, to who ends it.
+struct GitDaemon(std::thread::JoinHandle<Vec<u8>>);
+
+impl GitDaemon {
+    fn listen(path: &Path) -> GitDaemon {
+        let listener = UnixListener::bind(path).unwrap();
+        GitDaemon(std::thread::spawn(move || {
+            let mut told = [0; 12];
+            listener.accept().unwrap().0.read_exact(&mut told).unwrap();
+            told.to_vec()
+        }))
+    }
+
+    fn told(self) -> Vec<u8> {
+        self.0.join().unwrap()
+    }
 }
 
 /// Runs weir with a git that asks at a socket.
@@ -87,8 +107,7 @@ fn who_asks_at_the_socket_is_told_what_was_touched() {
     assert_eq!(ask(&bound, &first).1, ["d0/e0/f0", "new"]);
     assert!(command("umount").arg(&bound).status().unwrap().success());
     fs::create_dir_all(bound.join(".git")).unwrap();
-    std::os::unix::fs::symlink(state.join("fsmonitor.sock"), bound.join(".git/fsmonitor--daemon.ipc"))
-        .unwrap();
+    symlink(state.join("fsmonitor.sock"), bound.join(".git/fsmonitor--daemon.ipc")).unwrap();
     assert_eq!(ask(&bound, &first), ("weir:0:0".to_owned(), vec!["/".to_owned()]));
     // A fork asks about itself.
     let fork = env.path("fork");
@@ -115,10 +134,21 @@ fn who_asks_at_the_socket_is_told_what_was_touched() {
     wait_until(|| "they go on".to_owned(), || monitor.ids().is_empty());
     let link = it.join(".git/fsmonitor--daemon.ipc");
     fs::remove_file(&link).unwrap();
-    drop(std::os::unix::net::UnixListener::bind(&link).unwrap());
+    drop(UnixListener::bind(&link).unwrap());
     assert!(command("umount").arg(&it).status().unwrap().success());
     weir(&env, &["-q", "ws", "mount"]);
     assert_eq!(ask(&it, &token).1, ["later"]);
+    // So is it if the workspace stayed mounted meanwhile, or is removed.
+    monitor.ids().into_iter().for_each(|id| _ = processes::kill_found(id));
+    wait_until(|| "they go on".to_owned(), || monitor.ids().is_empty());
+    fs::remove_file(&link).unwrap();
+    let daemon = GitDaemon::listen(&link);
+    weir(&env, &["-q", "ws", "mount"]);
+    assert_eq!(daemon.told(), b"0008quit0000");
+    assert_eq!(ask(&it, &token).1, ["later"]);
+    // What the user says counts.
+    env.git(&it, &["config", "core.fsmonitor", "false"]);
+    assert_eq!(env.git(&it, &["config", "core.fsmonitor"]), "false");
     // It ends with the last workspace.
     for folder in [&it, &other, &fork] {
         assert_eq!(monitor.ids().len(), 2);

@@ -98,6 +98,21 @@ fn nothing_is_removed_that_is_nowhere_else() {
     git(&["checkout", "-q", "main"]);
     refuses("commits that are nowhere else");
     git(&["tag", "-d", "mine"]);
+    git(&["tag", "-m", "mine", "mine"]);
+    refuses("a tag that is nowhere else (refs/tags/mine)");
+    git(&["tag", "-d", "mine"]);
+    git(&["tag", "mine"]);
+    git(&["sparse-checkout", "set", "d0"]);
+    let said = env.weir_fails(&["ws", "status", work]);
+    assert!(said.contains("this is a sparse checkout"), "{said}");
+    fs::write(it.folder.join("untracked"), b"mine").unwrap();
+    refuses("it has changes (?? untracked)");
+    fs::remove_file(it.folder.join("untracked")).unwrap();
+    git(&["sparse-checkout", "disable"]);
+    env.weir(&["ws", "status", work]);
+    fs::create_dir_all(it.folder.join(".git/modules/one")).unwrap();
+    refuses("it has submodules");
+    fs::remove_dir_all(it.folder.join(".git/modules")).unwrap();
     git(&["worktree", "add", "-q", env.path("linked").to_str().unwrap(), "-b", "linked"]);
     refuses("linked working trees");
     let said = env.weir_fails(&["ws", "fork", work, "fork"]);
@@ -127,6 +142,8 @@ fn what_leads_nowhere_is_refused() {
     let mut weir = env.weir_command(&["ws", "add", "it"]);
     let said = weir.arg(OsStr::from_bytes(b"odd\xff")).output().unwrap();
     assert!(String::from_utf8_lossy(&said.stderr).contains("is not UTF-8"), "{said:?}");
+    let said = env.weir_fails(&["ws", "add", "it", "new\nline"]);
+    assert!(said.contains("has a line break"), "{said}");
     assert_eq!(
         env.weir_command(&["ws", "shell", "work", "no-such-program"]).output().unwrap().status.code(),
         Some(127)
