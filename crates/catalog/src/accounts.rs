@@ -4,10 +4,11 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 use weir_ground::Timestamp;
+use weir_sql::{Database, Type, Value, values};
 
-use crate::database::{Database, TransactionKind, Type, Value, values};
 use crate::listed::{Account, AccountKind};
 use crate::listing::Listing;
+use crate::transactions::LISTING;
 use crate::upsert::fits;
 use crate::{Catalog, Result};
 
@@ -67,7 +68,7 @@ impl Catalog {
         now: Timestamp,
     ) -> Result<()> {
         let finished_at = next.is_none().then_some(now);
-        self.database.transaction(TransactionKind::Listing, |db| {
+        self.database.transaction(LISTING, |db| -> Result<()> {
             // Members that were only named are people. What the accounts themselves say comes last, and
             // counts more.
             let all = members.iter().flat_map(|(_, members)| members).chain(accounts);
@@ -88,7 +89,8 @@ impl Catalog {
                 "UPDATE forges SET position = ?3, listed = listed + ?4, finished_at = ?5 WHERE name = ?1 AND \
                 pass = ?2",
                 &values![&listing.forge, listing.pass, next, accounts.len(), finished_at],
-            )
+            )?;
+            Ok(())
         })?;
         listing.position = next.map(str::to_owned);
         listing.listed += accounts.len() as i64;
@@ -110,7 +112,7 @@ impl Catalog {
         if accounts.is_empty() && members.is_empty() {
             return Ok(());
         }
-        self.database.transaction(TransactionKind::Listing, |db| {
+        self.database.transaction(LISTING, |db| {
             let all = members.iter().map(|(_, member)| member).chain(accounts);
             let ids = add_accounts(db, forge, all)?;
             if members.is_empty() {
@@ -135,7 +137,8 @@ impl Catalog {
                 .collect();
             let sql = "INSERT INTO memberships (organization_id, account_id) SELECT * FROM rows ON CONFLICT \
                 (organization_id, account_id) DO NOTHING";
-            db.execute_rows(sql, &[Type::Integer; 2], &rows).map(|_| ())
+            db.execute_rows(sql, &[Type::Integer; 2], &rows)?;
+            Ok(())
         })
     }
 
@@ -221,7 +224,7 @@ impl Catalog {
                    remaining = excluded.remaining,
                    reset_at = excluded.reset_at, at = excluded.at";
         let types = [Type::Text, Type::Text, Type::Integer, Type::Integer, Type::Integer, Type::Integer];
-        self.database.transaction(TransactionKind::Listing, |db| {
+        self.database.transaction(LISTING, |db| {
             // Remove old limits: tokens come and go.
             db.execute("DELETE FROM budgets WHERE forge = ?1 AND reset_at <= ?2", &values![forge, now])?;
             db.execute_rows(sql, &types, &rows)
@@ -236,7 +239,7 @@ impl Catalog {
     pub fn budgets(&self, now: Timestamp) -> Result<Vec<(String, RequestBudget)>> {
         let sql = "SELECT forge, credential, request_limit, remaining, reset_at FROM budgets WHERE reset_at \
             > ?1 ORDER BY forge, credential";
-        self.database.query(sql, &values![now], |row| {
+        Ok(self.database.query(sql, &values![now], |row| {
             Ok((
                 row.get(0)?,
                 RequestBudget {
@@ -246,7 +249,7 @@ impl Catalog {
                     reset_at: row.get(4)?,
                 },
             ))
-        })
+        })?)
     }
 }
 

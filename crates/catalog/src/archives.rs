@@ -2,10 +2,11 @@
 //! adopted from the store.
 
 use weir_ground::{Epoch, Seq, Timestamp};
+use weir_sql::values;
 
-use crate::database::{TransactionKind, values};
 use crate::due::{at_the_latest, hinted};
 use crate::repository::Hold;
+use crate::transactions::LISTING;
 use crate::{Catalog, Listed, Result};
 
 /// An archive that was found in the store.
@@ -57,7 +58,7 @@ impl Catalog {
             0 THEN 1 ELSE 0 END, fingerprint = NULL
              WHERE name = ?1"
         );
-        self.database.execute(&sql, &values![name, is_held]).map(|_| ())
+        Ok(self.database.execute(&sql, &values![name, is_held]).map(|_| ())?)
     }
 
     /// Records that the archive of the repository called `name` was set back to an older state, which is its
@@ -70,7 +71,7 @@ impl Catalog {
         let sql = "UPDATE repositories SET pinned = 1, enabled = 0, fingerprint = NULL, seq = ?2, \
             archive_bytes = ?3, ref_count = ?4,
                    epoch = GREATEST(epoch, ?5) WHERE name = ?1";
-        self.database.execute(sql, &values![name, end.seq, end.bytes, refs, epoch]).map(|_| ())
+        Ok(self.database.execute(sql, &values![name, end.seq, end.bytes, refs, epoch]).map(|_| ())?)
     }
 
     /// Records that the archive of repository `id` was rewritten, and ends at `end`.
@@ -79,7 +80,7 @@ impl Catalog {
     /// If the database fails.
     pub fn set_archive(&mut self, id: i64, end: ArchiveEnd) -> Result<()> {
         let sql = "UPDATE repositories SET seq = ?2, archive_bytes = ?3 WHERE id = ?1 AND seq <= ?2";
-        self.database.execute(sql, &values![id, end.seq, end.bytes]).map(|_| ())
+        Ok(self.database.execute(sql, &values![id, end.seq, end.bytes]).map(|_| ())?)
     }
 
     /// Records that something was added to the archive of repository `id` that is no change of its upstream.
@@ -90,7 +91,7 @@ impl Catalog {
     /// If the database fails.
     pub fn add_to_archive(&mut self, id: i64, from: Seq, end: ArchiveEnd) -> Result<()> {
         let sql = "UPDATE repositories SET seq = ?3, archive_bytes = ?4 WHERE id = ?1 AND seq = ?2";
-        self.database.execute(sql, &values![id, from, end.seq, end.bytes]).map(|_| ())
+        Ok(self.database.execute(sql, &values![id, from, end.seq, end.bytes]).map(|_| ())?)
     }
 
     /// Makes the repository called `name` due, whatever its fingerprint.
@@ -99,7 +100,7 @@ impl Catalog {
     /// If the database fails.
     pub fn look_again(&mut self, name: &str, now: Timestamp) -> Result<()> {
         let sql = concat!("UPDATE repositories SET fingerprint = NULL, ", hinted!("?2"), " WHERE name = ?1");
-        self.database.execute(sql, &values![name, now]).map(|_| ())
+        Ok(self.database.execute(sql, &values![name, now]).map(|_| ())?)
     }
 
     /// Registers archives that are in the store and that the catalog does not know, as they are. Each is due.
@@ -108,7 +109,7 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn adopt(&mut self, archives: &[Adopted], now: Timestamp) -> Result<usize> {
-        self.database.transaction(TransactionKind::Listing, |db| {
+        self.database.transaction(LISTING, |db| {
             let mut added = 0;
             for a in archives {
                 let (forge, id) = a.forge.as_deref().and_then(|forge| forge.split_once(' ')).unzip();
@@ -156,6 +157,6 @@ impl Catalog {
             at_the_latest!("?3"),
             " WHERE id = ?1"
         );
-        self.database.execute(sql, &values![id, what, now]).map(|_| ())
+        Ok(self.database.execute(sql, &values![id, what, now]).map(|_| ())?)
     }
 }

@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use weir_ground::Timestamp;
+use weir_sql::{Database, values};
 
-use crate::database::{Database, TransactionKind, values};
 use crate::due::due;
 
 use crate::repository::{COLUMNS, NewRepository, Repository, refuse_if_built_on, remove_what_belongs_to};
+use crate::transactions::{LISTING, VISITS};
 use crate::upsert::{free_path, remember_name};
 use crate::{Error, Result, schema};
 
@@ -83,7 +84,7 @@ impl Catalog {
     /// # Errors
     /// If a name is taken by another URL; then nothing is added.
     pub fn add(&mut self, list: &[NewRepository], now: Timestamp) -> Result<usize> {
-        self.database.transaction(TransactionKind::Listing, |db| {
+        self.database.transaction(LISTING, |db| {
             let mut added = 0;
             for NewRepository { name, url, path } in list {
                 let there: Option<String> =
@@ -113,11 +114,11 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn list(&self) -> Result<Vec<Repository>> {
-        self.database.query(
+        Ok(self.database.query(
             &format!("SELECT {COLUMNS} FROM repositories ORDER BY name"),
             &[],
             Repository::from_row,
-        )
+        )?)
     }
 
     /// Returns the repository with the number `id`.
@@ -126,7 +127,7 @@ impl Catalog {
     /// If the database fails.
     pub fn get_by_id(&self, id: i64) -> Result<Option<Repository>> {
         let sql = format!("SELECT {COLUMNS} FROM repositories WHERE id = ?1");
-        self.database.query_one(&sql, &values![id], Repository::from_row)
+        Ok(self.database.query_one(&sql, &values![id], Repository::from_row)?)
     }
 
     /// Returns the repositories whose name begins with `prefix`, by name.
@@ -140,7 +141,7 @@ impl Catalog {
             return Ok(list);
         };
         let sql = format!("SELECT {COLUMNS} FROM repositories WHERE name >= ?1 AND name < ?2 ORDER BY name");
-        self.database.query(&sql, &values![prefix, end], Repository::from_row)
+        Ok(self.database.query(&sql, &values![prefix, end], Repository::from_row)?)
     }
 
     /// Returns the numbers of at most `max` repositories that are visited, by number, after `after`.
@@ -149,7 +150,7 @@ impl Catalog {
     /// If the database fails.
     pub fn enabled_ids(&self, after: i64, max: usize) -> Result<Vec<i64>> {
         let sql = "SELECT id FROM repositories WHERE id > ?1 AND enabled = 1 ORDER BY id LIMIT ?2";
-        self.database.query(sql, &values![after, max], |row| row.get(0))
+        Ok(self.database.query(sql, &values![after, max], |row| row.get(0))?)
     }
 
     /// Returns the repository called `name`.
@@ -157,11 +158,11 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn get(&self, name: &str) -> Result<Option<Repository>> {
-        self.database.query_one(
+        Ok(self.database.query_one(
             &format!("SELECT {COLUMNS} FROM repositories WHERE name = ?1"),
             &values![name],
             Repository::from_row,
-        )
+        )?)
     }
 
     /// Renames a repository. Its archive stays where it is, and rules about its old name still apply to it.
@@ -169,7 +170,7 @@ impl Catalog {
     /// # Errors
     /// If the new name is taken, or the forge of the repository decides its name.
     pub fn rename(&mut self, name: &str, new: &str) -> Result<()> {
-        self.database.transaction(TransactionKind::Listing, |db| {
+        self.database.transaction(LISTING, |db| {
             let get = |name: &str| {
                 db.query_one(
                     &format!("SELECT {COLUMNS} FROM repositories WHERE name = ?1"),
@@ -185,8 +186,9 @@ impl Catalog {
                 return Err(Error::OfForge(name.to_owned()));
             }
             remember_name(db, repository.id, name)?;
-            db.execute("UPDATE repositories SET name = ?2 WHERE id = ?1", &values![repository.id, new])
-                .map(|_| ())
+            Ok(db
+                .execute("UPDATE repositories SET name = ?2 WHERE id = ?1", &values![repository.id, new])
+                .map(|_| ())?)
         })
     }
 
@@ -196,7 +198,7 @@ impl Catalog {
     /// # Errors
     /// If the forge of the repository decides its URL.
     pub fn set_url(&mut self, name: &str, url: &str, now: Timestamp) -> Result<()> {
-        self.database.transaction(TransactionKind::Visits, |db| {
+        self.database.transaction(VISITS, |db| {
             let sql = "SELECT 1 FROM repositories WHERE name = ?1 AND forge IS NOT NULL";
             if db.query_one(sql, &values![name], |row| row.get::<i64>(0))?.is_some() {
                 return Err(Error::OfForge(name.to_owned()));
@@ -207,7 +209,7 @@ impl Catalog {
                 due!("?3"),
                 " WHERE name = ?1"
             );
-            db.execute(sql, &values![name, url, now]).map(|_| ())
+            Ok(db.execute(sql, &values![name, url, now]).map(|_| ())?)
         })
     }
 
@@ -216,7 +218,7 @@ impl Catalog {
     /// # Errors
     /// If other archives build on its archive.
     pub fn remove(&mut self, name: &str) -> Result<bool> {
-        self.database.transaction(TransactionKind::Listing, |db| {
+        self.database.transaction(LISTING, |db| {
             if let Some(id) =
                 db.query_one("SELECT id FROM repositories WHERE name = ?1", &values![name], |row| row.get(0))?
             {
@@ -243,6 +245,8 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn store(&self) -> Result<Option<String>> {
-        self.database.query_one("SELECT value FROM properties WHERE name = 'store'", &[], |row| row.get(0))
+        Ok(self
+            .database
+            .query_one("SELECT value FROM properties WHERE name = 'store'", &[], |row| row.get(0))?)
     }
 }

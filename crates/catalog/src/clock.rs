@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use weir_ground::{Clock, Timestamp};
+use weir_sql::values;
 
-use crate::database::values;
 use crate::due::at_the_latest;
 use crate::{Catalog, Result};
 

@@ -3,9 +3,9 @@
 use std::io::{Error as IoError, PipeReader, Read, Result as IoResult};
 use std::thread::JoinHandle;
 
-use crate::database::connect_to;
-use crate::{Error, Result};
+use crate::Result;
 use weir_ground::thread::spawn;
+use weir_sql::connect_postgres;
 
 /// Selects the repositories of GitHub in the order in which they were found, each as a line of JSON in the
 /// format of GitHub's API (db/create_schema.sql of crawld). JSON has no control characters, so the quote and
@@ -26,7 +26,7 @@ const REPOSITORIES: &str = r#"COPY (
 /// Lines from another thread. An error of the thread is returned at their end.
 struct CrawldLines {
     pipe: PipeReader,
-    from: Option<JoinHandle<Result<()>>>,
+    from: Option<JoinHandle<weir_sql::Result<()>>>,
 }
 
 impl Read for CrawldLines {
@@ -37,7 +37,7 @@ impl Read for CrawldLines {
             && let Some(from) = self.from.take()
         {
             from.join()
-                .unwrap_or_else(|_| Err(Error::Copy(IoError::other("it ended early"))))
+                .unwrap_or_else(|_| Err(weir_sql::Error::Copy(IoError::other("it ended early"))))
                 .map_err(IoError::other)?;
         }
         Ok(n)
@@ -50,18 +50,18 @@ impl Read for CrawldLines {
 /// # Errors
 /// If it cannot be connected to. Later failures are errors of the reader.
 pub fn repositories_of_crawld(url: &str) -> Result<Box<dyn Read>> {
-    let mut client = connect_to(url)?;
-    client.batch_execute("SET timezone = 'UTC'")?;
-    let (pipe, mut lines) = std::io::pipe().map_err(Error::Copy)?;
+    let mut client = connect_postgres(url)?;
+    client.batch_execute("SET timezone = 'UTC'").map_err(weir_sql::Error::from)?;
+    let (pipe, mut lines) = std::io::pipe().map_err(weir_sql::Error::Copy)?;
     let from = spawn("crawld", move || {
         let mut rows = client.copy_out(REPOSITORIES)?;
         match std::io::copy(&mut rows, &mut lines) {
             Ok(_) => Ok(()),
             // The reader does not want the rest.
             Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-            Err(e) => Err(Error::Copy(e)),
+            Err(e) => Err(weir_sql::Error::Copy(e)),
         }
     })
-    .map_err(Error::Copy)?;
+    .map_err(weir_sql::Error::Copy)?;
     Ok(Box::new(CrawldLines { pipe, from: Some(from) }))
 }

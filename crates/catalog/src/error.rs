@@ -1,50 +1,13 @@
 //! Failures of the catalog.
 
+use weir_sql::TransactionError;
+
 /// A failure of the catalog.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// SQLite returned an error.
-    #[error("catalog: {0}")]
-    Sqlite(rusqlite::Error),
-    /// The catalog is read-only for this user.
-    #[error("the catalog (catalog.db of the pool) is read-only for this user; run the command as its owner")]
-    ReadOnly,
-    /// PostgreSQL returned an error, or the connection to it was lost.
-    #[error("catalog: PostgreSQL: {message}")]
-    Postgres {
-        /// The message.
-        message: String,
-        /// The code (SQLSTATE), if there is one.
-        code: Option<String>,
-    },
-    /// PostgreSQL cannot be connected to.
-    #[error("cannot connect to {place}: {why}")]
-    Unreachable {
-        /// The address of the server.
-        place: String,
-        /// The reason.
-        why: String,
-    },
-    /// A lock was lost with the connection, and another process has it now.
-    #[error("lost the connection to PostgreSQL; another machine continues the listing of {0}")]
-    LockLost(String),
-    /// A lock beside the catalog cannot be taken.
-    #[error("catalog: cannot lock a file beside it: {0}")]
-    Lock(std::io::Error),
-    /// Rows could not be sent.
-    #[error("catalog: PostgreSQL: {0}")]
-    Copy(std::io::Error),
-    /// The URL of a database is invalid.
-    #[error("the catalog's URL {url}: {why}")]
-    BadUrl {
-        /// The URL, without its password.
-        url: String,
-        /// The reason.
-        why: String,
-    },
-    /// TLS cannot be set up.
-    #[error("catalog: TLS: {0}")]
-    Tls(rustls::Error),
+    /// The database failed.
+    #[error("{}", told(.0))]
+    Sql(#[from] weir_sql::Error),
     /// The catalog was written by a newer weir.
     #[error("the catalog has schema version {0}, written by a newer weir; upgrade weir")]
     TooNew(i64),
@@ -94,11 +57,26 @@ pub enum Error {
     },
 }
 
-impl Error {
-    /// Returns whether another transaction was in the way (SQLSTATE serialization_failure,
-    /// deadlock_detected).
-    pub(crate) fn is_conflict(&self) -> bool {
-        matches!(self, Error::Postgres { code: Some(code), .. } if code == "40001" || code == "40P01")
+/// Returns what a user is told of a failure of the database.
+fn told(e: &weir_sql::Error) -> String {
+    use weir_sql::Error as SqlError;
+    match e {
+        SqlError::ReadOnly => "the catalog (catalog.db of the pool) is read-only for this user; run the \
+                               command as its owner"
+            .to_owned(),
+        SqlError::LockLost(listing) => {
+            format!("lost the connection to PostgreSQL; another machine continues the listing of {listing}")
+        }
+        // They name the place.
+        SqlError::Unreachable { .. } | SqlError::BadUrl { .. } => e.to_string(),
+        SqlError::Postgres { .. } | SqlError::Copy(_) => format!("catalog: PostgreSQL: {e}"),
+        SqlError::Sqlite(_) | SqlError::Lock(_) | SqlError::Tls(_) => format!("catalog: {e}"),
+    }
+}
+
+impl TransactionError for Error {
+    fn is_conflict(&self) -> bool {
+        matches!(self, Error::Sql(e) if e.is_conflict())
     }
 }
 

@@ -1,7 +1,9 @@
 //! Pages of listings that were read before. If the forge says that a page has not changed, it need not send
 //! the page again.
 
-use crate::database::{TransactionKind, Value, values};
+use weir_sql::{Value, values};
+
+use crate::transactions::LISTING;
 use crate::{Catalog, Result};
 
 /// A page as it was last read.
@@ -24,10 +26,10 @@ impl Catalog {
     /// If the database fails.
     pub fn kept_page(&self, forge: &str, position: &str) -> Result<Option<KeptPage>> {
         let sql = "SELECT etag, wanted, ids, next FROM pages WHERE forge = ?1 AND position = ?2";
-        self.database.query_one(sql, &values![forge, position], |row| {
+        Ok(self.database.query_one(sql, &values![forge, position], |row| {
             let ids = serde_json::from_str(&row.get::<String>(2)?).unwrap_or_default();
             Ok(KeptPage { etag: row.get(0)?, wanted: row.get(1)?, ids, next: row.get(3)? })
-        })
+        })?)
     }
 
     /// Keeps a page. It is called after the content of the page was taken.
@@ -43,6 +45,6 @@ impl Catalog {
                    wanted = excluded.wanted, ids = excluded.ids,
                    next = excluded.next";
         let parameters: [Value<'_>; 6] = values![forge, position, etag, wanted, ids, next.as_deref()];
-        self.database.transaction(TransactionKind::Listing, |db| db.execute(sql, &parameters)).map(|_| ())
+        Ok(self.database.transaction(LISTING, |db| db.execute(sql, &parameters)).map(|_| ())?)
     }
 }

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use weir_ground::{FailureClass, Timestamp};
+use weir_sql::{Row, Type, Value, values};
 
-use crate::database::{Row, TransactionKind, Type, Value, values};
+use crate::transactions::{EVENTS_LOCK, VISITS};
 use crate::{Catalog, Result};
 
 /// The maximum number of changed refs that an update names.
@@ -330,8 +331,8 @@ impl Catalog {
     pub fn log_event(&self, event: &PoolEvent) -> Result<()> {
         let row = self.columns_of(event);
         let sql = "INSERT INTO events (at, machine, name, url, kind, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-        self.database.transaction(TransactionKind::Visits, |db| {
-            db.lock_events()?;
+        self.database.transaction(VISITS, |db| {
+            db.wait_for_others(EVENTS_LOCK)?;
             db.execute(sql, &row)
         })?;
         Ok(())
@@ -346,8 +347,8 @@ impl Catalog {
     pub fn open_reader(&mut self, reader: &EventReader) -> Result<i64> {
         let EventReader { name, part, parts, .. } = reader;
         let machine = self.machine.clone();
-        self.database.transaction(TransactionKind::Visits, |db| {
-            db.lock_events()?;
+        self.database.transaction(VISITS, |db| {
+            db.wait_for_others(EVENTS_LOCK)?;
             let own = "SELECT position FROM event_readers \
                 WHERE name = ?1 AND machine = ?2 AND part = ?3 AND parts = ?4";
             let of_own = values![name.as_str(), machine.as_str(), *part, *parts];
@@ -381,7 +382,7 @@ impl Catalog {
     /// If the database fails.
     pub fn forget_readers(&self, name: &str) -> Result<()> {
         let sql = "DELETE FROM event_readers WHERE name = ?1 AND machine = ?2";
-        self.database.execute(sql, &values![name, self.machine.as_str()]).map(|_| ())
+        Ok(self.database.execute(sql, &values![name, self.machine.as_str()]).map(|_| ())?)
     }
 
     /// Returns at most `max` events of this machine for `reader` after number `after`, oldest first.
@@ -423,7 +424,7 @@ impl Catalog {
         let sql = "UPDATE event_readers SET position = ?5 \
             WHERE name = ?1 AND machine = ?2 AND part = ?3 AND parts = ?4 AND position < ?5";
         let given = values![name.as_str(), self.machine.as_str(), *part, *parts, position];
-        self.database.execute(sql, &given).map(|_| ())
+        Ok(self.database.execute(sql, &given).map(|_| ())?)
     }
 
     /// Returns the number of the last event; 0 if there was none.
@@ -470,7 +471,7 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn adopt_events(&mut self, machine: &str) -> Result<()> {
-        self.database.transaction(TransactionKind::Visits, |db| {
+        self.database.transaction(VISITS, |db| {
             db.execute("UPDATE events SET machine = ?1", &values![machine])?;
             db.execute("UPDATE event_readers SET machine = ?1", &values![machine])
         })?;
@@ -479,7 +480,7 @@ impl Catalog {
 }
 
 /// Reads a row of [`COLUMNS`]; `None`, if it is no event that this version knows.
-fn logged(row: &Row<'_>) -> Result<Option<LoggedEvent>> {
+fn logged(row: &Row<'_>) -> weir_sql::Result<Option<LoggedEvent>> {
     let (id, time, repository): (i64, Timestamp, Option<i64>) = (row.get(0)?, row.get(1)?, row.get(2)?);
     let (name, url): (Option<String>, Option<String>) = (row.get(3)?, row.get(4)?);
     let body: String = row.get(5)?;

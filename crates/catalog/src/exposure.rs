@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 
 use weir_ground::Timestamp;
+use weir_sql::{Value, values};
 
-use crate::database::{TransactionKind, Value, values};
 use crate::repository::NewRepository;
+use crate::transactions::LISTING;
 use crate::upsert::remember_name;
 use crate::{Catalog, Error, Result};
 
@@ -71,7 +72,7 @@ impl Catalog {
     /// If the name is taken.
     pub fn add_copy(&mut self, copy: &NewRepository, of: i64, now: Timestamp) -> Result<()> {
         let NewRepository { name, url, path } = copy;
-        self.database.transaction(TransactionKind::Listing, |db| {
+        self.database.transaction(LISTING, |db| {
             let sql = "INSERT INTO repositories (name, url, path, added_at) VALUES (?1, ?2, ?3, ?4) ON \
                 CONFLICT DO NOTHING RETURNING id";
             let Some(id) = db.query_one(sql, &values![name, url, path, now], |row| row.get::<i64>(0))? else {
@@ -87,7 +88,7 @@ impl Catalog {
                        SELECT ?1, listed_at, full_name, private FROM metadata WHERE repository_id = ?2 AND
                        private = 1
                        ON CONFLICT DO NOTHING";
-            db.execute(sql, &values![id, of]).map(|_| ())
+            Ok(db.execute(sql, &values![id, of]).map(|_| ())?)
         })
     }
 }

@@ -2,8 +2,9 @@
 
 use serde::Serialize;
 use weir_ground::Timestamp;
+use weir_sql::{Value, values};
 
-use crate::database::{TransactionKind, Value, values};
+use crate::transactions::VISITS;
 use crate::{Catalog, Result};
 
 /// A hook whose receiver does not take events now.
@@ -27,14 +28,14 @@ impl Catalog {
     pub fn failing_hook(&self, name: &str) -> Result<Option<FailingHook>> {
         let sql = "SELECT failures, failing_since, retry_at, error FROM failing_hooks
             WHERE hook = ?1 AND machine = ?2";
-        self.database.query_one(sql, &values![name, self.machine.as_str()], |row| {
+        Ok(self.database.query_one(sql, &values![name, self.machine.as_str()], |row| {
             Ok(FailingHook {
                 failures: row.get(0)?,
                 failing_since: row.get(1)?,
                 retry_at: row.get(2)?,
                 error: row.get(3)?,
             })
-        })
+        })?)
     }
 
     /// Records how the hook `name` of this machine fails; `None` if it does not any more.
@@ -45,14 +46,14 @@ impl Catalog {
         let machine = self.machine.as_str();
         let Some(FailingHook { failures, failing_since, retry_at, error }) = failing else {
             let sql = "DELETE FROM failing_hooks WHERE hook = ?1 AND machine = ?2";
-            return self.database.execute(sql, &values![name, machine]).map(|_| ());
+            return Ok(self.database.execute(sql, &values![name, machine]).map(|_| ())?);
         };
         let sql = "INSERT INTO failing_hooks (hook, machine, failures, failing_since, retry_at, error)
             VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (hook, machine) DO UPDATE
             SET failures = excluded.failures, failing_since = excluded.failing_since,
             retry_at = excluded.retry_at, error = excluded.error";
         let row = values![name, machine, *failures, *failing_since, *retry_at, error.as_str()];
-        self.database.execute(sql, &row).map(|_| ())
+        Ok(self.database.execute(sql, &row).map(|_| ())?)
     }
 
     /// Makes the hook `name` be tried again now, if it fails. Returns whether it does.
@@ -71,7 +72,7 @@ impl Catalog {
     /// If the database fails.
     pub fn retain_hooks(&mut self, names: &[&str]) -> Result<Vec<String>> {
         let machine = self.machine.clone();
-        self.database.transaction(TransactionKind::Visits, |db| {
+        self.database.transaction(VISITS, |db| {
             let sql = "SELECT DISTINCT name FROM event_readers WHERE machine = ?1 AND NOT name = ANY(?2)";
             let given = [Value::Text(machine.as_str().into()), Value::Texts(names.to_vec())];
             let forgotten = db.query(sql, &given, |row| row.get(0))?;

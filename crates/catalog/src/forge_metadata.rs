@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::Serialize;
 use weir_ground::Timestamp;
+use weir_sql::{Value, values};
 
-use crate::database::{Value, values};
 use crate::{Catalog, Result};
 
 /// The description of a repository by its forge. A value that the forge does not give is `None`. Times are as
@@ -91,7 +91,7 @@ impl Catalog {
                    LEFT JOIN accounts a ON a.id = m.owner_id LEFT JOIN repositories p
                    ON p.forge = r.forge AND p.forge_id = m.parent_id WHERE m.repository_id = ANY(?1)";
         let rows = self.database.query(sql, &of(), |row| {
-            let truth = |n| Ok::<_, crate::Error>(row.get::<Option<i64>>(n)?.map(|n| n != 0));
+            let truth = |n| Ok::<_, weir_sql::Error>(row.get::<Option<i64>>(n)?.map(|n| n != 0));
             let metadata = ForgeMetadata {
                 full_name: row.get(1)?,
                 owner: row.get(2)?,

@@ -6,8 +6,8 @@ use std::collections::hash_map::Entry;
 
 use serde::Serialize;
 use weir_ground::{FailureClass, Timestamp};
+use weir_sql::{Type, Value, values};
 
-use crate::database::{Type, Value, values};
 use crate::visit::{Outcome, Visit};
 use crate::{Catalog, Result};
 
@@ -89,7 +89,7 @@ impl Catalog {
     pub fn past_visits(&self, id: i64, max: usize) -> Result<Vec<PastVisit>> {
         let sql = "SELECT at, seq, snapshot, error_class, error FROM visits WHERE repository_id = ?1 ORDER \
             BY at DESC LIMIT ?2";
-        self.database.query(sql, &values![id, max], |row| {
+        Ok(self.database.query(sql, &values![id, max], |row| {
             Ok(PastVisit {
                 at: row.get(0)?,
                 seq: row.get(1)?,
@@ -97,6 +97,6 @@ impl Catalog {
                 error_class: row.get(3)?,
                 error: row.get(4)?,
             })
-        })
+        })?)
     }
 }

@@ -2,9 +2,10 @@
 //! transaction.
 
 use weir_ground::Timestamp;
+use weir_sql::{Database, values};
 
-use crate::database::{Database, TransactionKind, values};
 use crate::listed::Listed;
+use crate::transactions::LISTING;
 use crate::upsert::{ListingSource, Taken, take};
 use crate::{Catalog, Result};
 
@@ -52,7 +53,7 @@ impl Catalog {
         now: Timestamp,
     ) -> Result<Option<Taken>> {
         let finished_at = position.is_finished.then_some(now);
-        self.database.transaction(TransactionKind::Listing, |db| {
+        self.database.transaction(LISTING, |db| {
             let kept = position_of(db, source)?;
             if kept.lines >= position.lines && kept.is_finished >= position.is_finished {
                 return Ok(None);
@@ -73,6 +74,6 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn forget_import(&mut self, source: &str) -> Result<()> {
-        self.database.execute("DELETE FROM imports WHERE source = ?1", &values![source]).map(|_| ())
+        Ok(self.database.execute("DELETE FROM imports WHERE source = ?1", &values![source]).map(|_| ())?)
     }
 }

@@ -1,8 +1,8 @@
 //! Everything in the catalog, read from end to end, to compare it with the store and with itself.
 
 use weir_ground::Timestamp;
+use weir_sql::values;
 
-use crate::database::values;
 use crate::{Catalog, Result};
 
 /// A row of the catalog: a repository and its archive.
@@ -36,7 +36,7 @@ impl Catalog {
     pub fn for_each_entry(&self, mut each: impl FnMut(InventoryEntry)) -> Result<()> {
         let sql = "SELECT id, name, url, path, seq, archive_bytes, last_success, failures, enabled FROM \
             repositories";
-        self.database.stream(sql, &mut |row| {
+        Ok(self.database.stream(sql, &mut |row| {
             each(InventoryEntry {
                 id: row.get(0)?,
                 name: row.get(1)?,
@@ -49,7 +49,7 @@ impl Catalog {
                 is_enabled: row.get::<i64>(8)? != 0,
             });
             Ok(())
-        })
+        })?)
     }
 
     /// Calls `each` with the number and the URL of every repository with a number above `id`, without holding
@@ -59,10 +59,10 @@ impl Catalog {
     /// If the database fails.
     pub fn for_each_url_after(&self, id: i64, mut each: impl FnMut(i64, String)) -> Result<()> {
         let sql = format!("SELECT id, url FROM repositories WHERE id > {id}");
-        self.database.stream(&sql, &mut |row| {
+        Ok(self.database.stream(&sql, &mut |row| {
             each(row.get(0)?, row.get(1)?);
             Ok(())
-        })
+        })?)
     }
 
     /// Returns whether a repository has its archive at `path`, below the store.

@@ -11,10 +11,11 @@
 //!   refuses a writer with a lower number than the last one had (`weir_archive::Error::Fenced`).
 
 use weir_ground::{Epoch, Timestamp};
+use weir_sql::{Type, Value, values};
 
-use crate::database::{TransactionKind, Type, Value, values};
 use crate::repository::{COLUMNS, Repository};
 use crate::settings::AHEAD_MAX;
+use crate::transactions::VISITS;
 use crate::{Catalog, Result};
 
 /// Tables with leases.
@@ -109,9 +110,8 @@ impl Catalog {
                  {locked})
              RETURNING {COLUMNS}"
         );
-        let mut leased = self
-            .database
-            .transaction(TransactionKind::Visits, |db| db.query(&sql, &parameters, Repository::from_row))?;
+        let mut leased =
+            self.database.transaction(VISITS, |db| db.query(&sql, &parameters, Repository::from_row))?;
         debug_assert!(
             leased.iter().all(|r| r.epoch.0 >= now.as_u64()),
             "an epoch is at least the time of the lease"
@@ -150,9 +150,10 @@ impl Catalog {
         rows.sort_by_key(|row| if let Value::Integer(id) = row[0] { id } else { 0 });
         let sql = "UPDATE repositories SET lease_until = rows.p3 FROM rows WHERE id = rows.p1 AND epoch = \
             rows.p2 AND lease_owner IS NOT NULL";
-        self.database
-            .transaction(TransactionKind::Visits, |db| db.execute_rows(sql, &[Type::Integer; 3], &rows))
-            .map(|_| ())
+        Ok(self
+            .database
+            .transaction(VISITS, |db| db.execute_rows(sql, &[Type::Integer; 3], &rows))
+            .map(|_| ())?)
     }
 
     /// Releases the leases of visits that `owner` has, without results.
@@ -185,7 +186,7 @@ impl Catalog {
     /// Ends the leases in `table` that match the SQL condition `these`.
     fn end_leases(&mut self, table: &str, these: &str, parameters: &[Value<'_>]) -> Result<()> {
         let sql = format!("UPDATE {table} SET lease_owner = NULL, lease_until = NULL WHERE {these}");
-        self.database.transaction(TransactionKind::Visits, |db| db.execute(&sql, parameters)).map(|_| ())
+        Ok(self.database.transaction(VISITS, |db| db.execute(&sql, parameters)).map(|_| ())?)
     }
 
     /// Records that the archive of repository `id`, which is leased with the number `epoch`, was written
@@ -199,7 +200,7 @@ impl Catalog {
             "UPDATE repositories SET epoch = ?3, lease_owner = NULL, lease_until = NULL, fingerprint = \
             NULL, next_due = ?4
                    WHERE id = ?1 AND epoch = ?2 AND epoch < ?3";
-        self.database.execute(sql, &values![id, epoch, written, now]).map(|_| ())
+        Ok(self.database.execute(sql, &values![id, epoch, written, now]).map(|_| ())?)
     }
 
     /// Returns whether a repository is due at `now` that no process has leased. It may do so although a lease

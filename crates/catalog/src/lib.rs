@@ -1,4 +1,4 @@
-//! The catalog: repositories, their upstreams, and when each visit is due. Only this crate uses SQL.
+//! The catalog: repositories, their upstreams, and when each visit is due.
 //!
 //! The catalog is the truth about intentions (which repositories, how often); archives are the truth about
 //! content. A catalog that lags behind an archive costs one more visit, but no data: results are recorded in
@@ -9,7 +9,6 @@ mod archives;
 mod catalog;
 pub mod clock;
 mod crawld;
-mod database;
 mod due;
 mod error;
 mod etags;
@@ -35,6 +34,7 @@ mod search;
 mod settings;
 mod sharing;
 mod status;
+mod transactions;
 mod upsert;
 mod visit;
 
@@ -42,7 +42,6 @@ pub use accounts::{AccountCounts, KnownAccount, RequestBudget};
 pub use archives::{Adopted, ArchiveEnd};
 pub use catalog::Catalog;
 pub use crawld::repositories_of_crawld;
-pub use database::{check_url, connect_postgres, redacted};
 pub use error::{Error, Result};
 pub use etags::KeptPage;
 pub use events::{

@@ -2,9 +2,10 @@
 
 use serde::Serialize;
 use weir_ground::Timestamp;
+use weir_sql::{Database, Row, Value, values};
 
-use crate::database::{Database, Row, TransactionKind, Value, values};
 use crate::listed::Listed;
+use crate::transactions::{LISTING, LISTING_LOCKS};
 use crate::upsert::{ListingSource, Taken, take};
 use crate::{Catalog, Result};
 
@@ -62,7 +63,7 @@ impl Catalog {
     /// # Errors
     /// If the database fails, or a file beside it cannot be locked.
     pub fn try_lock_listing(&mut self, forge: &str) -> Result<bool> {
-        self.database.try_lock(forge)
+        Ok(self.database.try_lock(LISTING_LOCKS, forge)?)
     }
 
     /// Releases the lock.
@@ -70,7 +71,7 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn unlock_listing(&mut self, forge: &str) -> Result<()> {
-        self.database.unlock(forge)
+        Ok(self.database.unlock(LISTING_LOCKS, forge)?)
     }
 
     /// Returns the listing of `forge` to go on with: the last one if it did not end and has the same `scope`,
@@ -79,7 +80,7 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn begin_listing(&mut self, forge: &str, scope: &str, now: Timestamp) -> Result<Listing> {
-        self.database.transaction(TransactionKind::Listing, |db| {
+        self.database.transaction(LISTING, |db| {
             // With another scope, positions mean something else.
             for table in ["skipped_pages", "pages"] {
                 db.execute(
@@ -116,7 +117,7 @@ impl Catalog {
     /// If the database fails.
     pub fn set_listing_failed(&mut self, forge: &str, error: &str, now: Timestamp) -> Result<()> {
         let sql = "UPDATE forges SET failed_at = ?2, error = ?3 WHERE name = ?1";
-        self.database.execute(sql, &values![forge, now, error]).map(|_| ())
+        Ok(self.database.execute(sql, &values![forge, now, error]).map(|_| ())?)
     }
 
     /// Takes a page of `listing`, each repository with the name it gets here, and records where to go on: at
@@ -132,7 +133,7 @@ impl Catalog {
         now: Timestamp,
     ) -> Result<Taken> {
         let finished_at = next.is_none().then_some(now);
-        let taken = self.database.transaction(TransactionKind::Listing, |db| {
+        let taken = self.database.transaction(LISTING, |db| -> Result<Taken> {
             let taken = take(db, &listing.forge, ListingSource::Listing(listing.pass), page, now)?;
             db.execute(
                 "UPDATE forges SET position = ?3, listed = listed + ?4, finished_at = ?5, failed_at = NULL, \
@@ -157,7 +158,7 @@ impl Catalog {
         let sql = "UPDATE repositories SET seen_pass = ?3 WHERE forge = ?1 AND forge_id = ANY(?2) AND \
             seen_pass < ?3";
         let parameters = [Value::from(&listing.forge), Value::Texts(forge_ids.to_vec()), listing.pass.into()];
-        self.database.transaction(TransactionKind::Listing, |db| db.execute(sql, &parameters)).map(|_| ())
+        Ok(self.database.transaction(LISTING, |db| db.execute(sql, &parameters)).map(|_| ())?)
     }
 
     /// Takes repositories of `forge` that were found outside its listing, as part of `listing`.
@@ -170,7 +171,7 @@ impl Catalog {
         more: &[(String, Listed)],
         now: Timestamp,
     ) -> Result<Taken> {
-        self.database.transaction(TransactionKind::Listing, |db| {
+        self.database.transaction(LISTING, |db| {
             take(db, &listing.forge, ListingSource::Listing(listing.pass), more, now)
         })
     }
@@ -185,7 +186,7 @@ impl Catalog {
                    ON CONFLICT (forge, position) DO UPDATE SET error = excluded.error,
                    tries = skipped_pages.tries + 1,
                    last_at = excluded.last_at";
-        self.database.execute(sql, &values![forge, position, error, now]).map(|_| ())
+        Ok(self.database.execute(sql, &values![forge, position, error, now]).map(|_| ())?)
     }
 
     /// Returns the pages of `forge` that could not be fetched.
@@ -203,7 +204,7 @@ impl Catalog {
                 last_at: row.get(3)?,
             })
         };
-        self.database.query(sql, &values![forge], page)
+        Ok(self.database.query(sql, &values![forge], page)?)
     }
 
     /// Forgets that a page was skipped, because it was fetched after all.
@@ -212,7 +213,7 @@ impl Catalog {
     /// If the database fails.
     pub fn forget_skipped(&mut self, forge: &str, position: &str) -> Result<()> {
         let sql = "DELETE FROM skipped_pages WHERE forge = ?1 AND position = ?2";
-        self.database.execute(sql, &values![forge, position]).map(|_| ())
+        Ok(self.database.execute(sql, &values![forge, position]).map(|_| ())?)
     }
 
     /// Returns at most `max` repositories that `listing` has not named and that are not known to be gone, by
@@ -225,7 +226,7 @@ impl Catalog {
         let sql = "SELECT id, name, forge_id, (SELECT private FROM metadata WHERE repository_id = id)
                    FROM repositories WHERE forge || '' = ?1 AND seen_pass < ?2 AND gone_at IS NULL AND id > ?3
                    ORDER BY id LIMIT ?4";
-        self.database.query(sql, &values![&listing.forge, listing.pass, after, max], unseen)
+        Ok(self.database.query(sql, &values![&listing.forge, listing.pass, after, max], unseen)?)
     }
 
     /// Returns at most `max` repositories of `forge` that an event says were changed, by number from `after`
@@ -237,7 +238,7 @@ impl Catalog {
         let sql = "SELECT r.id, r.name, r.forge_id, (SELECT private FROM metadata WHERE repository_id = r.id)
                    FROM forge_questions q JOIN repositories r ON r.id = q.repository_id
                    WHERE q.repository_id > ?2 AND r.forge = ?1 ORDER BY q.repository_id LIMIT ?3";
-        self.database.query(sql, &values![forge, after, max], unseen)
+        Ok(self.database.query(sql, &values![forge, after, max], unseen)?)
     }
 
     /// Deletes the questions about the repositories `ids`.
@@ -247,7 +248,7 @@ impl Catalog {
     pub fn forget_questions(&mut self, ids: &[i64]) -> Result<()> {
         let sql = "DELETE FROM forge_questions WHERE repository_id = ANY(?1)";
         let ids = [Value::Integers(ids.to_vec())];
-        self.database.transaction(TransactionKind::Listing, |db| db.execute(sql, &ids)).map(|_| ())
+        Ok(self.database.transaction(LISTING, |db| db.execute(sql, &ids)).map(|_| ())?)
     }
 
     /// Records that a forge no longer has these repositories, and when to visit them again all the same.
@@ -259,7 +260,7 @@ impl Catalog {
         let sql =
             "UPDATE repositories SET gone_at = ?2, next_due = GREATEST(next_due, ?3) WHERE id = ANY(?1)";
         let parameters = [Value::Integers(ids.to_vec()), now.into(), next_due.into()];
-        self.database.transaction(TransactionKind::Listing, |db| db.execute(sql, &parameters)).map(|_| ())
+        Ok(self.database.transaction(LISTING, |db| db.execute(sql, &parameters)).map(|_| ())?)
     }
 
     /// Returns whether one of these repositories of `forge` is known to be gone.
@@ -294,7 +295,7 @@ impl Catalog {
 }
 
 fn listing(db: &Database, forge: &str) -> Result<Option<Listing>> {
-    db.query_one(
+    Ok(db.query_one(
         "SELECT name, pass, position, listed, started_at, finished_at, failed_at, error FROM forges WHERE \
         name = ?1",
         &values![forge],
@@ -310,10 +311,10 @@ fn listing(db: &Database, forge: &str) -> Result<Option<Listing>> {
                 error: row.get(7)?,
             })
         },
-    )
+    )?)
 }
 
-fn unseen(row: &Row<'_>) -> Result<Unseen> {
+fn unseen(row: &Row<'_>) -> weir_sql::Result<Unseen> {
     let private: Option<i64> = row.get(3)?;
     Ok(Unseen { id: row.get(0)?, name: row.get(1)?, forge_id: row.get(2)?, is_public: private == Some(0) })
 }

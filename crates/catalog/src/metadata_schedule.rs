@@ -2,9 +2,10 @@
 
 use serde::Serialize;
 use weir_ground::{Epoch, Timestamp};
+use weir_sql::{Value, values};
 
-use crate::database::{TransactionKind, Value, values};
 use crate::repository::{COLUMN_COUNT, COLUMNS};
+use crate::transactions::VISITS;
 use crate::{Catalog, Repository, Result};
 
 /// How many repositories are noted at once.
@@ -79,7 +80,7 @@ impl Catalog {
             return Ok(None);
         };
         let parameters = values![forge, after, last, i64::from(by_default)];
-        self.database.transaction(TransactionKind::Visits, |db| {
+        self.database.transaction(VISITS, |db| {
             let wanted = "forge || '' = ?1 AND id > ?2 AND id <= ?3 AND enabled = 1 AND seq IS NOT NULL AND \
                 gone_at IS NULL";
             let sql = format!(
@@ -110,10 +111,10 @@ impl Catalog {
                    AND enabled = 1 AND seq IS NOT NULL AND gone_at IS NULL AND is_wiki = 0 ON
                    CONFLICT (repository_id) DO NOTHING";
         let parameters = [forge.into(), Value::Integers(ids.to_vec())];
-        self.database.transaction(TransactionKind::Visits, |db| db.execute(sql, &parameters))?;
+        self.database.transaction(VISITS, |db| db.execute(sql, &parameters))?;
         let sql = "SELECT repository_id FROM metadata_looks WHERE forge = ?1 AND repository_id = ANY(?2) \
             ORDER BY repository_id";
-        self.database.query(sql, &parameters, |row| row.get(0))
+        Ok(self.database.query(sql, &parameters, |row| row.get(0))?)
     }
 
     /// Leases the repository of `forge` that has been due for a look for the longest, if it was due by `due`.
@@ -160,9 +161,8 @@ impl Catalog {
                 GREATEST(epoch + 1, ?4) WHERE repository_id = ?1 AND (lease_until IS NULL OR lease_until \
                 <= ?4) RETURNING epoch";
             let parameters = values![task.repository.id, owner, until, now];
-            let epoch = self.database.transaction(TransactionKind::Visits, |db| {
-                db.query_one(sql, &parameters, |row| row.get(0))
-            })?;
+            let epoch =
+                self.database.transaction(VISITS, |db| db.query_one(sql, &parameters, |row| row.get(0)))?;
             if let Some(epoch) = epoch {
                 task.epoch = epoch;
                 return Ok(Some(task));
@@ -180,7 +180,7 @@ impl Catalog {
         let sql = "UPDATE metadata_looks SET lease_until = ?3 WHERE repository_id = ?1 AND epoch = ?2 AND \
             lease_owner IS NOT NULL";
         let parameters = values![id, epoch, until];
-        Ok(self.database.transaction(TransactionKind::Visits, |db| db.execute(sql, &parameters))? > 0)
+        Ok(self.database.transaction(VISITS, |db| db.execute(sql, &parameters))? > 0)
     }
 
     /// Records how a look ended, and ends its lease. If the lease was not the last one, writes nothing and
@@ -196,7 +196,7 @@ impl Catalog {
                    failures = CASE WHEN CAST(?5 AS TEXT) IS NULL THEN 0 ELSE failures + 1 END, error = ?5
                    WHERE repository_id = ?1 AND epoch = ?6";
         let parameters = values![*id, *due_at, *at, i64::from(*is_changed), error.as_deref(), *epoch];
-        Ok(self.database.transaction(TransactionKind::Visits, |db| db.execute(sql, &parameters))? > 0)
+        Ok(self.database.transaction(VISITS, |db| db.execute(sql, &parameters))? > 0)
     }
 
     /// Returns how many repositories were looked at, and how many of the last looks failed.
@@ -219,6 +219,6 @@ impl Catalog {
         let sql = "SELECT r.name, coalesce(l.error, '') FROM metadata_looks l JOIN repositories r ON r.id = \
             l.repository_id
                    WHERE l.failures > 0 ORDER BY l.looked_at DESC LIMIT ?1";
-        self.database.query(sql, &values![max], |row| Ok((row.get(0)?, row.get(1)?)))
+        Ok(self.database.query(sql, &values![max], |row| Ok((row.get(0)?, row.get(1)?)))?)
     }
 }

@@ -2,9 +2,11 @@
 
 use rusqlite::Connection;
 
-use crate::database::{Database, LISTING_LOCK, TransactionKind, Type, Value};
+use weir_sql::{Database, Type, Value};
+
 use crate::lease::LEASED;
 use crate::schema::STEPS;
+use crate::transactions::{LISTING, LISTING_LOCK};
 use crate::{Catalog, Error, Result};
 
 /// How many rows are in memory at a time.
@@ -18,7 +20,7 @@ struct Table {
 }
 
 /// Returns all tables, as the schema makes them.
-fn tables() -> Result<Vec<Table>> {
+fn tables() -> weir_sql::Result<Vec<Table>> {
     let model = Connection::open_in_memory()?;
     for step in STEPS {
         model.execute_batch(step)?;
@@ -89,7 +91,7 @@ impl Catalog {
             false => "BEGIN IMMEDIATE".to_owned(),
         };
         source.batch(&begin)?;
-        let result = destination.database.transaction(TransactionKind::Listing, |db| {
+        let result = destination.database.transaction(LISTING, |db| {
             match count(db)? {
                 0 => {}
                 there => return Err(Error::NotEmpty(there)),
@@ -102,11 +104,12 @@ impl Catalog {
             LEASED.iter().try_for_each(|table| {
                 db.batch(&format!(
                     "UPDATE {table} SET lease_owner = NULL, lease_until = NULL WHERE lease_owner IS NOT NULL"
-                ))
+                ))?;
+                Ok(())
             })
         });
         let ended = source.batch("COMMIT");
-        result.and(ended)
+        result.and(ended.map_err(Error::from))
     }
 }
 
@@ -115,7 +118,7 @@ fn copy(source: &Database, db: &Database, table: &Table, observe: &mut dyn FnMut
     db.batch(&format!("DELETE FROM {name}"))?;
     let (mut rows, mut copied): (Vec<Vec<Value<'static>>>, i64) = (Vec::with_capacity(BATCH), 0);
     source.stream(&format!("SELECT {} FROM {name}", columns.join(", ")), &mut |row| {
-        rows.push((0..columns.len()).map(|n| row.value(n)).collect::<Result<_>>()?);
+        rows.push((0..columns.len()).map(|n| row.value(n)).collect::<weir_sql::Result<_>>()?);
         if rows.len() == BATCH {
             db.fill(name, columns, types, &rows)?;
             copied += rows.len() as i64;

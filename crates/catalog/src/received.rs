@@ -5,9 +5,10 @@
 
 use serde::Serialize;
 use weir_ground::Timestamp;
+use weir_sql::{Row, Value, values};
 
-use crate::database::{Row, TransactionKind, Value, values};
 use crate::due::hinted;
+use crate::transactions::{EVENTS_LOCK, VISITS};
 use crate::{Catalog, Result};
 
 /// Events that were taken together.
@@ -130,7 +131,7 @@ impl Catalog {
             ON CONFLICT (spool) DO UPDATE SET position = excluded.position
             WHERE excluded.position > spools.position";
         let ReceivedBatch { at, records, verdicts, .. } = batch;
-        self.database.transaction(TransactionKind::Visits, |db| {
+        self.database.transaction(VISITS, |db| {
             if let Some(place) = place
                 && db.execute(note, &values![place.spool.as_str(), place.position])? == 0
             {
@@ -143,7 +144,7 @@ impl Catalog {
             if !effect.asked.is_empty() {
                 db.execute(ask, &[Value::Integers(effect.asked.clone()), (*at).into()])?;
             }
-            db.lock_events()?;
+            db.wait_for_others(EVENTS_LOCK)?;
             let first = db.query_one(next, &[], |row| row.get::<i64>(0))?.unwrap_or(1);
             let row = values![first, batch.len(), *at, records.as_slice(), verdicts.as_slice()];
             db.execute(keep, &row)?;
@@ -157,9 +158,8 @@ impl Catalog {
     /// If the database fails.
     pub fn sync_received(&mut self, place: &SpoolPosition) -> Result<()> {
         let note = "UPDATE spools SET position = ?2 WHERE spool = ?1";
-        self.database.durably(TransactionKind::Visits, |db| {
-            db.execute(note, &values![place.spool.as_str(), place.position])
-        })?;
+        self.database
+            .durably(VISITS, |db| db.execute(note, &values![place.spool.as_str(), place.position]))?;
         Ok(())
     }
 
@@ -170,7 +170,7 @@ impl Catalog {
     pub fn received_before(&self, before: i64, max: usize) -> Result<Vec<ReceivedBatch>> {
         let sql = "SELECT first, at, records, verdicts FROM received WHERE first < ?1
             ORDER BY first DESC LIMIT ?2";
-        self.database.query(sql, &values![before, max], batch)
+        Ok(self.database.query(sql, &values![before, max], batch)?)
     }
 
     /// Returns the batches that hold events with numbers above `position`, the first ones first, at most
@@ -182,7 +182,7 @@ impl Catalog {
         let sql =
             "SELECT first, at, records, verdicts FROM received WHERE first + count > ?1 + 1 AND first >=
             coalesce((SELECT max(first) FROM received WHERE first <= ?1 + 1), 0) ORDER BY first LIMIT ?2";
-        self.database.query(sql, &values![position, max], batch)
+        Ok(self.database.query(sql, &values![position, max], batch)?)
     }
 
     /// Returns the number of the last event from outside; 0 if there was none.
@@ -200,7 +200,7 @@ impl Catalog {
     /// If the database fails.
     pub fn sweep_mark(&self, webhook: &str, hook: &str) -> Result<Option<i64>> {
         let sql = "SELECT mark FROM sweeps WHERE webhook = ?1 AND hook = ?2";
-        self.database.query_one(sql, &values![webhook, hook], |row| row.get(0))
+        Ok(self.database.query_one(sql, &values![webhook, hook], |row| row.get(0))?)
     }
 
     /// Records that the deliveries of `hook` to `webhook` were read up to `mark`, and that `taken` of them
@@ -219,7 +219,7 @@ impl Catalog {
         let sql = "INSERT INTO sweeps (webhook, hook, mark, swept_at, taken) VALUES (?1, ?2, ?3, ?4, ?5)
             ON CONFLICT (webhook, hook) DO UPDATE SET mark = excluded.mark, swept_at = excluded.swept_at,
             taken = sweeps.taken + excluded.taken";
-        self.database.execute(sql, &values![webhook, hook, mark, now, taken]).map(|_| ())
+        Ok(self.database.execute(sql, &values![webhook, hook, mark, now, taken]).map(|_| ())?)
     }
 
     /// Returns how many events from outside there were, and how many since `since`.
@@ -263,13 +263,13 @@ impl Catalog {
     /// If the database fails.
     pub fn ids_of_names(&self, names: &[&str]) -> Result<Vec<(String, i64)>> {
         let sql = "SELECT name, id FROM repositories WHERE name = ANY(?1)";
-        self.database.query(sql, &[Value::Texts(names.to_vec())], |row| Ok((row.get(0)?, row.get(1)?)))
+        Ok(self.database.query(sql, &[Value::Texts(names.to_vec())], |row| Ok((row.get(0)?, row.get(1)?)))?)
     }
 }
 
 /// The number of old batches that one statement deletes.
 const DELETED_AT_ONCE: u64 = 100;
 
-fn batch(row: &Row<'_>) -> Result<ReceivedBatch> {
+fn batch(row: &Row<'_>) -> weir_sql::Result<ReceivedBatch> {
     Ok(ReceivedBatch { first: row.get(0)?, at: row.get(1)?, records: row.get(2)?, verdicts: row.get(3)? })
 }

@@ -1,9 +1,11 @@
 //! Recording visits in batches.
 
-use crate::database::{TransactionKind, Type, Value, values};
+use weir_sql::{Type, Value, values};
+
 use crate::due::at_the_latest;
 use crate::events::{KEEP_EVENT, KEPT_EVENT, PoolEvent};
 use crate::history::{KEEP_VISIT, KEPT_VISIT, news_of};
+use crate::transactions::{EVENTS_LOCK, VISITS};
 use crate::visit::{Outcome, Visit};
 use crate::{Catalog, Result};
 
@@ -106,7 +108,7 @@ impl Catalog {
         let superseded: Vec<_> = wrote.map(|visit| values![visit.id, visit.epoch, visit.at].into()).collect();
         let events = self.events_of(visits);
         let news = news_of(visits);
-        let written = self.database.transaction(TransactionKind::Visits, |db| {
+        let written = self.database.transaction(VISITS, |db| -> Result<u64> {
             // The transaction holds the rows from here on. No other process removes or leases one of them
             // before its event is kept.
             let written = db.execute_rows(RECORD, &VISIT, &rows)?;
@@ -115,7 +117,7 @@ impl Catalog {
                 db.execute_rows(SUPERSEDED, &[Type::Integer; 3], &superseded)?;
             }
             if !events.is_empty() {
-                db.lock_events()?;
+                db.wait_for_others(EVENTS_LOCK)?;
                 db.execute_rows(KEEP_EVENT, &KEPT_EVENT, &events)?;
             }
             Ok(written)

@@ -2,8 +2,9 @@
 
 use serde::Serialize;
 use weir_ground::Timestamp;
+use weir_sql::{Row, Value, values};
 
-use crate::database::{Row, TransactionKind, Value, values};
+use crate::transactions::VISITS;
 use crate::{Catalog, Result};
 
 /// An event from outside that a table or a worker did not take.
@@ -45,7 +46,7 @@ impl Catalog {
             SELECT collector AS name, position, 0 AS rejected FROM collected
             UNION ALL SELECT collector, NULL, count(*) FROM rejected GROUP BY collector) AS of_each
             GROUP BY name ORDER BY name";
-        self.database.query(sql, &[], |row| {
+        Ok(self.database.query(sql, &[], |row| {
             let position: Option<i64> = row.get(1)?;
             Ok(CollectorCounts {
                 name: row.get(0)?,
@@ -53,7 +54,7 @@ impl Catalog {
                 is_known: position.is_some(),
                 rejected: row.get(2)?,
             })
-        })
+        })?)
     }
 
     /// Returns the number of the last event from outside that `collector` is done with; 0, if there is none.
@@ -72,7 +73,7 @@ impl Catalog {
     pub fn set_collected(&self, collector: &str, position: i64) -> Result<()> {
         let sql = "INSERT INTO collected (collector, position) VALUES (?1, ?2)
             ON CONFLICT (collector) DO UPDATE SET position = excluded.position";
-        self.database.execute(sql, &values![collector, position]).map(|_| ())
+        Ok(self.database.execute(sql, &values![collector, position]).map(|_| ())?)
     }
 
     /// Records the names of the tables and workers: the log keeps events longer that they have not read.
@@ -85,7 +86,7 @@ impl Catalog {
         self.database.execute(sql, &[Value::Texts(collectors.to_vec())])?;
         let sql =
             "INSERT INTO collected (collector, position) VALUES (?1, 0) ON CONFLICT (collector) DO NOTHING";
-        collectors.iter().try_for_each(|name| self.database.execute(sql, &values![*name]).map(|_| ()))
+        Ok(collectors.iter().try_for_each(|name| self.database.execute(sql, &values![*name]).map(|_| ()))?)
     }
 
     /// Keeps events that a table or a worker did not take. One that is kept already gets the new reason.
@@ -96,13 +97,13 @@ impl Catalog {
         let sql = "INSERT INTO rejected (collector, event, record, at, reason) VALUES (?1, ?2, ?3, ?4, ?5)
             ON CONFLICT (collector, event) DO UPDATE
             SET at = excluded.at, reason = excluded.reason, again = 0";
-        self.database.transaction(TransactionKind::Visits, |db| {
+        Ok(self.database.transaction(VISITS, |db| {
             events.iter().try_for_each(|e| {
                 let record = e.record.as_slice();
                 let row = values![e.collector.as_str(), e.event, record, e.at, e.reason.as_str()];
                 db.execute(sql, &row).map(|_| ())
             })
-        })
+        })?)
     }
 
     /// Returns the last `max` events that were rejected, by `collector` if it is given, the last ones first.
@@ -112,7 +113,7 @@ impl Catalog {
     pub fn rejected(&self, collector: Option<&str>, max: usize) -> Result<Vec<RejectedEvent>> {
         let sql = "SELECT collector, event, record, at, reason FROM rejected
             WHERE ?1 = '' OR collector = ?1 ORDER BY event DESC, collector LIMIT ?2";
-        self.database.query(sql, &values![collector.unwrap_or(""), max], rejected)
+        Ok(self.database.query(sql, &values![collector.unwrap_or(""), max], rejected)?)
     }
 
     /// Asks for rejected events to be tried again: those with these numbers, or all of `collector`, or all.
@@ -137,11 +138,11 @@ impl Catalog {
         match events.is_empty() {
             true => {
                 let sql = format!("{what} WHERE ?1 = '' OR collector = ?1");
-                self.database.execute(&sql, &values![collector])
+                Ok(self.database.execute(&sql, &values![collector])?)
             }
             false => {
                 let sql = format!("{what} WHERE (?1 = '' OR collector = ?1) AND event = ANY(?2)");
-                self.database.execute(&sql, &[collector.into(), Value::Integers(events.to_vec())])
+                Ok(self.database.execute(&sql, &[collector.into(), Value::Integers(events.to_vec())])?)
             }
         }
     }
@@ -153,11 +154,11 @@ impl Catalog {
     pub fn rejected_again(&self, collector: &str, max: usize) -> Result<Vec<RejectedEvent>> {
         let sql = "SELECT collector, event, record, at, reason FROM rejected
             WHERE collector = ?1 AND again = 1 ORDER BY event LIMIT ?2";
-        self.database.query(sql, &values![collector, max], rejected)
+        Ok(self.database.query(sql, &values![collector, max], rejected)?)
     }
 }
 
-fn rejected(row: &Row<'_>) -> Result<RejectedEvent> {
+fn rejected(row: &Row<'_>) -> weir_sql::Result<RejectedEvent> {
     Ok(RejectedEvent {
         collector: row.get(0)?,
         event: row.get(1)?,

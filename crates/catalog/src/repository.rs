@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 use weir_ground::{Epoch, FailureClass, Timestamp};
+use weir_sql::{Database, Row, values};
 
-use crate::database::{Database, Row, values};
 use crate::settings::Settings;
 use crate::{Error, Result};
 
@@ -122,7 +122,7 @@ pub(crate) const COLUMNS: &str = "id, name, url, path, added_at, next_due, last_
 pub(crate) const COLUMN_COUNT: usize = 27;
 
 impl Repository {
-    pub(crate) fn from_row(row: &Row<'_>) -> Result<Repository> {
+    pub(crate) fn from_row(row: &Row<'_>) -> weir_sql::Result<Repository> {
         Ok(Repository {
             id: row.get(0)?,
             name: row.get(1)?,

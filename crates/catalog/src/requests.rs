@@ -1,11 +1,12 @@
 //! Requests of users: settings of single repositories, and visits at once.
 
 use weir_ground::Timestamp;
+use weir_sql::{Type, Value, values};
 
-use crate::database::{TransactionKind, Type, Value, values};
 use crate::due::{at_the_latest, due, hinted};
 use crate::repository::{COLUMNS, Repository};
 use crate::settings::{PRIORITY_MAX, Settings};
+use crate::transactions::VISITS;
 use crate::{Catalog, Result};
 
 /// How many repositories are changed in one transaction.
@@ -42,7 +43,7 @@ impl Catalog {
         // In the same order everywhere, so that transactions do not wait for each other.
         ids.sort_unstable();
         for ids in ids.chunks(CHANGED_AT_ONCE) {
-            self.database.transaction(TransactionKind::Visits, |db| {
+            self.database.transaction(VISITS, |db| {
                 let sql = "SELECT id, priority, settings FROM repositories WHERE id = ANY(?1) ORDER BY id \
                     FOR UPDATE";
                 let rows = db.query(sql, &[Value::Integers(ids.to_vec())], |row| {
@@ -71,7 +72,7 @@ impl Catalog {
     pub fn hint(&mut self, ids: &[i64], now: Timestamp) -> Result<u64> {
         let sql = concat!("UPDATE repositories SET ", hinted!("?2"), " WHERE id = ANY(?1) AND enabled = 1");
         let parameters = [Value::Integers(ids.to_vec()), now.into()];
-        self.database.transaction(TransactionKind::Visits, |db| db.execute(sql, &parameters))
+        Ok(self.database.transaction(VISITS, |db| db.execute(sql, &parameters))?)
     }
 
     /// Makes a repository due as [`Catalog::hint`] does. Returns whether a visit is under way, which may have
@@ -85,9 +86,9 @@ impl Catalog {
             hinted!("?2"),
             " WHERE id = ?1 AND enabled = 1 RETURNING CASE WHEN lease_until > ?2 THEN 1 ELSE 0 END"
         );
-        self.database.transaction(TransactionKind::Visits, |db| {
+        Ok(self.database.transaction(VISITS, |db| {
             db.query_one(sql, &[Value::Integer(id), now.into()], |row| Ok(row.get::<i64>(0)? != 0))
-        })
+        })?)
     }
 
     /// Makes the repositories with these numbers due, as their intervals do: they go before no others. Those
@@ -103,7 +104,7 @@ impl Catalog {
         );
         for ids in ids.chunks(CHANGED_AT_ONCE) {
             let parameters = [Value::Integers(ids.to_vec()), now.into()];
-            self.database.transaction(TransactionKind::Visits, |db| db.execute(sql, &parameters))?;
+            self.database.transaction(VISITS, |db| db.execute(sql, &parameters))?;
         }
         Ok(())
     }
@@ -117,6 +118,6 @@ impl Catalog {
             "SELECT {COLUMNS} FROM repositories WHERE priority > 0 OR settings IS NOT NULL ORDER BY priority \
             DESC, name"
         );
-        self.database.query(&sql, &[], Repository::from_row)
+        Ok(self.database.query(&sql, &[], Repository::from_row)?)
     }
 }

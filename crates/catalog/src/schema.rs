@@ -1,7 +1,9 @@
 //! The schema, and the steps from older ones to it. A step is written for SQLite, and translated for
 //! PostgreSQL. A step that is on main never changes.
 
-use crate::database::{Database, TransactionKind, schema_for_postgres};
+use weir_sql::{Database, schema_for_postgres};
+
+use crate::transactions::LISTING;
 use crate::{Error, Result};
 
 pub(crate) const STEPS: &[&str] = &[
@@ -378,7 +380,7 @@ pub(crate) fn migrate(database: &Database) -> Result<()> {
     if !check(version(database)?)? {
         return Ok(());
     }
-    database.transaction(TransactionKind::Listing, |db| {
+    database.transaction(LISTING, |db| {
         // Another process may have migrated while this one waited.
         let version = version(db)?;
         if !check(version)? {
@@ -398,9 +400,10 @@ pub(crate) fn migrate(database: &Database) -> Result<()> {
                  CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL); DELETE FROM
                  schema_version;
                  INSERT INTO schema_version VALUES ({newest})"
-            )),
-            false => db.batch(&format!("PRAGMA user_version = {newest}")),
+            ))?,
+            false => db.batch(&format!("PRAGMA user_version = {newest}"))?,
         }
+        Ok(())
     })
 }
 

@@ -1,6 +1,7 @@
 //! Searches for repositories, a window of names at a time, so that no search takes long.
 
-use crate::database::{Value, values};
+use weir_sql::{Value, values};
+
 use crate::repository::{COLUMNS, Repository};
 use crate::{Catalog, Result};
 

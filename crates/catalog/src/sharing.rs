@@ -6,10 +6,11 @@
 use std::collections::{HashMap, HashSet};
 
 use weir_ground::{Timestamp, name_matches};
+use weir_sql::{Database, Row, Type, Value, values};
 
-use crate::database::{Database, Row, TransactionKind, Type, Value, values};
 use crate::due::hinted;
 use crate::repository::{COLUMNS, Repository, refuse_if_built_on};
+use crate::transactions::{LISTING, VISITS};
 use crate::{Catalog, Error, Result};
 
 /// How many generations of forks are followed.
@@ -64,7 +65,7 @@ impl Base {
         }
     }
 
-    fn from_row(id: i64, row: &Row<'_>, at: usize) -> Result<Base> {
+    fn from_row(id: i64, row: &Row<'_>, at: usize) -> weir_sql::Result<Base> {
         let (seq, enabled, gone_at): (Option<i64>, i64, Option<i64>) =
             (row.get(at + 3)?, row.get(at + 4)?, row.get(at + 5)?);
         Ok(Base {
@@ -106,11 +107,10 @@ impl Catalog {
             return Ok(());
         }
         let rows: Vec<Vec<Value<'_>>> = chosen.iter().map(|&(id, base)| values![id, base].into()).collect();
-        self.database
-            .durably(TransactionKind::Listing, |db| {
-                db.execute_rows(CHOOSE, &[Type::Integer, Type::Integer], &rows)
-            })
-            .map(|_| ())
+        Ok(self
+            .database
+            .durably(LISTING, |db| db.execute_rows(CHOOSE, &[Type::Integer, Type::Integer], &rows))
+            .map(|_| ())?)
     }
 
     /// Returns possible bases for those of `ids` that are forks and have none. The base is the repository
@@ -173,7 +173,9 @@ impl Catalog {
             "SELECT r.id, {BASE} FROM repositories r JOIN repositories b ON b.id = r.base_id WHERE r.base_id \
             IS NOT NULL AND r.id = ANY(?1)"
         );
-        self.database.query(&sql, &[Value::Integers(ids.to_vec())], |row| Base::from_row(row.get(0)?, row, 1))
+        Ok(self
+            .database
+            .query(&sql, &[Value::Integers(ids.to_vec())], |row| Base::from_row(row.get(0)?, row, 1))?)
     }
 
     /// Returns the repositories that build on repository `id`, by name.
@@ -181,11 +183,11 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn built_on(&self, id: i64) -> Result<Vec<Repository>> {
-        self.database.query(
+        Ok(self.database.query(
             &format!("SELECT {COLUMNS} FROM repositories WHERE base_id = ?1 ORDER BY name"),
             &values![id],
             Repository::from_row,
-        )
+        )?)
     }
 
     /// Sets the base of repository `id` to `base`, whatever it was before.
@@ -193,7 +195,7 @@ impl Catalog {
     /// # Errors
     /// If `base` cannot be a base, or if others build on `id`.
     pub fn set_base(&mut self, id: i64, base: i64) -> Result<()> {
-        self.database.durably(TransactionKind::Listing, |db| {
+        self.database.durably(LISTING, |db| {
             refuse_if_built_on(db, id)?;
             let sql = "UPDATE repositories SET base_id = ?2 WHERE id = ?1 AND id <> ?2
                        AND EXISTS (SELECT 1 FROM repositories b WHERE b.id = ?2 AND b.base_id IS NULL)";
@@ -212,7 +214,7 @@ impl Catalog {
     pub fn set_base_found(&mut self, id: i64, path: Option<&str>) -> Result<()> {
         let sql = "UPDATE repositories SET base_id = (SELECT b.id FROM repositories b WHERE b.path = ?2 AND \
             b.id <> ?1) WHERE id = ?1";
-        self.database.durably(TransactionKind::Listing, |db| db.execute(sql, &values![id, path])).map(|_| ())
+        Ok(self.database.durably(LISTING, |db| db.execute(sql, &values![id, path])).map(|_| ())?)
     }
 
     /// Records that these repositories have no base any more: their archives are whole.
@@ -221,9 +223,10 @@ impl Catalog {
     /// If the database fails.
     pub fn clear_bases(&mut self, ids: &[i64]) -> Result<()> {
         let sql = "UPDATE repositories SET base_id = NULL WHERE base_id IS NOT NULL AND id = ANY(?1)";
-        self.database
-            .transaction(TransactionKind::Visits, |db| db.execute(sql, &[Value::Integers(ids.to_vec())]))
-            .map(|_| ())
+        Ok(self
+            .database
+            .transaction(VISITS, |db| db.execute(sql, &[Value::Integers(ids.to_vec())]))
+            .map(|_| ())?)
     }
 
     /// Makes the repositories that build on repository `id` due, whatever their fingerprints, because another
@@ -234,9 +237,7 @@ impl Catalog {
     pub fn look_again_at_what_builds_on(&mut self, id: i64, now: Timestamp) -> Result<()> {
         let sql =
             concat!("UPDATE repositories SET fingerprint = NULL, ", hinted!("?2"), " WHERE base_id = ?1");
-        self.database
-            .transaction(TransactionKind::Visits, |db| db.execute(sql, &values![id, now]))
-            .map(|_| ())
+        Ok(self.database.transaction(VISITS, |db| db.execute(sql, &values![id, now])).map(|_| ())?)
     }
 }
 

@@ -2,10 +2,11 @@
 
 use serde::Serialize;
 use weir_ground::{FailureClass, Timestamp};
+use weir_sql::values;
 
-use crate::database::{TransactionKind, values};
 use crate::listing::Listing;
 use crate::repository::{COLUMN_COUNT, COLUMNS, remove_what_belongs_to};
+use crate::transactions::{LISTING, VISITS};
 use crate::{Catalog, Repository, Result};
 
 /// Repositories that have been gone since `?1` or longer.
@@ -64,7 +65,7 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn set_throttle(&mut self, host: &str, cause: &str, now: Timestamp, until: Timestamp) -> Result<()> {
-        self.database.transaction(TransactionKind::Visits, |db| {
+        self.database.transaction(VISITS, |db| {
             db.execute("DELETE FROM throttles WHERE until <= ?1", &values![now])?;
             db.execute(
                 "INSERT INTO throttles (host, cause, since, until) VALUES (?1, ?2, ?3, ?4)
@@ -80,7 +81,7 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn end_throttle(&mut self, host: &str) -> Result<()> {
-        self.database.execute("DELETE FROM throttles WHERE host = ?1", &values![host]).map(|_| ())
+        Ok(self.database.execute("DELETE FROM throttles WHERE host = ?1", &values![host]).map(|_| ())?)
     }
 
     /// Returns the bytes of all archives, as visits have recorded them. Reads every row once.
@@ -102,9 +103,9 @@ impl Catalog {
     /// If the database fails.
     pub fn throttles(&self, now: Timestamp) -> Result<Vec<PausedHost>> {
         let sql = "SELECT host, cause, since, until FROM throttles WHERE until > ?1 ORDER BY host";
-        self.database.query(sql, &values![now], |row| {
+        Ok(self.database.query(sql, &values![now], |row| {
             Ok(PausedHost { host: row.get(0)?, cause: row.get(1)?, since: row.get(2)?, until: row.get(3)? })
-        })
+        })?)
     }
 
     /// Returns numbers about all repositories at `now`. Reads every row once.
@@ -174,8 +175,9 @@ impl Catalog {
     /// If the database fails.
     pub fn gone_since(&self, before: Timestamp) -> Result<Vec<(Repository, Option<String>)>> {
         let sql = format!("SELECT {COLUMNS}, forge FROM repositories WHERE {GONE} ORDER BY name");
-        self.database
-            .query(&sql, &values![before], |row| Ok((Repository::from_row(row)?, row.get(COLUMN_COUNT)?)))
+        Ok(self
+            .database
+            .query(&sql, &values![before], |row| Ok((Repository::from_row(row)?, row.get(COLUMN_COUNT)?)))?)
     }
 
     /// Returns how many repositories each forge has. Those that no forge lists are under `None`.
@@ -183,9 +185,9 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn counts_by_forge(&self) -> Result<Vec<(Option<String>, i64)>> {
-        self.database.query("SELECT forge, count(*) FROM repositories GROUP BY forge", &[], |row| {
+        Ok(self.database.query("SELECT forge, count(*) FROM repositories GROUP BY forge", &[], |row| {
             Ok((row.get(0)?, row.get(1)?))
-        })
+        })?)
     }
 
     /// Forgets repository `id` if [`Catalog::gone_since`] would still return it and no other builds on it.
@@ -194,7 +196,7 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn remove_gone(&mut self, id: i64, before: Timestamp) -> Result<bool> {
-        self.database.transaction(TransactionKind::Listing, |db| {
+        self.database.transaction(LISTING, |db| {
             // If the repository comes back, it must be listed again.
             db.execute(
                 "DELETE FROM pages WHERE forge IN (SELECT forge FROM repositories WHERE id = ?1)",
@@ -214,7 +216,7 @@ impl Catalog {
 
     fn some(&self, condition: &str, parameter: Option<&str>, max: usize) -> Result<Vec<Repository>> {
         let sql = format!("SELECT {COLUMNS} FROM repositories WHERE {condition} LIMIT ?2");
-        self.database.query(&sql, &values![parameter, max], Repository::from_row)
+        Ok(self.database.query(&sql, &values![parameter, max], Repository::from_row)?)
     }
 
     /// Returns the number of repositories whose last visit failed, by class.
@@ -224,10 +226,10 @@ impl Catalog {
     pub fn errors_by_class(&self) -> Result<Vec<(FailureClass, i64)>> {
         let sql = "SELECT error_class, count(*) FROM repositories WHERE failures > 0 GROUP BY error_class \
             ORDER BY 2 DESC, 1";
-        self.database.query(sql, &[], |row| {
+        Ok(self.database.query(sql, &[], |row| {
             let class: Option<FailureClass> = row.get(0)?;
             Ok((class.unwrap_or(FailureClass::Local), row.get(1)?))
-        })
+        })?)
     }
 
     /// Returns how far the listings of all forges have come.

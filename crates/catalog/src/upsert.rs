@@ -5,9 +5,9 @@ use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
 use weir_ground::Timestamp;
+use weir_sql::{Database, Row, Rows, Type, Value, values};
 
 use crate::Result;
-use crate::database::{Database, Row, Rows, Type, Value, values};
 use crate::due::hinted;
 use crate::listed::{Account, Listed};
 use crate::repository::path_for;
@@ -71,7 +71,7 @@ const KNOWN: &str =
     WHERE r.forge = ?1 AND r.forge_id = ANY(?2)";
 
 impl KnownRow {
-    fn from_row(row: &Row<'_>) -> Result<(String, KnownRow)> {
+    fn from_row(row: &Row<'_>) -> weir_sql::Result<(String, KnownRow)> {
         let known = KnownRow {
             id: row.get(1)?,
             name: row.get(2)?,
@@ -248,7 +248,7 @@ fn touch(db: &Database, rows: &Rows<'_>, hinted: Vec<i64>, now: Timestamp) -> Re
 /// Makes rules about `name` apply to repository `id` from now on.
 pub(crate) fn remember_name(db: &Database, id: i64, name: &str) -> Result<()> {
     let sql = "INSERT INTO former_names (repository_id, name) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
-    db.execute(sql, &values![id, name]).map(|_| ())
+    Ok(db.execute(sql, &values![id, name]).map(|_| ())?)
 }
 
 fn inserted<'a>(

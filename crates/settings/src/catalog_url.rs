@@ -82,7 +82,7 @@ fn with_url(text: &str, url: Option<&str>) -> Option<String> {
 
 /// Returns whether a URL contains a password.
 pub fn has_password(url: &str) -> bool {
-    weir_catalog::redacted(url) != url
+    weir_sql::redacted(url) != url
 }
 
 #[cfg(test)]

@@ -106,9 +106,9 @@ impl TableConfig {
     fn database(&self, pool: &Path) -> Result<TableDatabase, String> {
         match self.database.as_deref() {
             Some(url) if url.starts_with("postgres://") || url.starts_with("postgresql://") => {
-                weir_catalog::check_url(url).map_err(|e| e.to_string())?;
+                weir_sql::check_url(url).map_err(|e| e.to_string())?;
                 let url = url.to_owned();
-                let connect = move || weir_catalog::connect_postgres(&url).map_err(|e| e.to_string());
+                let connect = move || weir_sql::connect_postgres(&url).map_err(|e| e.to_string());
                 Ok(TableDatabase::Postgres(Arc::new(connect)))
             }
             Some(url) if url.contains("://") => {

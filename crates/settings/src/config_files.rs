@@ -71,7 +71,7 @@ pub fn unusable(config: &Config, store: &Path) -> Vec<Unusable> {
         try_out("serve.access_log", is_there.then_some(()).ok_or_else(missing));
     }
     if let Some(url) = &config.catalog.url {
-        try_out("catalog.url", weir_catalog::check_url(url).map_err(|e| e.to_string()));
+        try_out("catalog.url", weir_sql::check_url(url).map_err(|e| e.to_string()));
     }
     for forge in &config.forge {
         let key = |name: &str| format!("{name} of the forge {}", forge.name());

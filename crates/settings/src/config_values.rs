@@ -240,7 +240,7 @@ pub(crate) fn without_password<S: Serializer>(
     url: &Option<String>,
     serializer: S,
 ) -> std::result::Result<S::Ok, S::Error> {
-    url.as_deref().map(weir_catalog::redacted).serialize(serializer)
+    url.as_deref().map(weir_sql::redacted).serialize(serializer)
 }
 
 /// Writes `***` in place of each secret.

@@ -14,7 +14,7 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls_platform_verifier::BuilderVerifierExt;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A server that acknowledges nothing for so long is gone.
@@ -32,14 +32,14 @@ enum Trust {
 }
 
 /// A server, its database and how it is trusted.
-pub(crate) struct DatabaseAddress {
+pub struct DatabaseAddress {
     config: Config,
     trust: Trust,
     root_certificates: Option<PathBuf>,
 }
 
 impl DatabaseAddress {
-    pub(crate) fn parse(url: &str) -> Result<DatabaseAddress> {
+    pub fn parse(url: &str) -> Result<DatabaseAddress> {
         let bad = |why: String| Error::BadUrl { url: redacted(url), why };
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
             return Err(bad("it must start with postgres://".to_owned()));
@@ -95,7 +95,7 @@ impl DatabaseAddress {
         Ok(DatabaseAddress { config, trust, root_certificates })
     }
 
-    pub(crate) fn connect(&self) -> Result<Client> {
+    pub fn connect(&self) -> Result<Client> {
         let connected = match self.trust {
             Trust::Plain => self.config.connect(NoTls),
             Trust::Anybody => self.config.connect(MakeRustlsConnect::new(self.unverified()?)),
@@ -146,7 +146,7 @@ impl DatabaseAddress {
     }
 }
 
-/// Connects to the PostgreSQL server at `url`, with the certificates and limits of time of the catalog.
+/// Connects to the PostgreSQL server at `url`, with weir's certificates and limits of time.
 ///
 /// # Errors
 /// If `url` is malformed, or the server cannot be reached.

@@ -1,10 +1,4 @@
-//! A connection to the catalog's database, SQLite or PostgreSQL, behind the same few calls.
-
-mod address;
-mod dialect;
-mod locks;
-mod postgres_client;
-pub(crate) mod value;
+//! A connection to SQLite or PostgreSQL, behind the same few calls.
 
 use std::cell::{Cell, RefCell};
 use std::fs::{self, OpenOptions};
@@ -16,18 +10,11 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, params_from_iter};
 
-pub use address::{check_url, connect_postgres, redacted};
-pub(crate) use dialect::{Type, schema_for_postgres};
-use locks::FileLocks;
-use postgres_client::Postgres;
-pub(crate) use value::{Row, Value, values};
-
-use crate::{Error, Result};
-
-/// Connects to the PostgreSQL database at `url`, which belongs to another program.
-pub(crate) fn connect_to(url: &str) -> Result<postgres::Client> {
-    address::DatabaseAddress::parse(url)?.connect()
-}
+use crate::dialect::{self, Type};
+use crate::error::{Error, Result};
+use crate::locks::FileLocks;
+use crate::postgres_client::Postgres;
+use crate::value::{Row, Value};
 
 /// How many prepared statements are kept.
 const STATEMENTS_KEPT: usize = 64;
@@ -39,22 +26,26 @@ const CHECKPOINT_PAGES: i64 = 16 << 10;
 /// How often a transaction is begun again after a conflict with another.
 const CONFLICTS_MAX: u32 = 10;
 
-/// Lets transactions of [`TransactionKind::Listing`] run one at a time on PostgreSQL.
-pub(crate) const LISTING_LOCK: &str =
-    "SELECT pg_advisory_xact_lock(hashtext('weir catalog'), hashtext(current_schema()))";
-
-/// Lets transactions that append events commit one after the other on PostgreSQL, so that a reader that has
-/// seen an event has seen all with lower numbers. A transaction takes it last, so that who holds it waits for
-/// nobody.
-const EVENTS_LOCK: &str = "SELECT pg_advisory_xact_lock(hashtext('weir events'), hashtext(current_schema()))";
-
-/// The purpose of a transaction.
+/// How transactions of one kind stand to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TransactionKind {
-    /// Records visits, in rows that other transactions leave alone meanwhile.
-    Visits,
-    /// Adds, names and removes repositories: one transaction at a time, on PostgreSQL too.
-    Listing,
+pub enum TransactionKind {
+    /// They run side by side, on PostgreSQL, in rows that others leave alone meanwhile.
+    Shared,
+    /// One runs at a time, on PostgreSQL too, where this statement takes a lock until the end.
+    Alone(&'static str),
+}
+
+/// An error of what is done in a transaction.
+pub trait TransactionError: From<Error> {
+    /// Returns whether another transaction was in the way, so that this one may be begun again.
+    fn is_conflict(&self) -> bool;
+}
+
+impl TransactionError for Error {
+    fn is_conflict(&self) -> bool {
+        // serialization_failure, deadlock_detected
+        matches!(self, Error::Postgres { code: Some(code), .. } if code == "40001" || code == "40P01")
+    }
 }
 
 enum Engine {
@@ -62,11 +53,9 @@ enum Engine {
     Postgres(Box<Postgres>),
 }
 
-/// Separates the locks of this program from others.
-const LOCKS: &str = "weir listing";
-
-/// A connection. SQL is written as `dialect` says.
-pub(crate) struct Database {
+/// A connection to a database of weir's own. SQL is written once for both, as for PostgreSQL with parameters
+/// `?1`.
+pub struct Database {
     engine: Engine,
     in_transaction: Cell<bool>,
     /// The files that are locked beside an SQLite catalog.
@@ -74,10 +63,14 @@ pub(crate) struct Database {
 }
 
 /// Rows of parameters for one statement.
-pub(crate) type Rows<'a> = [Vec<Value<'a>>];
+pub type Rows<'a> = [Vec<Value<'a>>];
 
 impl Database {
-    pub(crate) fn open(path: &Path) -> Result<Database> {
+    /// Opens the SQLite file `path`, or makes one that only its owner may read.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub fn open(path: &Path) -> Result<Database> {
         // URLs of upstreams may contain passwords, so the file is private. SQLite gives its other files the
         // same mode. If the file exists, this fails and changes nothing; if it cannot be created, SQLite says
         // why below.
@@ -135,49 +128,66 @@ impl Database {
     }
 
     /// Connects to PostgreSQL at `url`, in the format of libpq.
-    pub(crate) fn connect(url: &str) -> Result<Database> {
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn connect(url: &str) -> Result<Database> {
         let engine = Engine::Postgres(Box::new(Postgres::connect(url)?));
         Ok(Database { engine, in_transaction: Cell::new(false), file_locks: RefCell::new(None) })
     }
 
-    /// Takes the lock called `name` until it is released or the process ends. Returns false if it is taken
-    /// already.
-    pub(crate) fn try_lock(&self, name: &str) -> Result<bool> {
+    /// Takes the lock called `name` among those of `kind` until it is released or the process ends. Returns
+    /// false if it is taken already.
+    ///
+    /// # Errors
+    /// If the database fails, or a file beside it cannot be locked.
+    pub fn try_lock(&self, kind: &'static str, name: &str) -> Result<bool> {
         match (&self.engine, &mut *self.file_locks.borrow_mut()) {
-            (Engine::Postgres(postgres), _) => postgres.try_lock(LOCKS, name),
+            (Engine::Postgres(postgres), _) => postgres.try_lock(kind, name),
             (Engine::Sqlite(_), Some(locks)) => {
-                locks.try_lock(&format!("{LOCKS} {name}")).map_err(Error::Lock)
+                locks.try_lock(&format!("{kind} {name}")).map_err(Error::Lock)
             }
             (Engine::Sqlite(_), None) => Ok(true),
         }
     }
 
     /// Releases the lock.
-    pub(crate) fn unlock(&self, name: &str) -> Result<()> {
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn unlock(&self, kind: &'static str, name: &str) -> Result<()> {
         if let Engine::Postgres(postgres) = &self.engine {
-            return postgres.unlock(LOCKS, name);
+            return postgres.unlock(kind, name);
         }
         if let Some(locks) = &mut *self.file_locks.borrow_mut() {
-            locks.unlock(&format!("{LOCKS} {name}"));
+            locks.unlock(&format!("{kind} {name}"));
         }
         Ok(())
     }
 
-    /// Makes the transaction wait for others that append events.
-    pub(crate) fn lock_events(&self) -> Result<()> {
+    /// Makes the transaction wait for others that run the statement `lock`, which takes a lock of
+    /// PostgreSQL's until their end.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn wait_for_others(&self, lock: &str) -> Result<()> {
         match self.is_postgres() {
-            true => self.query_one(EVENTS_LOCK, &[], |_| Ok(())).map(|_| ()),
+            true => self.query_one(lock, &[], |_| Ok(())).map(|_| ()),
             // Only one transaction writes at a time.
             false => Ok(()),
         }
     }
 
-    pub(crate) fn is_postgres(&self) -> bool {
+    /// Returns whether the database is PostgreSQL.
+    pub fn is_postgres(&self) -> bool {
         matches!(self.engine, Engine::Postgres(_))
     }
 
     /// Runs statements without parameters.
-    pub(crate) fn batch(&self, sql: &str) -> Result<()> {
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn batch(&self, sql: &str) -> Result<()> {
         match &self.engine {
             Engine::Sqlite(connection) => Ok(connection.execute_batch(sql)?),
             Engine::Postgres(postgres) => postgres.batch(sql, self.may_reconnect()),
@@ -185,7 +195,10 @@ impl Database {
     }
 
     /// Runs a statement. Returns how many rows it changed.
-    pub(crate) fn execute(&self, sql: &str, parameters: &[Value<'_>]) -> Result<u64> {
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn execute(&self, sql: &str, parameters: &[Value<'_>]) -> Result<u64> {
         match &self.engine {
             Engine::Sqlite(connection) => Ok(connection
                 .prepare_cached(&dialect::for_sqlite(sql))?
@@ -195,7 +208,10 @@ impl Database {
     }
 
     /// Returns all rows of a result.
-    pub(crate) fn query<T>(
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn query<T>(
         &self,
         sql: &str,
         parameters: &[Value<'_>],
@@ -215,7 +231,10 @@ impl Database {
     }
 
     /// Returns the first row of a result.
-    pub(crate) fn query_one<T>(
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn query_one<T>(
         &self,
         sql: &str,
         parameters: &[Value<'_>],
@@ -225,7 +244,10 @@ impl Database {
     }
 
     /// Calls `each` with every row of a large result as it comes.
-    pub(crate) fn stream(&self, sql: &str, each: &mut dyn FnMut(&Row<'_>) -> Result<()>) -> Result<()> {
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn stream(&self, sql: &str, each: &mut dyn FnMut(&Row<'_>) -> Result<()>) -> Result<()> {
         match &self.engine {
             Engine::Sqlite(connection) => {
                 let mut statement = connection.prepare(sql)?;
@@ -240,7 +262,10 @@ impl Database {
     }
 
     /// Runs a statement for each of `rows`: one after the other on SQLite, at once on PostgreSQL.
-    pub(crate) fn execute_rows(&self, sql: &str, types: &[Type], rows: &Rows<'_>) -> Result<u64> {
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn execute_rows(&self, sql: &str, types: &[Type], rows: &Rows<'_>) -> Result<u64> {
         match &self.engine {
             Engine::Sqlite(connection) => {
                 let mut statement =
@@ -257,7 +282,10 @@ impl Database {
     }
 
     /// Runs a statement that returns rows, as [`Database::execute_rows`] does.
-    pub(crate) fn query_rows<T>(
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn query_rows<T>(
         &self,
         sql: &str,
         types: &[Type],
@@ -283,13 +311,10 @@ impl Database {
 
     /// Writes rows into the columns of an empty table in the fastest way there is. On PostgreSQL, it needs a
     /// transaction.
-    pub(crate) fn fill(
-        &self,
-        table: &str,
-        columns: &[String],
-        types: &[Type],
-        rows: &Rows<'_>,
-    ) -> Result<()> {
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn fill(&self, table: &str, columns: &[String], types: &[Type], rows: &Rows<'_>) -> Result<()> {
         match &self.engine {
             Engine::Sqlite(_) => {
                 let sql = format!("INSERT INTO {table} ({}) SELECT * FROM rows", columns.join(", "));
@@ -303,15 +328,18 @@ impl Database {
 
     /// Runs `work` in a transaction: all of it or nothing. After a conflict with another transaction it calls
     /// `work` again, so anything that `work` counts must be local to it.
-    pub(crate) fn transaction<T>(
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn transaction<T, E: TransactionError>(
         &self,
         kind: TransactionKind,
-        mut work: impl FnMut(&Database) -> Result<T>,
-    ) -> Result<T> {
+        mut work: impl FnMut(&Database) -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
         for tries in 0.. {
             self.begin(kind)?;
             let guard = Rollback(self);
-            let result = work(self).and_then(|value| self.batch("COMMIT").map(|()| value));
+            let result = work(self).and_then(|value| Ok(self.batch("COMMIT").map(|()| value)?));
             match result {
                 Ok(value) => {
                     self.in_transaction.set(false);
@@ -329,15 +357,19 @@ impl Database {
 
     /// Runs a transaction like [`Database::transaction`], and syncs it: when it returns, not even a power
     /// failure undoes it.
-    pub(crate) fn durably<T>(
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn durably<T, E: TransactionError>(
         &self,
         kind: TransactionKind,
-        work: impl FnMut(&Database) -> Result<T>,
-    ) -> Result<T> {
+        work: impl FnMut(&Database) -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
         let Engine::Sqlite(connection) = &self.engine else { return self.transaction(kind, work) };
-        connection.pragma_update(None, "synchronous", "full")?;
+        let synchronous = |level| connection.pragma_update(None, "synchronous", level).map_err(Error::from);
+        synchronous("full")?;
         let result = self.transaction(kind, work);
-        connection.pragma_update(None, "synchronous", "normal")?;
+        synchronous("normal")?;
         result
     }
 
@@ -347,9 +379,11 @@ impl Database {
             Engine::Postgres(_) => self.batch("BEGIN")?,
         }
         self.in_transaction.set(true);
-        if kind == TransactionKind::Listing && self.is_postgres() {
+        if let TransactionKind::Alone(lock) = kind
+            && self.is_postgres()
+        {
             let guard = Rollback(self);
-            self.batch(LISTING_LOCK)?;
+            self.batch(lock)?;
             std::mem::forget(guard);
         }
         Ok(())

@@ -7,10 +7,14 @@ use std::fmt::Write;
 
 /// The type of a column of many rows of parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Type {
+pub enum Type {
+    /// 64 bits.
     Integer,
+    /// A floating-point number of 64 bits.
     Real,
+    /// Text in UTF-8.
     Text,
+    /// Bytes.
     Blob,
 }
 
@@ -23,7 +27,7 @@ const JOINED: &str = " FROM rows";
 const OF_SQLITE: [(&str, &str); 4] =
     [("LEAST(", "min("), ("GREATEST(", "max("), ("FOR UPDATE SKIP LOCKED", ""), ("FOR UPDATE", "")];
 
-pub(crate) fn for_sqlite(sql: &str) -> Cow<'_, str> {
+pub fn for_sqlite(sql: &str) -> Cow<'_, str> {
     let mut text = Cow::Borrowed(sql);
     for (theirs, ours) in OF_SQLITE {
         if text.contains(theirs) {
@@ -42,7 +46,7 @@ pub(crate) fn for_sqlite(sql: &str) -> Cow<'_, str> {
 }
 
 /// Returns a statement for one row of `columns` parameters.
-pub(crate) fn for_row_of_sqlite(sql: &str, columns: usize) -> String {
+pub fn for_row_of_sqlite(sql: &str, columns: usize) -> String {
     let values: Vec<String> = (1..=columns).map(|n| format!("?{n}")).collect();
     for_sqlite(sql)
         .replace(ROWS, &format!("VALUES ({})", values.join(", ")))
@@ -50,12 +54,12 @@ pub(crate) fn for_row_of_sqlite(sql: &str, columns: usize) -> String {
         .replace("rows.p", "?")
 }
 
-pub(crate) fn for_postgres(sql: &str) -> String {
+pub fn for_postgres(sql: &str) -> String {
     sql.replace('?', "$")
 }
 
 /// Returns a statement for any number of rows, with an array for each column.
-pub(crate) fn for_rows_of_postgres(sql: &str, types: &[Type]) -> String {
+pub fn for_rows_of_postgres(sql: &str, types: &[Type]) -> String {
     let (mut arrays, mut names) = (String::new(), String::new());
     for (n, ty) in types.iter().enumerate() {
         let ty = match ty {
@@ -71,8 +75,14 @@ pub(crate) fn for_rows_of_postgres(sql: &str, types: &[Type]) -> String {
     sql.replace(JOINED, &format!(" FROM unnest({arrays}) AS rows ({names})"))
 }
 
+/// Returns a name that may be a keyword, quoted as SQL has it.
+#[must_use]
+pub fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
 /// Translates a step of the schema, which is written for SQLite.
-pub(crate) fn schema_for_postgres(step: &str) -> String {
+pub fn schema_for_postgres(step: &str) -> String {
     let mut text = String::new();
     for line in step.lines().map(|line| line.split("--").next().unwrap_or_default()) {
         let is_key = line.trim_start().starts_with("id ") && line.contains("INTEGER PRIMARY KEY");

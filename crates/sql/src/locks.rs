@@ -7,18 +7,18 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Locked files beside an SQLite catalog.
-pub(super) struct FileLocks {
+pub(crate) struct FileLocks {
     catalog: PathBuf,
     held: HashMap<String, File>,
 }
 
 impl FileLocks {
-    pub(super) fn new(catalog: &Path) -> FileLocks {
+    pub(crate) fn new(catalog: &Path) -> FileLocks {
         FileLocks { catalog: catalog.to_owned(), held: HashMap::new() }
     }
 
     /// Takes the lock called `name`. Returns false if it is taken already.
-    pub(super) fn try_lock(&mut self, name: &str) -> io::Result<bool> {
+    pub(crate) fn try_lock(&mut self, name: &str) -> io::Result<bool> {
         if self.held.contains_key(name) {
             return Ok(false);
         }
@@ -45,7 +45,7 @@ impl FileLocks {
         }
     }
 
-    pub(super) fn unlock(&mut self, name: &str) {
+    pub(crate) fn unlock(&mut self, name: &str) {
         self.held.remove(name);
     }
 }

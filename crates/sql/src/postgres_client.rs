@@ -8,12 +8,12 @@ use postgres::fallible_iterator::FallibleIterator;
 use postgres::types::ToSql;
 use postgres::{Client, Statement};
 
-use super::address::DatabaseAddress;
-use super::dialect::{self, Type};
-use super::value::{Row, Value, without_nul};
-use crate::{Error, Result};
+use crate::address::DatabaseAddress;
+use crate::dialect::{self, Type};
+use crate::error::{Error, Result};
+use crate::value::{Row, Value, without_nul};
 
-pub(super) struct Postgres {
+pub(crate) struct Postgres {
     address: DatabaseAddress,
     connection: RefCell<Connected>,
     /// The locks that the session holds, by kind and name.
@@ -49,7 +49,7 @@ fn references<'a>(parameters: &'a [Value<'a>]) -> Vec<&'a (dyn ToSql + Sync)> {
 }
 
 impl Postgres {
-    pub(super) fn connect(url: &str) -> Result<Postgres> {
+    pub(crate) fn connect(url: &str) -> Result<Postgres> {
         let address = DatabaseAddress::parse(url)?;
         let connection = RefCell::new(Connected::new(&address)?);
         Ok(Postgres { address, connection, locks: RefCell::default() })
@@ -57,7 +57,7 @@ impl Postgres {
 
     /// Takes the lock called `name` among those of `kind` for the session. Returns false if another session
     /// has it, or this one already.
-    pub(super) fn try_lock(&self, kind: &'static str, name: &str) -> Result<bool> {
+    pub(crate) fn try_lock(&self, kind: &'static str, name: &str) -> Result<bool> {
         let lock = (kind, name.to_owned());
         if self.locks.borrow().contains(&lock) {
             return Ok(false);
@@ -71,7 +71,7 @@ impl Postgres {
     }
 
     /// Releases the lock.
-    pub(super) fn unlock(&self, kind: &'static str, name: &str) -> Result<()> {
+    pub(crate) fn unlock(&self, kind: &'static str, name: &str) -> Result<()> {
         let lock = (kind, name.to_owned());
         if !self.locks.borrow().contains(&lock) {
             return Ok(());
@@ -111,18 +111,18 @@ impl Postgres {
         }
     }
 
-    pub(super) fn batch(&self, sql: &str, may_reconnect: bool) -> Result<()> {
+    pub(crate) fn batch(&self, sql: &str, may_reconnect: bool) -> Result<()> {
         self.with(may_reconnect, |c| Ok(c.client.batch_execute(sql)?))
     }
 
-    pub(super) fn execute(&self, sql: &str, parameters: &[Value<'_>], may_reconnect: bool) -> Result<u64> {
+    pub(crate) fn execute(&self, sql: &str, parameters: &[Value<'_>], may_reconnect: bool) -> Result<u64> {
         self.with(may_reconnect, |c| {
             let statement = c.statement(sql, dialect::for_postgres)?;
             Ok(c.client.execute(&statement, &references(parameters))?)
         })
     }
 
-    pub(super) fn query(
+    pub(crate) fn query(
         &self,
         sql: &str,
         parameters: &[Value<'_>],
@@ -134,7 +134,7 @@ impl Postgres {
         })
     }
 
-    pub(super) fn stream(&self, sql: &str, each: &mut dyn FnMut(&Row<'_>) -> Result<()>) -> Result<()> {
+    pub(crate) fn stream(&self, sql: &str, each: &mut dyn FnMut(&Row<'_>) -> Result<()>) -> Result<()> {
         let mut connection = self.connection.borrow_mut();
         let mut rows = connection.client.query_raw(sql, std::iter::empty::<&(dyn ToSql + Sync)>())?;
         while let Some(row) = rows.next()? {
@@ -143,7 +143,7 @@ impl Postgres {
         Ok(())
     }
 
-    pub(super) fn execute_rows(&self, sql: &str, types: &[Type], rows: &[Vec<Value<'_>>]) -> Result<u64> {
+    pub(crate) fn execute_rows(&self, sql: &str, types: &[Type], rows: &[Vec<Value<'_>>]) -> Result<u64> {
         let columns = columns(types, rows);
         let parameters: Vec<&(dyn ToSql + Sync)> = columns.iter().map(|column| &**column).collect();
         self.with(false, |c| {
@@ -152,7 +152,7 @@ impl Postgres {
         })
     }
 
-    pub(super) fn query_rows(
+    pub(crate) fn query_rows(
         &self,
         sql: &str,
         types: &[Type],
@@ -167,7 +167,7 @@ impl Postgres {
     }
 
     /// Runs `COPY ... FROM STDIN`, in its text format.
-    pub(super) fn copy(&self, sql: &str, rows: &[Vec<Value<'_>>]) -> Result<()> {
+    pub(crate) fn copy(&self, sql: &str, rows: &[Vec<Value<'_>>]) -> Result<()> {
         let mut text = Vec::new();
         for row in rows {
             for (n, value) in row.iter().enumerate() {
@@ -241,11 +241,14 @@ fn columns<'a>(types: &[Type], rows: &'a [Vec<Value<'a>>]) -> Vec<Box<dyn ToSql 
 impl From<postgres::Error> for Error {
     fn from(e: postgres::Error) -> Error {
         let code = e.code().map(|code| code.code().to_owned());
-        // The message of the error itself is "db error"; its sources say what happened.
+        if let Some(said) = e.as_db_error() {
+            return Error::Postgres { message: said.message().to_owned(), code };
+        }
+        // Its sources say what happened.
         let mut message = e.to_string();
         let mut source = std::error::Error::source(&e);
         while let Some(e) = source {
-            message = if message == "db error" { e.to_string() } else { format!("{message}: {e}") };
+            message = format!("{message}: {e}");
             source = e.source();
         }
         Error::Postgres { message, code }

@@ -8,15 +8,20 @@ use postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use weir_ground::{Epoch, FailureClass, Seq, Timestamp};
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// A parameter.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Value<'a> {
+pub enum Value<'a> {
+    /// NULL.
     Null,
+    /// A number, a time or a flag.
     Integer(i64),
+    /// A floating-point number.
     Real(f64),
+    /// Text.
     Text(Cow<'a, str>),
+    /// Bytes.
     Blob(Cow<'a, [u8]>),
     /// For `= ANY(?1)`.
     Texts(Vec<&'a str>),
@@ -109,10 +114,10 @@ impl<'a, T: Into<Value<'a>>> From<Option<T>> for Value<'a> {
 }
 
 /// Makes parameters from values of any types.
+#[macro_export]
 macro_rules! values {
-    ($($value:expr),* $(,)?) => { [$($crate::database::value::Value::from($value)),*] };
+    ($($value:expr),* $(,)?) => { [$($crate::Value::from($value)),*] };
 }
-pub(crate) use values;
 
 impl rusqlite::ToSql for Value<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
@@ -132,7 +137,7 @@ impl rusqlite::ToSql for Value<'_> {
 }
 
 /// Replaces NUL, which PostgreSQL does not allow in text.
-pub(crate) fn without_nul(text: &str) -> Cow<'_, str> {
+pub fn without_nul(text: &str) -> Cow<'_, str> {
     if text.contains('\0') { text.replace('\0', "\u{fffd}").into() } else { text.into() }
 }
 
@@ -167,7 +172,7 @@ impl ToSql for Value<'_> {
 }
 
 /// A type that can be read from a column.
-pub(crate) trait Field: Sized {
+pub trait Field: Sized {
     /// Returns what column `n` of `row` holds.
     fn read(row: &Row<'_>, n: usize) -> Result<Self>;
 }
@@ -226,19 +231,21 @@ impl Field for Option<FailureClass> {
 }
 
 /// A row of a result.
-pub(crate) enum Row<'a> {
+pub enum Row<'a> {
+    /// Of SQLite.
     Sqlite(&'a rusqlite::Row<'a>),
+    /// Of PostgreSQL.
     Postgres(&'a postgres::Row),
 }
 
 impl Row<'_> {
     /// Returns column `n`, from 0.
-    pub(crate) fn get<T: Field>(&self, n: usize) -> Result<T> {
+    pub fn get<T: Field>(&self, n: usize) -> Result<T> {
         T::read(self, n)
     }
 
     /// Returns column `n`, whatever its type.
-    pub(crate) fn value(&self, n: usize) -> Result<Value<'static>> {
+    pub fn value(&self, n: usize) -> Result<Value<'static>> {
         match self {
             Row::Sqlite(row) => Ok(match row.get_ref(n)? {
                 ValueRef::Null => Value::Null,

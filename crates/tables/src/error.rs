@@ -15,12 +15,33 @@ pub enum Error {
         source: io::Error,
     },
     /// A database fails.
-    #[error("cannot write to '{place}': {what}")]
+    #[error("cannot write to '{place}': {source}")]
     Database {
         /// The name of the database.
         place: String,
         /// The error.
-        what: String,
+        source: weir_sql::Error,
+    },
+    /// A database has another encoding than texts.
+    #[error(
+        "cannot write to '{place}': its encoding is {encoding}, not UTF8, in which texts are; make a \
+        database with ENCODING 'UTF8' TEMPLATE template0"
+    )]
+    OtherEncoding {
+        /// The name of the database.
+        place: String,
+        /// The encoding.
+        encoding: String,
+    },
+    /// What a database says of a repository cannot be understood.
+    #[error("cannot write to '{place}': the state of '{origin}': {why}")]
+    BadState {
+        /// The name of the database.
+        place: String,
+        /// The repository.
+        origin: String,
+        /// The reason.
+        why: String,
     },
     /// The stream of rows cannot be written.
     #[error("cannot write the rows: {0}")]

@@ -22,6 +22,9 @@ pub(crate) enum Error {
     /// The catalog failed.
     #[error(transparent)]
     Catalog(#[from] weir_catalog::Error),
+    /// A database that is not the catalog failed.
+    #[error(transparent)]
+    Sql(#[from] weir_sql::Error),
     /// `weir clone` failed.
     #[error(transparent)]
     Clone(#[from] weir_clone::Error),

@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use postgres::Client;
+use weir_sql::Error as SqlError;
 
 use crate::column::{EventCell, EventColumn, EventColumnType, written};
 use crate::table::spec::{
@@ -29,11 +30,6 @@ fn type_name(column: &EventColumn) -> &'static str {
     }
 }
 
-/// Returns what the server said, or what happened to the connection.
-fn message(error: &postgres::Error) -> String {
-    error.as_db_error().map_or_else(|| error.to_string(), |said| said.message().to_owned())
-}
-
 /// Returns whether a row is at fault: "data exception" and "integrity constraint violation".
 fn is_of_row(error: &postgres::Error) -> bool {
     error.code().is_some_and(|code| code.code().starts_with("22") || code.code().starts_with("23"))
@@ -45,11 +41,11 @@ impl PostgresTable {
         spec: &EventTableSpec,
     ) -> Result<PostgresTable, TableError> {
         let mut client = connect().map_err(|e| spec.fail(PLACE, e))?;
-        let fail = |e: postgres::Error| spec.fail(PLACE, message(&e));
+        let fail = |e: postgres::Error| spec.fail(PLACE, SqlError::from(e));
         let create = spec.create(type_name, ["bigint", "timestamptz", "text"]);
         client.batch_execute("SET client_min_messages = warning; SET timezone = 'UTC'").map_err(fail)?;
         client.batch_execute(&create).map_err(fail)?;
-        client.batch_execute(&spec.probe()).map_err(|e| spec.lacks(PLACE, message(&e)))?;
+        client.batch_execute(&spec.probe()).map_err(|e| spec.lacks(PLACE, SqlError::from(e)))?;
         let copy = format!("COPY \"{}\" ({}) FROM STDIN", spec.name, spec.column_names());
         Ok(PostgresTable { client, spec: spec.clone(), copy })
     }
@@ -57,7 +53,7 @@ impl PostgresTable {
     /// Returns the rows that the server refuses, of those that it refused together. Changes nothing.
     fn find_refused(&mut self, rows: &[EventRow<'_>]) -> Result<Vec<RefusedRow>, TableError> {
         let spec = &self.spec;
-        let fail = |e: postgres::Error| spec.fail(PLACE, message(&e));
+        let fail = |e: postgres::Error| spec.fail(PLACE, SqlError::from(e));
         let mut transaction = self.client.transaction().map_err(fail)?;
         let mut refused = Vec::new();
         for row in rows {
@@ -67,7 +63,7 @@ impl PostgresTable {
             match copy_in(&mut one, &self.copy, &text) {
                 Ok(()) => one.commit().map_err(fail)?,
                 Err(e) if is_of_row(&e) => {
-                    refused.push(RefusedRow { id: row.id, why: message(&e) });
+                    refused.push(RefusedRow { id: row.id, why: SqlError::from(e).to_string() });
                     one.rollback().map_err(fail)?;
                 }
                 Err(e) => return Err(fail(e)),
@@ -93,13 +89,13 @@ impl TableConnection for PostgresTable {
     fn position(&mut self) -> Result<i64, TableError> {
         let sql = "SELECT owner, position FROM weir_positions WHERE reader = $1";
         let found = self.client.query_opt(sql, &[&self.spec.name]);
-        let found = found.map_err(|e| self.spec.fail(PLACE, message(&e)))?;
+        let found = found.map_err(|e| self.spec.fail(PLACE, SqlError::from(e)))?;
         self.spec.own(PLACE, found.map(|row| (row.get(0), row.get(1))))
     }
 
     fn append(&mut self, rows: &[EventRow<'_>], position: Option<i64>) -> Result<(), TableError> {
         let spec = &self.spec;
-        let fail = |e: postgres::Error| spec.fail(PLACE, message(&e));
+        let fail = |e: postgres::Error| spec.fail(PLACE, SqlError::from(e));
         let mut transaction = self.client.transaction().map_err(fail)?;
         let note = "INSERT INTO weir_positions (reader, owner, position) VALUES ($1, $3, $2)
             ON CONFLICT (reader) DO UPDATE SET position = excluded.position
@@ -119,7 +115,7 @@ impl TableConnection for PostgresTable {
                 Err(e) if is_of_row(&e) => {
                     transaction.rollback().map_err(fail)?;
                     return Err(match self.find_refused(rows)? {
-                        refused if refused.is_empty() => self.spec.fail(PLACE, message(&e)),
+                        refused if refused.is_empty() => self.spec.fail(PLACE, SqlError::from(e)),
                         refused => TableError::Rows(refused),
                     });
                 }

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use weir_sql::quoted;
+
 use crate::column::{EventCell, EventColumn};
 
 /// Connects to a PostgreSQL server. An error is a text for the user.
@@ -75,7 +77,7 @@ pub(super) trait TableConnection: Send {
 impl EventTableSpec {
     /// Returns the names of all columns, quoted: any word may be one.
     pub(super) fn column_names(&self) -> String {
-        let own = self.columns.iter().map(|column| format!("\"{}\"", column.name));
+        let own = self.columns.iter().map(|column| quoted(&column.name));
         let names = ["event_id", "received_at", "peer"].map(str::to_owned);
         names.into_iter().chain(own).collect::<Vec<_>>().join(", ")
     }

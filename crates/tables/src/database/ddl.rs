@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use arrow_schema::DataType;
+use weir_sql::quoted;
 
 use crate::schema::TableKind;
 
@@ -87,8 +88,3 @@ pub(crate) fn create_views(dialect: Dialect) -> impl Iterator<Item = String> {
 
 /// The statement that drops the index that the first version of weir made in place of one of paths.
 pub(crate) const DROP_OLD_INDEX: &str = "DROP INDEX IF EXISTS file_change_origin_path";
-
-/// Returns a name that may be a keyword, quoted as SQL has it.
-pub(crate) fn quoted(name: &str) -> String {
-    format!("\"{name}\"")
-}

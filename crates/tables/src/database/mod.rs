@@ -19,7 +19,7 @@ use weir_git::OidSet;
 use weir_mine::{MinedState, ReplacedRows};
 
 use self::connection::SqlConnection;
-pub(crate) use self::ddl::{Dialect, create_table, create_views, quoted};
+pub(crate) use self::ddl::{Dialect, create_table, create_views};
 pub(crate) use self::sqlite::sqlite_value;
 use crate::error::{Error, Result};
 use crate::output::MineOutput;
@@ -72,10 +72,13 @@ impl DatabaseStore {
         place: &str,
         settings: &MineSettings,
     ) -> Result<DatabaseStore> {
-        match postgres::prepare(&mut client) {
-            Ok(true) => {}
-            Ok(false) => return Err(Error::InUse(place.into())),
-            Err(what) => return Err(Error::Database { place: place.to_owned(), what }),
+        let fail = |source| Error::Database { place: place.to_owned(), source };
+        let encoding = postgres::encoding(&mut client).map_err(fail)?;
+        if encoding != "UTF8" {
+            return Err(Error::OtherEncoding { place: place.to_owned(), encoding });
+        }
+        if !postgres::prepare(&mut client).map_err(fail)? {
+            return Err(Error::InUse(place.into()));
         }
         DatabaseStore::open(Box::new(client), Dialect::Postgres, place, settings)
     }
@@ -97,7 +100,7 @@ impl DatabaseStore {
         place: &str,
         settings: &MineSettings,
     ) -> Result<DatabaseStore> {
-        let fail = |what: String| Error::Database { place: place.to_owned(), what };
+        let fail = |source| Error::Database { place: place.to_owned(), source };
         let tables = TableKind::ALL.iter().map(|&table| create_table(table, dialect, true));
         for sql in OWN_TABLES.into_iter().map(str::to_owned).chain(tables) {
             connection.execute(&sql).map_err(fail)?;
@@ -118,8 +121,10 @@ impl DatabaseStore {
         }
         let read = |(origin, text): (String, String)| {
             let state = serde_json::from_str::<OriginState>(&text).map_err(|e| e.to_string());
-            let state = state.and_then(|state| state.into_state().map_err(str::to_owned));
-            Ok((origin.clone(), state.map_err(|what| fail(format!("the state of '{origin}': {what}")))?))
+            match state.and_then(|state| state.into_state().map_err(str::to_owned)) {
+                Ok(state) => Ok((origin, state)),
+                Err(why) => Err(Error::BadState { place: place.to_owned(), origin, why }),
+            }
         };
         let states = own.states.into_iter().map(read).collect::<Result<_>>()?;
         let open = Mutex::new(OpenConnection { connection, owner: None });
@@ -185,7 +190,7 @@ impl MineOutput for DatabaseStore {
     /// Makes the indexes, if they are not there.
     fn finish(&mut self) -> Result<()> {
         let mut open = self.shared.connection();
-        open.connection.end_load().map_err(|what| self.shared.error(what))
+        open.connection.end_load().map_err(|e| self.shared.error(e))
     }
 
     fn is_usable(&self) -> bool {
@@ -193,7 +198,7 @@ impl MineOutput for DatabaseStore {
     }
 
     fn error(&self, e: io::Error) -> Error {
-        e.downcast().unwrap_or_else(|e| self.shared.error(e.to_string()))
+        e.downcast().unwrap_or_else(|e| self.shared.error(weir_sql::Error::Copy(e)))
     }
 }
 
@@ -202,8 +207,8 @@ impl Shared {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn error(&self, what: String) -> Error {
-        Error::Database { place: self.place.clone(), what }
+    fn error(&self, source: weir_sql::Error) -> Error {
+        Error::Database { place: self.place.clone(), source }
     }
 
     /// Returns the connection with the transaction of `group`, once no other group has it.
@@ -213,7 +218,7 @@ impl Shared {
             open = self.freed.wait(open).unwrap_or_else(PoisonError::into_inner);
         }
         if open.owner.is_none() {
-            open.connection.execute("BEGIN").map_err(|what| self.error(what))?;
+            open.connection.execute("BEGIN").map_err(|e| self.error(e))?;
             open.owner = Some(group);
         }
         Ok(open)
@@ -221,7 +226,7 @@ impl Shared {
 
     /// Ends the transaction of `group` with `sql`.
     fn end(&self, mut open: MutexGuard<'_, OpenConnection>, sql: &str) -> Result<()> {
-        let ended = open.connection.execute(sql).map_err(|what| self.error(what));
+        let ended = open.connection.execute(sql).map_err(|e| self.error(e));
         open.owner = None;
         drop(open);
         self.freed.notify_all();
@@ -262,7 +267,7 @@ impl DatabaseWriter {
             WriteStep::Insert(table, batch) => connection.insert(*table, batch),
             WriteStep::Edit(edit) => change(&mut **connection, edit),
         };
-        steps.iter().try_for_each(|step| write(step).map_err(|what| self.shared.error(what)))
+        steps.iter().try_for_each(|step| write(step).map_err(|e| self.shared.error(e)))
     }
 
     /// Adds all rows of the group to the tables, in one step and durably, with what they hold of
@@ -282,7 +287,7 @@ impl DatabaseWriter {
             origins.iter().filter_map(|(origin, state)| Some((origin, OriginState::of(state)?))).try_for_each(
                 |(origin, state)| {
                     let state = serde_json::to_string(&state).expect("maps with texts as keys");
-                    open.connection.put_state(origin, &state).map_err(|what| self.shared.error(what))
+                    open.connection.put_state(origin, &state).map_err(|e| self.shared.error(e))
                 },
             )
         };
@@ -335,7 +340,7 @@ impl BatchWriter for DatabaseWriter {
 }
 
 /// Changes rows of all tables.
-fn change(connection: &mut dyn SqlConnection, edit: &OriginEdit) -> std::result::Result<(), String> {
+fn change(connection: &mut dyn SqlConnection, edit: &OriginEdit) -> weir_sql::Result<()> {
     let OriginEdit { origin, edit } = edit;
     let rows = match edit {
         RowEdit::Replace(rows) => rows,

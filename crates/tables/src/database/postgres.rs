@@ -8,9 +8,10 @@ use arrow_array::types::{Int16Type, Int32Type, Int64Type, TimestampMicrosecondTy
 use arrow_array::{Array, RecordBatch};
 use arrow_schema::DataType;
 use postgres::Client;
+use weir_sql::{Error as SqlError, Result, quoted};
 
 use super::connection::{OwnRows, SqlConnection};
-use super::ddl::{DROP_OLD_INDEX, Dialect, create_indexes, create_views, quoted};
+use super::ddl::{DROP_OLD_INDEX, Dialect, create_indexes, create_views};
 use crate::schema::TableKind;
 
 /// Compresses long texts in half the time. Servers older than 14, and those built without LZ4, refuse it.
@@ -29,28 +30,20 @@ const COPY_HEAD: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 /// Microseconds from 1970 to 2000, where PostgreSQL's times start.
 const EPOCH_MICROS: i64 = 946_684_800_000_000;
 
-/// Returns what the server said, or what happened to the connection.
-fn of(error: postgres::Error) -> String {
-    error.as_db_error().map_or_else(|| error.to_string(), |said| said.message().to_owned())
+/// Returns the encoding of the database.
+pub(super) fn encoding(client: &mut Client) -> Result<String> {
+    Ok(client.query_one("SHOW server_encoding", &[]).and_then(|row| row.try_get(0))?)
 }
 
 /// Makes `client` ready to load, and takes the lock of minings of the current schema until it is closed.
 /// Returns whether the lock is free.
-pub(super) fn prepare(client: &mut Client) -> Result<bool, String> {
-    let encoding: String =
-        client.query_one("SHOW server_encoding", &[]).and_then(|row| row.try_get(0)).map_err(of)?;
-    if encoding != "UTF8" {
-        return Err(format!(
-            "its encoding is {encoding}, not UTF8, in which texts are; make a database with ENCODING 'UTF8' \
-            TEMPLATE template0"
-        ));
-    }
+pub(super) fn prepare(client: &mut Client) -> Result<bool> {
     let _ = client.batch_execute(FAST_COMPRESSION);
     let until = Instant::now() + LOCK_WAIT;
     loop {
-        let is_locked = client.query_one(LOCK, &[]).and_then(|row| row.try_get(0)).map_err(of)?;
+        let is_locked = client.query_one(LOCK, &[]).and_then(|row| row.try_get(0))?;
         if is_locked {
-            client.batch_execute(DROP_OLD_INDEX).map_err(of)?;
+            client.batch_execute(DROP_OLD_INDEX)?;
         }
         if is_locked || Instant::now() > until {
             return Ok(is_locked);
@@ -60,56 +53,52 @@ pub(super) fn prepare(client: &mut Client) -> Result<bool, String> {
 }
 
 impl SqlConnection for Client {
-    fn execute(&mut self, sql: &str) -> Result<(), String> {
-        self.batch_execute(sql).map_err(of)
+    fn execute(&mut self, sql: &str) -> Result<()> {
+        self.batch_execute(sql).map_err(SqlError::from)
     }
 
-    fn read_own(&mut self) -> Result<OwnRows, String> {
-        let settings = self.query_opt("SELECT version, settings FROM weir_dataset", &[]).map_err(of)?;
-        let states = self.query("SELECT origin, state FROM weir_mined", &[]).map_err(of)?;
+    fn read_own(&mut self) -> Result<OwnRows> {
+        let settings = self.query_opt("SELECT version, settings FROM weir_dataset", &[])?;
+        let states = self.query("SELECT origin, state FROM weir_mined", &[])?;
         Ok(OwnRows {
             settings: settings.map(|row| (row.get(0), row.get(1))),
             states: states.iter().map(|row| (row.get(0), row.get(1))).collect(),
         })
     }
 
-    fn put_settings(&mut self, version: i32, settings: &str) -> Result<(), String> {
+    fn put_settings(&mut self, version: i32, settings: &str) -> Result<()> {
         let sql = "INSERT INTO weir_dataset (version, settings) VALUES ($1, $2)";
-        Client::execute(self, sql, &[&version, &settings]).map_err(of).map(|_| ())
+        Client::execute(self, sql, &[&version, &settings]).map_err(SqlError::from).map(|_| ())
     }
 
-    fn put_state(&mut self, origin: &str, state: &str) -> Result<(), String> {
+    fn put_state(&mut self, origin: &str, state: &str) -> Result<()> {
         let sql = "INSERT INTO weir_mined (origin, state) VALUES ($1, $2) \
             ON CONFLICT (origin) DO UPDATE SET state = excluded.state";
-        Client::execute(self, sql, &[&origin, &state]).map_err(of).map(|_| ())
+        Client::execute(self, sql, &[&origin, &state]).map_err(SqlError::from).map(|_| ())
     }
 
-    fn insert(&mut self, table: TableKind, batch: &RecordBatch) -> Result<(), String> {
+    fn insert(&mut self, table: TableKind, batch: &RecordBatch) -> Result<()> {
         let columns: Vec<String> = table.columns().iter().map(|column| quoted(column.name)).collect();
         let sql = format!("COPY {} ({}) FROM STDIN BINARY", table.name(), columns.join(", "));
         let rows = copy_rows(batch);
-        let mut out = self.copy_in(&sql).map_err(of)?;
-        out.write_all(&rows).map_err(|e| e.to_string())?;
-        out.finish().map_err(of).map(|_| ())
+        let mut out = self.copy_in(&sql)?;
+        out.write_all(&rows).map_err(SqlError::Copy)?;
+        out.finish().map_err(SqlError::from).map(|_| ())
     }
 
-    fn delete(
-        &mut self,
-        table: TableKind,
-        origin: &str,
-        of: Option<(&str, &[Vec<u8>])>,
-    ) -> Result<(), String> {
+    fn delete(&mut self, table: TableKind, origin: &str, of: Option<(&str, &[Vec<u8>])>) -> Result<()> {
         let table = table.name();
         let Some((column, ids)) = of else {
             let sql = format!("DELETE FROM {table} WHERE origin = $1");
-            return Client::execute(self, &sql, &[&origin]).map_err(self::of).map(|_| ());
+            return Client::execute(self, &sql, &[&origin]).map_err(SqlError::from).map(|_| ());
         };
         let sql = format!("DELETE FROM {table} WHERE origin = $1 AND {} = ANY ($2)", quoted(column));
-        ids.chunks(DELETED_AT_ONCE)
-            .try_for_each(|ids| Client::execute(self, &sql, &[&origin, &ids]).map_err(self::of).map(|_| ()))
+        ids.chunks(DELETED_AT_ONCE).try_for_each(|ids| {
+            Client::execute(self, &sql, &[&origin, &ids]).map_err(SqlError::from).map(|_| ())
+        })
     }
 
-    fn rename(&mut self, table: &str, origin: &str, name: Option<&str>) -> Result<(), String> {
+    fn rename(&mut self, table: &str, origin: &str, name: Option<&str>) -> Result<()> {
         let done = match name {
             Some(name) => {
                 let sql = format!("UPDATE {table} SET origin = $2 WHERE origin = $1");
@@ -117,15 +106,15 @@ impl SqlConnection for Client {
             }
             None => Client::execute(self, &format!("DELETE FROM {table} WHERE origin = $1"), &[&origin]),
         };
-        done.map_err(of).map(|_| ())
+        done.map_err(SqlError::from).map(|_| ())
     }
 
-    fn end_load(&mut self) -> Result<(), String> {
+    fn end_load(&mut self) -> Result<()> {
         let mut made = create_indexes(Dialect::Postgres).chain(create_views(Dialect::Postgres));
-        made.try_for_each(|sql| self.batch_execute(&sql).map_err(of))?;
-        TableKind::ALL
-            .iter()
-            .try_for_each(|table| self.batch_execute(&format!("ANALYZE {}", table.name())).map_err(of))
+        made.try_for_each(|sql| self.batch_execute(&sql).map_err(SqlError::from))?;
+        TableKind::ALL.iter().try_for_each(|table| {
+            self.batch_execute(&format!("ANALYZE {}", table.name())).map_err(SqlError::from)
+        })
     }
 }
 

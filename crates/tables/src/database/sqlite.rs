@@ -10,9 +10,10 @@ use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, OptionalExtension, params};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
+use weir_sql::{Error as SqlError, quoted};
 
 use super::connection::{OwnRows, SqlConnection};
-use super::ddl::{Dialect, create_indexes, create_views, quoted};
+use super::ddl::{Dialect, create_indexes, create_views};
 use crate::error::{Error, Result};
 use crate::lock::OutputLock;
 use crate::schema::TableKind;
@@ -33,7 +34,7 @@ impl SqliteFile {
     pub(super) fn open(path: &Path) -> Result<SqliteFile> {
         let lock = OutputLock::take(path, path)?;
         let fail =
-            |e: rusqlite::Error| Error::Database { place: path.display().to_string(), what: e.to_string() };
+            |e: rusqlite::Error| Error::Database { place: path.display().to_string(), source: e.into() };
         let connection = Connection::open(path).map_err(fail)?;
         // Rows are appended, so that a journal of what was there before stays short. A commit is durable.
         connection.pragma_update(None, "synchronous", "full").map_err(fail)?;
@@ -42,46 +43,42 @@ impl SqliteFile {
     }
 }
 
-fn of(error: rusqlite::Error) -> String {
-    error.to_string()
-}
-
 impl SqlConnection for SqliteFile {
-    fn execute(&mut self, sql: &str) -> std::result::Result<(), String> {
-        self.connection.execute_batch(sql).map_err(of)
+    fn execute(&mut self, sql: &str) -> weir_sql::Result<()> {
+        self.connection.execute_batch(sql).map_err(SqlError::from)
     }
 
-    fn read_own(&mut self) -> std::result::Result<OwnRows, String> {
+    fn read_own(&mut self) -> weir_sql::Result<OwnRows> {
         let pair = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
         let sql = "SELECT version, settings FROM weir_dataset";
-        let settings = self.connection.query_row(sql, [], pair).optional().map_err(of)?;
+        let settings = self.connection.query_row(sql, [], pair).optional()?;
         let pair = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
-        let mut statement = self.connection.prepare("SELECT origin, state FROM weir_mined").map_err(of)?;
-        let states = statement.query_map([], pair).and_then(Iterator::collect).map_err(of)?;
+        let mut statement = self.connection.prepare("SELECT origin, state FROM weir_mined")?;
+        let states = statement.query_map([], pair).and_then(Iterator::collect)?;
         Ok(OwnRows { settings, states })
     }
 
-    fn put_settings(&mut self, version: i32, settings: &str) -> std::result::Result<(), String> {
+    fn put_settings(&mut self, version: i32, settings: &str) -> weir_sql::Result<()> {
         let sql = "INSERT INTO weir_dataset (version, settings) VALUES (?1, ?2)";
-        self.connection.execute(sql, params![version, settings]).map_err(of).map(|_| ())
+        self.connection.execute(sql, params![version, settings]).map_err(SqlError::from).map(|_| ())
     }
 
-    fn put_state(&mut self, origin: &str, state: &str) -> std::result::Result<(), String> {
+    fn put_state(&mut self, origin: &str, state: &str) -> weir_sql::Result<()> {
         let sql = "INSERT OR REPLACE INTO weir_mined (origin, state) VALUES (?1, ?2)";
-        self.connection.execute(sql, params![origin, state]).map_err(of).map(|_| ())
+        self.connection.execute(sql, params![origin, state]).map_err(SqlError::from).map(|_| ())
     }
 
-    fn insert(&mut self, table: TableKind, batch: &RecordBatch) -> std::result::Result<(), String> {
+    fn insert(&mut self, table: TableKind, batch: &RecordBatch) -> weir_sql::Result<()> {
         let columns = table.columns();
         let names: Vec<String> = columns.iter().map(|column| quoted(column.name)).collect();
         let places = vec!["?"; columns.len()].join(", ");
         let sql = format!("INSERT INTO {} ({}) VALUES ({places})", table.name(), names.join(", "));
-        let mut statement = self.connection.prepare_cached(&sql).map_err(of)?;
+        let mut statement = self.connection.prepare_cached(&sql)?;
         for row in 0..batch.num_rows() {
             for (at, array) in (1..).zip(batch.columns()) {
-                statement.raw_bind_parameter(at, sqlite_value(array, row)).map_err(of)?;
+                statement.raw_bind_parameter(at, sqlite_value(array, row))?;
             }
-            statement.raw_execute().map_err(of)?;
+            statement.raw_execute()?;
         }
         Ok(())
     }
@@ -91,28 +88,27 @@ impl SqlConnection for SqliteFile {
         table: TableKind,
         origin: &str,
         of: Option<(&str, &[Vec<u8>])>,
-    ) -> std::result::Result<(), String> {
+    ) -> weir_sql::Result<()> {
         let table = table.name();
         let Some((column, ids)) = of else {
             let sql = format!("DELETE FROM {table} WHERE origin = ?1");
-            return self.connection.execute(&sql, [origin]).map_err(self::of).map(|_| ());
+            return Ok(self.connection.execute(&sql, [origin]).map(|_| ())?);
         };
         // One statement for each id would read the whole table each time where there is no index yet.
         let ids_table = "CREATE TEMP TABLE IF NOT EXISTS weir_ids (id BLOB PRIMARY KEY) WITHOUT ROWID";
-        self.connection.execute_batch(&format!("{ids_table}; DELETE FROM weir_ids")).map_err(self::of)?;
+        self.connection.execute_batch(&format!("{ids_table}; DELETE FROM weir_ids"))?;
         {
-            let mut insert =
-                self.connection.prepare_cached("INSERT INTO weir_ids (id) VALUES (?1)").map_err(self::of)?;
-            ids.iter().try_for_each(|id| insert.execute([id]).map(|_| ())).map_err(self::of)?;
+            let mut insert = self.connection.prepare_cached("INSERT INTO weir_ids (id) VALUES (?1)")?;
+            ids.iter().try_for_each(|id| insert.execute([id]).map(|_| ()))?;
         }
         let sql = format!(
             "DELETE FROM {table} WHERE origin = ?1 AND {} IN (SELECT id FROM weir_ids)",
             quoted(column)
         );
-        self.connection.execute(&sql, [origin]).map_err(self::of).map(|_| ())
+        self.connection.execute(&sql, [origin]).map_err(SqlError::from).map(|_| ())
     }
 
-    fn rename(&mut self, table: &str, origin: &str, name: Option<&str>) -> std::result::Result<(), String> {
+    fn rename(&mut self, table: &str, origin: &str, name: Option<&str>) -> weir_sql::Result<()> {
         let done = match name {
             Some(name) => {
                 let sql = format!("UPDATE {table} SET origin = ?2 WHERE origin = ?1");
@@ -120,13 +116,13 @@ impl SqlConnection for SqliteFile {
             }
             None => self.connection.execute(&format!("DELETE FROM {table} WHERE origin = ?1"), [origin]),
         };
-        done.map_err(of).map(|_| ())
+        done.map_err(SqlError::from).map(|_| ())
     }
 
-    fn end_load(&mut self) -> std::result::Result<(), String> {
+    fn end_load(&mut self) -> weir_sql::Result<()> {
         let mut made = create_indexes(Dialect::Sqlite).chain(create_views(Dialect::Sqlite));
-        made.try_for_each(|sql| self.connection.execute_batch(&sql).map_err(of))?;
-        self.connection.execute_batch("PRAGMA optimize").map_err(of)
+        made.try_for_each(|sql| self.connection.execute_batch(&sql).map_err(SqlError::from))?;
+        self.connection.execute_batch("PRAGMA optimize").map_err(SqlError::from)
     }
 }
 

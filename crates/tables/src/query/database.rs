@@ -9,7 +9,9 @@ use rusqlite::{Connection, Row, params_from_iter};
 use weir_ground::Stop;
 use weir_mine::ReplacedRows;
 
-use crate::database::{Dialect, create_table, create_views, quoted, sqlite_value};
+use weir_sql::quoted;
+
+use crate::database::{Dialect, create_table, create_views, sqlite_value};
 use crate::present::{PresentRepository, WantedColumns, mine_present};
 use crate::query::answer::{QueryAnswer, QueryLimits, QueryRow, QueryValue};
 use crate::query::error::{QueryError, Result, of_file, of_statement, too_large_spill};

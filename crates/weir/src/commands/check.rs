@@ -60,7 +60,7 @@ fn style_of(level: CheckLevel) -> Style {
 /// Returns why the pool at `path` cannot be opened, and what to do.
 fn unopened(e: &Error, path: &Path) -> String {
     match e {
-        Error::Catalog(weir_catalog::Error::Sqlite(_)) => {
+        Error::Catalog(weir_catalog::Error::Sql(weir_sql::Error::Sqlite(_))) => {
             let catalog = path.join(CATALOG_NAME);
             format!(
                 "{e} ('{0}'): if it is damaged, restore a backup; or move '{0}', '{0}-wal' and '{0}-shm' \

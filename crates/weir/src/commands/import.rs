@@ -58,7 +58,7 @@ fn open_dump(args: &ImportArgs, forge: &ForgeConfig, path: &Path) -> Result<(Box
                 path.display()
             ))
         })?;
-        let source = format!("{} crawld {}", forge.name(), weir_catalog::redacted(url));
+        let source = format!("{} crawld {}", forge.name(), weir_sql::redacted(url));
         return Ok((weir_catalog::repositories_of_crawld(url)?, source));
     }
     if path.as_os_str() == "-" {

@@ -2,9 +2,10 @@
 
 use std::io::Write;
 
-use weir_catalog::{Catalog, redacted};
+use weir_catalog::Catalog;
 use weir_ground::FileError;
 use weir_pool::{CATALOG_NAME, CONFIG_NAME, MIRROR_LOCK_NAME, Pool, machine_of};
+use weir_sql::redacted;
 
 use crate::cli::Global;
 use crate::error::{Error, Result};

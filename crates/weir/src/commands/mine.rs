@@ -181,7 +181,7 @@ fn open_output(args: &MineArgs, pool: Option<&Pool>) -> Result<OpenOutput> {
             let url = args.output.as_deref().and_then(Path::to_str).ok_or_else(|| {
                 Error::Message("give the database with --output postgres://USER@HOST/DATABASE".to_owned())
             })?;
-            let (client, place) = (weir_catalog::connect_postgres(url)?, weir_catalog::redacted(url));
+            let (client, place) = (weir_sql::connect_postgres(url)?, weir_sql::redacted(url));
             Ok(OpenOutput::Database(DatabaseStore::postgres(client, &place, &settings)?))
         }
     }

@@ -29,7 +29,7 @@ pub(crate) fn init(global: &Global, path: Option<PathBuf>, catalog_url: Option<&
         let message = format!(
             "there is already a pool at '{}'; migrate its catalog to PostgreSQL with 'weir migrate {}'",
             path.display(),
-            weir_catalog::redacted(url)
+            weir_sql::redacted(url)
         );
         return Err(Error::Message(message));
     }

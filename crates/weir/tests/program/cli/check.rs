@@ -303,7 +303,7 @@ fn a_configuration_that_names_what_is_not_there_is_told_of() {
     for (text, said) in [
         (
             "[catalog]\nurl = 'mysql://x'\n",
-            "catalog.url: the catalog's URL mysql://x: it must start with postgres://",
+            "catalog.url: the URL mysql://x of a database: it must start with postgres://",
         ),
         (
             "[[forge]]\ntype = 'github'\nurl = 'https://github.com'\nactive_since = 'yesterday'\n",
