@@ -4,6 +4,7 @@
 //! A commit never changes, so the kernel keeps all of it that was asked for; nothing is read before. Mounting
 //! costs the same, however many files there are; a workspace costs its index.
 
+mod ask;
 mod doctor;
 mod error;
 mod ewah;
@@ -13,6 +14,7 @@ mod guard;
 mod index;
 mod index_file;
 mod kept_index;
+mod known_folders;
 mod monitor;
 mod monitor_socket;
 mod mount;
@@ -27,6 +29,7 @@ mod short_path;
 mod status;
 mod switch;
 mod touched;
+mod touched_scan;
 mod tree;
 mod tree_changes;
 mod tree_file;
@@ -35,6 +38,7 @@ mod varint;
 mod view;
 mod workspaces;
 
+pub use ask::changed_since;
 pub use doctor::{Diagnosis, MountWay, Need, diagnosis};
 pub use error::{Error, Result};
 pub use fork::{Forked, NewFork};
@@ -49,4 +53,4 @@ pub use remote_commit::{RemoteCommit, Reopen};
 pub use remote_files::{RemoteFiles, mount_remote_files};
 pub use status::{PathChange, WorkspaceStatus, is_sparse};
 pub use view::{Repositories, Shown};
-pub use workspaces::{Added, NewWorkspace, Processes, Workspace, Workspaces, changed_since};
+pub use workspaces::{Added, NewWorkspace, Processes, Workspace, Workspaces};

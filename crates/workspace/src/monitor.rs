@@ -22,7 +22,7 @@ use crate::guard::{self, Process};
 use crate::monitor_socket::{self, ANSWER_MAX, END};
 use crate::short_path::ShortPath;
 use crate::touched::{UNKNOWN, is_same};
-use crate::workspaces::{Workspaces, changed_since};
+use crate::workspaces::Workspaces;
 
 /// The file that the process has locked.
 const LOCK: &str = "fsmonitor.lock";
@@ -163,7 +163,7 @@ fn changed(workspaces: &Workspaces, tree: &Path, token: &str) -> Result<Vec<u8>>
         None => workspaces.list()?.into_iter().find(|workspace| is_asked(&workspace.folder)),
     };
     let workspace = found.ok_or(Error::NoWorkspace(named))?;
-    changed_since(&workspaces.place(&workspace.folder), tree, token)
+    workspaces.changed_since(&workspaces.place(&workspace.folder), tree, token)
 }
 
 #[cfg(test)]

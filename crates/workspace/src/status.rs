@@ -8,13 +8,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::PoisonError;
 
 use serde::Serialize;
 use weir_git::{Kind, Oid, TreeIter};
 use weir_repo::{GitConfig, Head, ObjectReader, Repo, resolve_revision};
 
 use crate::error::{Error, Result};
-use crate::touched::{Asked, TouchedKind, touched_now};
+use crate::touched::{TouchedKind, touched_now};
+use crate::touched_scan::Asked;
 use crate::tree::CommitTree;
 use crate::tree_changes::tree_changes;
 use crate::tree_file::{SUBMODULE, TreeFile, index_mode};
@@ -191,13 +193,16 @@ impl Workspaces {
     }
 
     fn touched(&self, workspace: &Workspace) -> Result<BTreeMap<Vec<u8>, (TouchedKind, u64)>> {
-        touched_now(&Asked {
+        let remembered = self.remembered(&self.place(&workspace.folder));
+        let mut remembered = remembered.lock().unwrap_or_else(PoisonError::into_inner);
+        let asked = Asked {
             place: &self.place(&workspace.folder),
             folder: &workspace.folder,
             tree: &workspace.folder,
             lower: &self.lower(workspace),
             layers: &self.asked_layers(workspace),
-        })
+        };
+        touched_now(&asked, &mut remembered)
     }
 }
 

@@ -5,16 +5,14 @@
 //! committed and deleted again leaves nothing above.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsStr;
-use std::fs::{self, File, Metadata, OpenOptions};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::fs::{self, File, OpenOptions};
 use std::io::Write;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use crate::error::{Error, Result};
+use crate::known_folders::KnownFolders;
+use crate::touched_scan::{Asked, GONE, LARGE, TouchedPath, TouchedScan, now};
 use crate::untracked::{self, heeded};
 
 const MAGIC: &[u8] = b"weir touched 1\n";
@@ -23,32 +21,11 @@ const FILE: &str = "touched";
 const ALL: &[u8] = b"/\0";
 /// The same where nothing is known: a token that means nothing before it.
 pub(crate) const UNKNOWN: &[u8] = b"weir:0:0\0/\0";
-/// A file that changed so shortly before it was looked at may change again at what the kernel takes for the
-/// same time.
-const RECENT: Duration = Duration::from_millis(50);
 /// Paths at which nothing is any more are forgotten beyond this number.
 const GONE_MAX: usize = 1000;
-/// Of a new folder with more files, as builds make them, only the folders in it are looked at from then on:
-/// each answer names it, and git looks at those of its files that it tracks.
-const LARGE_MIN: usize = 1000;
-/// What stands for such a folder in place of a hash, and for a path at which nothing is.
-const LARGE: u64 = 1;
-const GONE: u64 = 0;
-/// How overlayfs marks a folder that was renamed, and one that hides the one below.
-const MARKS: [&str; 4] =
-    ["trusted.overlay.redirect", "user.overlay.redirect", "trusted.overlay.opaque", "user.overlay.opaque"];
-const REDIRECTS: usize = 2;
 /// A name that stands for any file of a folder. git's untracked cache reads a folder again if a file of it is
 /// named, not if itself is.
 const ANY_FILE: &[u8] = b"/*";
-
-/// A path that was touched.
-struct TouchedPath {
-    /// The number of the change that was seen last.
-    seq: u64,
-    /// A hash of what it was then, [`LARGE`] or [`GONE`].
-    state: u64,
-}
 
 /// What was touched in a workspace.
 struct Touched {
@@ -84,9 +61,12 @@ pub(crate) enum TouchedKind {
 ///
 /// # Errors
 /// If it cannot be read.
-pub(crate) fn touched_now(asked: &Asked<'_>) -> Result<BTreeMap<Vec<u8>, (TouchedKind, u64)>> {
+pub(crate) fn touched_now(
+    asked: &Asked<'_>,
+    remembered: &mut KnownFolders,
+) -> Result<BTreeMap<Vec<u8>, (TouchedKind, u64)>> {
     let known = Touched::read(asked.place).map(|touched| touched.paths).unwrap_or_default();
-    let TouchedScan { found, folders, .. } = TouchedScan::of(asked, &known)?;
+    let TouchedScan { found, folders, .. } = TouchedScan::of(asked, &known, remembered)?;
     let kind = |path: &[u8], state| match state {
         LARGE => TouchedKind::Large,
         _ if folders.contains(path) => TouchedKind::Folder,
@@ -120,27 +100,17 @@ pub(crate) fn oldest_token(place: &Path) -> String {
     )
 }
 
-/// A working tree that git asks about, and the workspace whose git asks.
-pub(crate) struct Asked<'a> {
-    /// The folder of the workspace's records.
-    pub(crate) place: &'a Path,
-    /// The folder of the workspace.
-    pub(crate) folder: &'a Path,
-    /// The working tree.
-    pub(crate) tree: &'a Path,
-    /// The files of the workspace's commit.
-    pub(crate) lower: &'a Path,
-    /// The folders of what was written above it, the last at the end.
-    pub(crate) layers: &'a [PathBuf],
-}
-
 /// Returns the answer to git's question what has changed since `token`: a token, and the paths, each with a
 /// NUL at its end.
 ///
 /// # Errors
 /// If the list or what was written cannot be read, or the list cannot be written. git then looks at every
 /// file.
-pub(crate) fn changed_since(asked: &Asked<'_>, token: &str) -> Result<Vec<u8>> {
+pub(crate) fn changed_since(
+    asked: &Asked<'_>,
+    remembered: &mut KnownFolders,
+    token: &str,
+) -> Result<Vec<u8>> {
     let Asked { place, folder, tree, .. } = *asked;
     // Working trees that `git worktree` adds have the same configuration: nothing is known of them.
     if !is_same(folder, tree) {
@@ -159,7 +129,7 @@ pub(crate) fn changed_since(asked: &Asked<'_>, token: &str) -> Result<Vec<u8>> {
         forgotten: 0,
         paths: BTreeMap::new(),
     });
-    let TouchedScan { mut found, in_large, .. } = TouchedScan::of(asked, &touched.paths)?;
+    let TouchedScan { mut found, in_large, .. } = TouchedScan::of(asked, &touched.paths, remembered)?;
     let is_in_large: BTreeSet<Vec<u8>> = in_large.keys().cloned().collect();
     found.extend(in_large);
     let has_changed = touched.update(found);
@@ -290,187 +260,10 @@ impl Touched {
     }
 }
 
-/// A scan of what was written.
-struct TouchedScan<'k> {
-    /// The workspace as it is shown.
-    tree: &'k Path,
-    /// What was found before.
-    known: &'k BTreeMap<Vec<u8>, TouchedPath>,
-    /// The paths that were found, each with a hash of what is there.
-    found: BTreeMap<Vec<u8>, u64>,
-    /// Those of them that are folders.
-    folders: BTreeSet<Vec<u8>>,
-    /// The folders in large ones, each with a hash.
-    in_large: BTreeMap<Vec<u8>, u64>,
-    /// In a new folder, how many files it may still have without being large.
-    left: Option<usize>,
-}
-
-impl<'k> TouchedScan<'k> {
-    fn of(asked: &Asked<'k>, known: &'k BTreeMap<Vec<u8>, TouchedPath>) -> Result<TouchedScan<'k>> {
-        let (found, in_large) = (BTreeMap::new(), BTreeMap::new());
-        let folders = BTreeSet::new();
-        let mut scan = TouchedScan { tree: asked.folder, known, found, folders, in_large, left: None };
-        for layer in asked.layers {
-            scan.folder(layer, Some(asked.lower), &mut Vec::new())?;
-        }
-        Ok(scan)
-    }
-
-    /// Adds all that lies in the upper folder `at`, which is called `path` in the workspace; of folders only
-    /// those that the commit does not have. `lower` is the commit's folder of that name, if it is seen
-    /// through this one. Ends early in a folder that turns out to be large.
-    fn folder(&mut self, at: &Path, lower: Option<&Path>, path: &mut Vec<u8>) -> Result<()> {
-        let entries = match fs::read_dir(at) {
-            // It was deleted meanwhile, and the next question finds it gone; or it is a folder of an older
-            // layer of a fork, and a file of a newer one is shown in its place.
-            Err(e)
-                if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) =>
-            {
-                return Ok(());
-            }
-            entries => entries.map_err(Error::on(at))?,
-        };
-        let len = path.len();
-        for entry in entries {
-            let entry = entry.map_err(Error::on(at))?;
-            let name = entry.file_name();
-            // git's own files are not asked about.
-            if len == 0 && name == ".git" {
-                continue;
-            }
-            if let Some(left) = &mut self.left {
-                let Some(less) = left.checked_sub(1) else { return Ok(()) };
-                *left = less;
-            }
-            let file: PathBuf = entry.path();
-            let Ok(about) = entry.metadata() else { continue };
-            path.extend_from_slice(name.as_bytes());
-            if about.is_dir() {
-                self.folder_in(&file, &about, lower.map(|lower| lower.join(&name)), path)?;
-            } else {
-                self.folders.remove(path.as_slice());
-                self.found.insert(path.clone(), state(&about, &[]));
-            }
-            path.truncate(len);
-        }
-        Ok(())
-    }
-
-    /// Adds the folder `at`, and what is in it. `lower` is the commit's folder of that name, if there is one
-    /// that may be seen through this one.
-    fn folder_in(
-        &mut self,
-        at: &Path,
-        about: &Metadata,
-        lower: Option<PathBuf>,
-        path: &mut Vec<u8>,
-    ) -> Result<()> {
-        let marks = MARKS.map(|mark| xattr(at, mark));
-        let is_marked = marks.iter().any(Option::is_some);
-        let below = lower.filter(|_| !is_marked);
-        let below = below.filter(|below| fs::symlink_metadata(below).is_ok_and(|about| about.is_dir()));
-        if below.is_some() {
-            path.push(b'/');
-            return self.folder(at, below.as_deref(), path);
-        }
-        // Files of the commit in a renamed folder lie in no upper folder: the mount shows them.
-        let is_renamed = marks[..REDIRECTS].iter().any(Option::is_some);
-        let shown = is_renamed.then(|| self.tree.join(OsStr::from_bytes(path)));
-        let at = shown.as_deref().unwrap_or(at);
-        // git looks for untracked files in a folder that it does not know only if it is named itself.
-        let name = path.clone();
-        self.folders.insert(name.clone());
-        let is_top = self.left.is_none();
-        if is_top && self.known.get(&name).is_some_and(|known| known.state == LARGE) {
-            self.large(at, &name);
-            return Ok(());
-        }
-        self.found.insert(name.clone(), state(about, &marks));
-        if is_top {
-            self.left = Some(LARGE_MIN);
-        }
-        path.push(b'/');
-        self.folder(at, None, path)?;
-        if is_top && self.left.take() == Some(0) {
-            let below = [name.as_slice(), b"/"].concat();
-            self.found.retain(|path, _| !path.starts_with(&below));
-            self.folders.retain(|path| !path.starts_with(&below));
-            path.truncate(name.len());
-            self.large(at, &name);
-        }
-        Ok(())
-    }
-
-    /// Adds the large folder `at`, which is called `name` in the workspace, and the folders in it. A folder
-    /// that has not changed since the last scan is not read again.
-    fn large(&mut self, at: &Path, name: &[u8]) {
-        let below = [name, b"/"].concat();
-        let place = |path: &[u8]| at.join(OsStr::from_bytes(&path[below.len()..]));
-        let is_known = |path: &Vec<u8>| self.known.get(path).is_some_and(|known| known.state != GONE);
-        let mut new: Vec<Vec<u8>> = folders_in(at, name).into_iter().filter(|path| !is_known(path)).collect();
-        for (path, known) in
-            self.known.range(below.clone()..).take_while(|(path, _)| path.starts_with(&below))
-        {
-            let now = folder_state(&place(path)).filter(|_| known.state != GONE);
-            let Some(now) = now else { continue };
-            if now != known.state {
-                new.extend(folders_in(&place(path), path).into_iter().filter(|path| !is_known(path)));
-            }
-            self.in_large.insert(path.clone(), now);
-        }
-        while let Some(path) = new.pop() {
-            // It may be deleted meanwhile.
-            if let Some(now) = folder_state(&place(&path)) {
-                new.extend(folders_in(&place(&path), &path));
-                self.in_large.insert(path, now);
-            }
-        }
-        self.found.insert(name.to_vec(), LARGE);
-    }
-}
-
-/// Returns a hash of what the folder `at` is, if it is one.
-fn folder_state(at: &Path) -> Option<u64> {
-    let about = fs::symlink_metadata(at).ok().filter(Metadata::is_dir)?;
-    Some(state(&about, &[]))
-}
-
-/// Returns the folders in the folder `at`, which is called `path`: none if it cannot be read, as git sees it.
-fn folders_in(at: &Path, path: &[u8]) -> Vec<Vec<u8>> {
-    let entries = fs::read_dir(at).into_iter().flatten().flatten();
-    let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    folders.map(|entry| [path, b"/", entry.file_name().as_bytes()].concat()).collect()
-}
-
-/// Returns a hash of what a file is.
-fn state(about: &Metadata, marks: &[Option<Vec<u8>>]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (about.ino(), about.ctime(), about.ctime_nsec(), about.mtime(), about.mtime_nsec()).hash(&mut hasher);
-    (about.size(), about.mode(), about.file_type().is_char_device(), marks).hash(&mut hasher);
-    let changed = Duration::new(about.ctime().max(0) as u64, about.ctime_nsec() as u32);
-    let now = now();
-    // The next question finds another state.
-    if now.saturating_sub(changed) < RECENT {
-        now.hash(&mut hasher);
-    }
-    hasher.finish().max(LARGE + 1)
-}
-
-/// Returns the time since 1970.
-fn now() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
-}
-
-fn xattr(path: &Path, name: &str) -> Option<Vec<u8>> {
-    let mut value = [0; 512];
-    let len = rustix::fs::lgetxattr(path, name, &mut value[..]).ok()?;
-    Some(value[..len].to_vec())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::touched_scan::{LARGE_MIN, RECENT};
 
     fn paths(answer: &[u8]) -> Vec<&[u8]> {
         answer
@@ -494,8 +287,8 @@ mod tests {
         fs::create_dir_all(lower.join("known")).unwrap();
         let layers = [files.clone()];
         let of = |tree: &Path, token: &str| {
-            changed_since(&Asked { place, folder: place, tree, lower: &lower, layers: &layers }, token)
-                .unwrap()
+            let asked = Asked { place, folder: place, tree, lower: &lower, layers: &layers };
+            changed_since(&asked, &mut KnownFolders::default(), token).unwrap()
         };
         let ask = |token: &str| of(place, token);
         assert!(paths(&ask(&first)).is_empty());
@@ -533,7 +326,7 @@ mod tests {
         let first = begin(place, 7).unwrap();
         let (lower, layers) = (place.join("lower"), [files.clone()]);
         let asked = Asked { place, folder: place, tree: place, lower: &lower, layers: &layers };
-        let ask = |token: &str| changed_since(&asked, token).unwrap();
+        let ask = |token: &str| changed_since(&asked, &mut KnownFolders::default(), token).unwrap();
         let all = [&b"built"[..], b"built/*", b"built/deep", b"built/deep/*", b"small", b"small/a"];
         assert_eq!(paths(&ask(&first)), all);
         std::thread::sleep(RECENT * 2);
@@ -574,7 +367,7 @@ mod tests {
         let first = begin(place, 7).unwrap();
         let (lower, layers) = (place.join("lower"), [files.clone()]);
         let asked = Asked { place, folder: place, tree: place, lower: &lower, layers: &layers };
-        let ask = |token: &str| changed_since(&asked, token).unwrap();
+        let ask = |token: &str| changed_since(&asked, &mut KnownFolders::default(), token).unwrap();
         for n in 0..=GONE_MAX {
             fs::write(files.join(n.to_string()), b"").unwrap();
         }

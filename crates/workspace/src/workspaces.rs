@@ -14,10 +14,12 @@
 //! remotes/ID/         a clone on another machine
 //! ```
 
+use std::collections::HashMap;
 use std::fs;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::thread::ScopedJoinHandle;
 
 use serde::{Deserialize, Serialize};
@@ -28,15 +30,16 @@ use weir_repo::{CommitTrees, Repo};
 use crate::error::{Error, Result};
 use crate::git_dir::{self, Checkout, FirstIndex, Monitor};
 use crate::index::LowerFiles;
+use crate::known_folders::KnownFolders;
 use crate::monitor_socket;
 use crate::overlay::{self, Layers, is_mounted, is_shown, unmount_dead};
 use crate::switch::TreeSwitch;
-use crate::touched::{self, Asked};
+use crate::touched;
 use crate::tree::CommitTree;
 
 /// The version of `workspace.json`.
 const VERSION: u32 = 1;
-const RECORD: &str = "workspace.json";
+pub(crate) const RECORD: &str = "workspace.json";
 const VIEWS: &str = "views";
 const LAYERS: &str = "layers";
 /// The device of the view that a workspace is mounted on.
@@ -89,6 +92,8 @@ pub trait Processes: Sync {
 /// The workspaces that are recorded in a folder.
 pub struct Workspaces {
     pub(crate) root: PathBuf,
+    /// What was found in upper folders, by the folders of records.
+    pub(crate) remembered: Mutex<HashMap<PathBuf, Arc<Mutex<KnownFolders>>>>,
 }
 
 /// What a new workspace is to be.
@@ -134,7 +139,7 @@ pub struct Added {
 impl Workspaces {
     /// Returns those recorded in the folder `root`, which is made when it is needed.
     pub fn new(root: PathBuf) -> Workspaces {
-        Workspaces { root }
+        Workspaces { root, remembered: Mutex::default() }
     }
 
     /// Makes the folder, which others cannot look into, and waits until no other process makes, mounts or
@@ -357,16 +362,6 @@ impl Workspaces {
         Ok(index.converts)
     }
 
-    /// Writes the program that git asks what has changed in the workspace `folder`. Returns its path.
-    pub(crate) fn write_monitor(&self, folder: &Path, command: &str) -> Result<PathBuf> {
-        let place = self.place(folder);
-        let monitor = place.join("fsmonitor");
-        let script = format!("#!/bin/sh\nexec {command} {} \"$@\"\n", shell_quoted(&place));
-        fs::write(&monitor, script).map_err(Error::on(&monitor))?;
-        fs::set_permissions(&monitor, fs::Permissions::from_mode(0o755)).map_err(Error::on(&monitor))?;
-        Ok(monitor)
-    }
-
     pub(crate) fn record(&self, workspace: &Workspace) -> Result<()> {
         let path = self.place(&workspace.folder).join(RECORD);
         let new = path.with_extension("new");
@@ -482,23 +477,6 @@ impl Workspaces {
         fs::write(&path, self.device(workspace)).map_err(Error::on(&path))
     }
 
-    /// Lets the git of a workspace, which is mounted, ask at the socket, if that is its way: starts the
-    /// process that answers, unless there is one, and ends a daemon that git started for want of it.
-    pub fn mend_monitor(&self, workspace: &Workspace, processes: &dyn Processes) {
-        if workspace.monitor != Monitor::Socket {
-            return;
-        }
-        let mend = || {
-            if !monitor_socket::is_answered(&self.root) {
-                processes.answer(&self.root)?;
-            }
-            git_dir::link_monitor(&workspace.folder.join(".git"), &monitor_socket::path(&self.root))
-        };
-        if let Err(e) = mend() {
-            tracing::warn!("git cannot ask what has changed in '{}': {e}", workspace.folder.display());
-        }
-    }
-
     /// Returns the device of the view that a workspace is to stand on.
     fn device(&self, workspace: &Workspace) -> String {
         fs::symlink_metadata(self.view(workspace)).map(|about| about.dev()).unwrap_or_default().to_string()
@@ -580,26 +558,7 @@ impl Workspaces {
     }
 }
 
-/// Returns the answer to git's question (fsmonitor) what has changed since `token` in the working tree
-/// `asked`. `place` is the folder of the records of the workspace whose git asks.
-///
-/// # Errors
-/// If a record or what was written cannot be read, or the list of it cannot be written. git then looks at
-/// every file.
-pub fn changed_since(place: &Path, asked: &Path, token: &str) -> Result<Vec<u8>> {
-    let workspace = read(&place.join(RECORD))?;
-    let all = Workspaces::new(place.parent().unwrap_or(place).to_owned());
-    let (lower, layers) = (all.lower(&workspace), all.asked_layers(&workspace));
-    let asked = Asked { place, folder: &workspace.folder, tree: asked, lower: &lower, layers: &layers };
-    touched::changed_since(&asked, token)
-}
-
-/// Returns a path as one word of a shell.
-fn shell_quoted(path: &Path) -> String {
-    format!("'{}'", path.display().to_string().replace('\'', "'\\''"))
-}
-
-fn read(path: &Path) -> Result<Workspace> {
+pub(crate) fn read(path: &Path) -> Result<Workspace> {
     let text = fs::read(path).map_err(Error::on(path))?;
     let damaged = |what: String| {
         let (path, place) = (path.display(), path.parent().unwrap_or(path).display());
