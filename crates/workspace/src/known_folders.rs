@@ -7,12 +7,18 @@ use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::touched_scan::{RECENT, now};
-
+/// A file that changed so shortly before it was looked at may change again at what the kernel takes for the
+/// same time.
+pub(crate) const RECENT: Duration = Duration::from_millis(50);
 /// Names that are remembered of a workspace. With more, all are forgotten.
 const NAMES_MAX: usize = 1 << 18;
+
+/// Returns the time since 1970.
+pub(crate) fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
 
 /// The marks of overlayfs that a folder has.
 pub(crate) type FolderMarks = Arc<[Option<Vec<u8>>; 4]>;

@@ -11,8 +11,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::known_folders::KnownFolders;
-use crate::touched_scan::{Asked, GONE, LARGE, TouchedPath, TouchedScan, now};
+use crate::known_folders::{KnownFolders, now};
+use crate::touched_scan::{Asked, GONE, LARGE, TouchedPath, TouchedScan};
 use crate::untracked::{self, heeded};
 
 const MAGIC: &[u8] = b"weir touched 1\n";
@@ -263,7 +263,8 @@ impl Touched {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::touched_scan::{LARGE_MIN, RECENT};
+    use crate::known_folders::RECENT;
+    use crate::touched_scan::LARGE_MIN;
 
     fn paths(answer: &[u8]) -> Vec<&[u8]> {
         answer

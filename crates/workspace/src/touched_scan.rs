@@ -9,14 +9,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::known_folders::{FolderMarks, FolderNames, KnownFolders};
+use crate::known_folders::{FolderMarks, FolderNames, KnownFolders, RECENT, now};
 
-/// A file that changed so shortly before it was looked at may change again at what the kernel takes for the
-/// same time.
-pub(crate) const RECENT: Duration = Duration::from_millis(50);
 /// Of a new folder with more files, as builds make them, only the folders in it are looked at from then on:
 /// each answer names it, and git looks at those of its files that it tracks.
 pub(crate) const LARGE_MIN: usize = 1000;
@@ -250,11 +247,6 @@ fn state(about: &Metadata, marks: &[Option<Vec<u8>>]) -> u64 {
         now.hash(&mut hasher);
     }
     hasher.finish().max(LARGE + 1)
-}
-
-/// Returns the time since 1970.
-pub(crate) fn now() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 fn xattr(path: &Path, name: &str) -> Option<Vec<u8>> {
