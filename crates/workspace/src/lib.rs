@@ -8,6 +8,7 @@ mod ask;
 mod doctor;
 mod error;
 mod ewah;
+mod folders_above;
 mod fork;
 mod git_dir;
 mod guard;

@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::PoisonError;
 
@@ -15,6 +15,7 @@ use weir_git::{Kind, Oid, TreeIter};
 use weir_repo::{GitConfig, Head, ObjectReader, Repo, resolve_revision};
 
 use crate::error::{Error, Result};
+use crate::folders_above::{Above, FoldersAbove};
 use crate::touched::{TouchedKind, touched_now};
 use crate::touched_scan::Asked;
 use crate::tree::CommitTree;
@@ -48,7 +49,8 @@ pub struct WorkspaceStatus {
 
 /// What a status is made from.
 struct StatusSearch<'a> {
-    folder: PathBuf,
+    folder: &'a Path,
+    above: FoldersAbove<'a>,
     repo: &'a Repo,
     reader: ObjectReader<'a>,
     top: Oid,
@@ -108,7 +110,8 @@ impl Workspaces {
         };
         let (top, _) = CommitTree::top_of(repo, &commit)?;
         let mut search = StatusSearch {
-            folder: workspace.folder.clone(),
+            folder: &workspace.folder,
+            above: FoldersAbove::new(&workspace.folder),
             repo,
             reader: repo.reader(),
             top,
@@ -317,7 +320,9 @@ impl StatusSearch<'_> {
         let head = head.map(|(mode, oid)| TreeFile { mode: index_mode(mode), oid });
         let at = self.folder.join(OsStr::from_bytes(path));
         // A file takes the place of a folder above it.
-        let about = fs::symlink_metadata(&at).ok().filter(|_| self.is_in_folders(path));
+        let about = fs::symlink_metadata(&at)
+            .ok()
+            .filter(|_| self.above.of(path, &BTreeSet::new()) == Above::Folders);
         let about = about.filter(|about| !about.is_dir() || head.is_some_and(|head| head.mode == SUBMODULE));
         let (head, about) = match (head, about) {
             (None, None) => return Ok(None),
@@ -334,13 +339,5 @@ impl StatusSearch<'_> {
         }
         let is_same = head.is_content_of(self.repo.hash(), &at)?;
         Ok((!is_same).then_some(PathChange::Modified))
-    }
-
-    /// Returns whether all above `path` are folders, not links to some.
-    fn is_in_folders(&self, path: &[u8]) -> bool {
-        let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
-        slashes
-            .map(|(at, _)| self.folder.join(OsStr::from_bytes(&path[..at])))
-            .all(|above| fs::symlink_metadata(above).is_ok_and(|about| about.is_dir()))
     }
 }

@@ -3,7 +3,7 @@
 //! Files that differ get the time at which they are written, and others keep theirs: a build tool that
 //! compares times sees what has changed, whichever commit is older.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::Write;
@@ -16,6 +16,7 @@ use weir_git::{Kind, Oid};
 use weir_repo::{ObjectReader, Repo};
 
 use crate::error::{Error, Result};
+use crate::folders_above::{Above, FoldersAbove};
 use crate::index::LowerFiles;
 use crate::index_file::{CacheEntry, EntryStat, IndexReader, IndexWriter, MODE, without_changed};
 use crate::tree_changes::{TreeChange, tree_changes};
@@ -89,15 +90,6 @@ impl Drop for IndexLock {
         // It has another name after a commit.
         let _ = fs::remove_file(&self.path);
     }
-}
-
-/// Whether the folders above a path are there.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Above {
-    Folders,
-    Missing,
-    /// A file, or a link, takes the place of one.
-    File,
 }
 
 impl TreeSwitch<'_> {
@@ -210,7 +202,7 @@ impl TreeSwitch<'_> {
     ) -> Result<()> {
         let removed: BTreeSet<&[u8]> =
             changes.iter().filter(|c| c.old.is_some()).map(|c| c.path.as_slice()).collect();
-        let mut above = FoldersAbove { folder: self.folder, known: HashMap::new() };
+        let mut above = FoldersAbove::new(self.folder);
         let (mut staged, mut changed, mut in_way) = (Vec::new(), Vec::new(), Vec::new());
         for (change, known) in changes.iter().zip(known) {
             let is_as_committed = match (change.old, &known.entry) {
@@ -319,7 +311,7 @@ impl TreeSwitch<'_> {
     /// Removes the files that the new tree does not have, or has as another kind, and folders that are empty
     /// then.
     fn remove(&self, changes: &[TreeChange]) -> Result<()> {
-        let mut above = FoldersAbove { folder: self.folder, known: HashMap::new() };
+        let mut above = FoldersAbove::new(self.folder);
         let mut folders = BTreeSet::new();
         for change in changes.iter().filter(|change| change.new.is_none()) {
             if above.of(&change.path, &BTreeSet::new()) != Above::Folders {
@@ -490,34 +482,6 @@ impl StagedInWay {
         if is_in_way && self.changed.binary_search_by(|changed| changed.as_slice().cmp(path)).is_err() {
             self.found.push(path.to_vec());
         }
-    }
-}
-
-/// The folders above paths, which are looked at once each.
-struct FoldersAbove<'a> {
-    folder: &'a Path,
-    known: HashMap<Vec<u8>, Above>,
-}
-
-impl FoldersAbove<'_> {
-    /// Returns what is above `path`. A file of `removed` counts as missing.
-    fn of(&mut self, path: &[u8], removed: &BTreeSet<&[u8]>) -> Above {
-        let Some(at) = path.iter().rposition(|byte| *byte == b'/') else { return Above::Folders };
-        let above = &path[..at];
-        if let Some(known) = self.known.get(above) {
-            return *known;
-        }
-        let state = match self.of(above, removed) {
-            Above::Folders => match fs::symlink_metadata(self.folder.join(OsStr::from_bytes(above))) {
-                Ok(about) if about.is_dir() => Above::Folders,
-                Ok(_) if removed.contains(above) => Above::Missing,
-                Ok(_) => Above::File,
-                Err(_) => Above::Missing,
-            },
-            other => other,
-        };
-        self.known.insert(above.to_vec(), state);
-        state
     }
 }
 
