@@ -15,11 +15,13 @@ use weir_ground::thread::on_threads;
 use weir_repo::{CommitTrees, ObjectReader, Repo};
 
 use crate::error::{Error, Result};
-use crate::index_file::{CacheEntry, EntryStat, IndexWriter};
+use crate::index_file::{CacheEntry, EntryStat, IndexWriter, PathForm};
 use crate::tree::{DEPTH_MAX, PATH_HASH_START, is_name, path_hash};
 use crate::tree_file::{SUBMODULE, index_mode};
 use crate::untracked::{FolderStat, UntrackedFolders};
 
+/// An index of so many files has whole paths, which every program reads. git and libgit2 read others, too.
+const WHOLE_PATHS_MAX: u32 = 100_000;
 /// Threads that write the index of one commit at most.
 const THREADS_MAX: usize = 8;
 /// So many folders are enough for the threads to share.
@@ -124,7 +126,11 @@ pub(crate) fn index_of(
     writer.written = write_shared(commit, &writer.shared_folders(top)?)?;
     let FolderParts { trees, untracked } = writer.tree(top, b"", &mut Vec::new(), 0)?;
     let untracked = untracked.extension(repo.hash(), wanted.folder, wanted.ignores);
-    let content = writer.index.finish_content(&trees, Some(&untracked), wanted.token)?;
+    let mut index = writer.index;
+    if index.count <= WHOLE_PATHS_MAX {
+        index = index.with_whole_paths()?;
+    }
+    let content = index.finish_content(&trees, Some(&untracked), wanted.token)?;
     let converts = writer.converts.map(|path| String::from_utf8_lossy(&path).into_owned());
     Ok(CommitIndex { content, converts })
 }
@@ -158,7 +164,7 @@ impl<'r> CommitIndexWriter<'r> {
         CommitIndexWriter {
             commit,
             reader: commit.repo.reader(),
-            index: IndexWriter::new(commit.repo.hash()),
+            index: IndexWriter::new(commit.repo.hash(), PathForm::Shared),
             converts: None,
             written: HashMap::new(),
         }

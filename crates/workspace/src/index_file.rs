@@ -1,4 +1,4 @@
-//! The index (gitformat-index): reads one that git or weir wrote, and writes version 4.
+//! The index (gitformat-index): reads one that git or weir wrote, and writes versions 2 to 4.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -20,9 +20,19 @@ use crate::varint::{push_varint, varint};
 pub(crate) type EntryStat = [u32; 10];
 /// Where the mode is in them.
 pub(crate) const MODE: usize = 6;
+/// How paths are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PathForm {
+    /// Whole, as before version 4: every program reads them.
+    Whole,
+    /// As what they do not share with the one before (version 4): a large index is half as large.
+    Shared,
+}
+
 /// About the bytes of an entry.
 const ENTRY_BYTES: usize = 80;
-/// Where the number of entries is in the file.
+/// Where the version and the number of entries are in the file.
+const VERSION_AT: usize = 4;
 const COUNT_AT: usize = 8;
 /// The place of the first entry.
 const ENTRIES_AT: usize = 12;
@@ -74,6 +84,11 @@ fn damaged(what: &str) -> Error {
 }
 
 impl<'d> IndexReader<'d> {
+    /// Returns how the paths are written.
+    pub(crate) fn form(&self) -> PathForm {
+        if self.version == 4 { PathForm::Shared } else { PathForm::Whole }
+    }
+
     /// Begins to read the index `data`.
     ///
     /// # Errors
@@ -204,6 +219,9 @@ fn short(rest: &mut &[u8]) -> Option<u16> {
 /// An index that is being written.
 pub(crate) struct IndexWriter {
     hash: HashKind,
+    form: PathForm,
+    /// Whether an entry has extended flags, which version 2 has not.
+    is_extended: bool,
     /// The file so far.
     index: Vec<u8>,
     pub(crate) count: u32,
@@ -214,10 +232,22 @@ pub(crate) struct IndexWriter {
 }
 
 impl IndexWriter {
-    pub(crate) fn new(hash: HashKind) -> IndexWriter {
-        // The number of entries follows.
-        let index = [&b"DIRC"[..], &4u32.to_be_bytes(), &[0; 4]].concat();
-        IndexWriter { hash, index, count: 0, last: Vec::new(), changed: Vec::new() }
+    pub(crate) fn new(hash: HashKind, form: PathForm) -> IndexWriter {
+        // The version and the number of entries follow.
+        let index = [&b"DIRC"[..], &[0; 8]].concat();
+        IndexWriter { hash, form, is_extended: false, index, count: 0, last: Vec::new(), changed: Vec::new() }
+    }
+
+    /// Returns the same entries with whole paths.
+    pub(crate) fn with_whole_paths(self) -> Result<IndexWriter> {
+        let rest = &self.index[ENTRIES_AT..];
+        let mut entries =
+            IndexReader { hash: self.hash, version: 4, rest, left: self.count, path: Vec::new() };
+        let mut whole = IndexWriter::new(self.hash, PathForm::Whole);
+        while let Some(entry) = entries.next()? {
+            whole.push(&entries.path, &entry, false)?;
+        }
+        Ok(IndexWriter { changed: self.changed, ..whole })
     }
 
     /// Makes room for `count` entries.
@@ -231,6 +261,7 @@ impl IndexWriter {
         if may_differ {
             self.changed.push(self.count);
         }
+        let start = self.index.len();
         self.index.extend_from_slice(entry.stat.map(u32::to_be_bytes).as_flattened());
         self.index.extend_from_slice(entry.oid.as_bytes());
         let is_extended = entry.extended != 0;
@@ -239,18 +270,29 @@ impl IndexWriter {
         self.index.extend_from_slice(&flags.to_be_bytes());
         if is_extended {
             self.index.extend_from_slice(&entry.extended.to_be_bytes());
+            self.is_extended = true;
         }
-        let shared = shared_len(path, &self.last);
-        push_varint(&mut self.index, self.last.len() - shared);
-        self.index.extend_from_slice(&path[shared..]);
-        self.index.push(0);
+        match self.form {
+            PathForm::Shared => {
+                let shared = shared_len(path, &self.last);
+                push_varint(&mut self.index, self.last.len() - shared);
+                self.index.extend_from_slice(&path[shared..]);
+                self.index.push(0);
+            }
+            PathForm::Whole => {
+                self.index.extend_from_slice(path);
+                // Up to 8 NULs.
+                let used = self.index.len() - start;
+                self.index.extend_from_slice(&[0; 8][used % 8..]);
+            }
+        }
         self.last.clear();
         self.last.extend_from_slice(path);
         self.count = self.count.checked_add(1).ok_or(Error::Full)?;
         Ok(())
     }
 
-    /// Adds the entries of `other`, which are behind all others and have no extended flags.
+    /// Adds the entries of `other`, which are behind all others and have no extended flags. Both share paths.
     ///
     /// # Errors
     /// If the first of them is not behind the last.
@@ -292,6 +334,12 @@ impl IndexWriter {
         untracked: Option<&[u8]>,
         token: &str,
     ) -> Result<Vec<u8>> {
+        let version: u32 = match self.form {
+            PathForm::Shared => 4,
+            PathForm::Whole if self.is_extended => 3,
+            PathForm::Whole => 2,
+        };
+        self.index[VERSION_AT..COUNT_AT].copy_from_slice(&version.to_be_bytes());
         self.index[COUNT_AT..COUNT_AT + 4].copy_from_slice(&self.count.to_be_bytes());
         let mut index = self.index;
         let mut extension = |name: &[u8; 4], data: &[u8]| -> Result<()> {
@@ -401,7 +449,8 @@ fn copy_tree(
 /// If what was written is not what was read.
 #[doc(hidden)]
 pub fn rewrite_index(hash: HashKind, data: &[u8]) -> Result<Vec<u8>> {
-    let (mut entries, mut writer) = (IndexReader::new(hash, data)?, IndexWriter::new(hash));
+    let mut entries = IndexReader::new(hash, data)?;
+    let mut writer = IndexWriter::new(hash, entries.form());
     let mut paths = Vec::new();
     while let Some(entry) = entries.next()? {
         writer.push(&entries.path, &entry, entry.stat[MODE] % 2 == 1)?;
@@ -435,7 +484,7 @@ mod tests {
     fn appended_entries_are_as_if_they_were_added_one_by_one() {
         let oid = Oid::from_bytes(HashKind::Sha256, &[7; 32]).unwrap();
         let written = |paths: &[&str]| {
-            let mut writer = IndexWriter::new(HashKind::Sha256);
+            let mut writer = IndexWriter::new(HashKind::Sha256, PathForm::Shared);
             for path in paths {
                 writer.push(path.as_bytes(), &CacheEntry::new([5; 10], oid), path.ends_with('!')).unwrap();
             }
@@ -460,7 +509,7 @@ mod tests {
     #[test]
     fn a_cut_index_is_an_error() {
         let oid = Oid::from_bytes(HashKind::Sha1, &[7; 20]).unwrap();
-        let mut writer = IndexWriter::new(HashKind::Sha1);
+        let mut writer = IndexWriter::new(HashKind::Sha1, PathForm::Shared);
         for path in ["a", "b/c", "b/d"] {
             writer.push(path.as_bytes(), &CacheEntry::new([5; 10], oid), path == "b/c").unwrap();
         }
@@ -491,6 +540,18 @@ mod tests {
         assert_eq!(read(&moved).unwrap(), read(&index).unwrap());
         let again = rewrite_index(HashKind::Sha1, &index).unwrap();
         assert_eq!(read(&again).unwrap().0, paths);
+        let mut whole = IndexWriter::new(HashKind::Sha1, PathForm::Shared);
+        for path in ["a", "b/c", "b/d"] {
+            whole.push(path.as_bytes(), &CacheEntry::new([5; 10], oid), path == "b/c").unwrap();
+        }
+        let whole = whole.with_whole_paths().unwrap().finish(&trees, Some(&untracked), "weir:1:2").unwrap();
+        assert_eq!(whole[VERSION_AT..COUNT_AT], 2_u32.to_be_bytes());
+        // An entry has 62 bytes before its path; then it is padded, or tells what is shared and ends with a NUL.
+        assert_eq!(whole.len() - index.len(), (64 + 72 + 72) - (65 + 67 + 65));
+        assert_eq!(read(&whole).unwrap(), read(&index).unwrap());
+        assert_eq!(rewrite_index(HashKind::Sha1, &whole).unwrap()[..COUNT_AT], whole[..COUNT_AT]);
+        let moved = index_moved_to(HashKind::Sha1, &whole, other).unwrap();
+        assert_eq!(index_moved_to(HashKind::Sha1, &moved, folder).unwrap(), whole);
         for end in 0..index.len() {
             let _ = (read(&index[..end]), index_moved_to(HashKind::Sha1, &index[..end], other));
             let _ = rewrite_index(HashKind::Sha1, &index[..end]);

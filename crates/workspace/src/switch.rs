@@ -402,7 +402,8 @@ impl TreeSwitch<'_> {
         written: &BTreeMap<&[u8], EntryStat>,
     ) -> Result<Vec<u8>> {
         let hash = self.repo.hash();
-        let (mut entries, mut writer) = (IndexReader::new(hash, data)?, IndexWriter::new(hash));
+        let mut entries = IndexReader::new(hash, data)?;
+        let mut writer = IndexWriter::new(hash, entries.form());
         let mut left = changes.iter().peekable();
         let add =
             |writer: &mut IndexWriter, change: &TreeChange| match (change.new, written.get(&*change.path)) {
