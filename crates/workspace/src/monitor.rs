@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use weir_git::pktline::{self, Pkt, PktReader};
 use weir_ground::thread::spawn;
 
@@ -31,6 +32,8 @@ const QUESTION_BYTES_MAX: u64 = 64 << 10;
 const LINE_BYTES_MAX: usize = 65_516;
 /// Questions that are answered at once.
 const ANSWERS_MAX: usize = 64;
+/// How long it waits when it can take no question, for want of descriptors, say.
+const PAUSE: Duration = Duration::from_millis(200);
 /// How long a process that ends may keep its lock, and how often it is looked.
 const LOCK_MAX: Duration = Duration::from_secs(5);
 const LOCK_TICK: Duration = Duration::from_millis(2);
@@ -92,7 +95,7 @@ fn serve(workspaces: &Arc<Workspaces>, listener: &UnixListener) -> ! {
             Ok(stream) => stream,
             Err(e) => {
                 tracing::error!("cannot take a question of git's fsmonitor: {e}");
-                std::thread::sleep(LOCK_TICK);
+                std::thread::sleep(PAUSE);
                 continue;
             }
         };
@@ -126,10 +129,11 @@ fn answer(workspaces: &Workspaces, stream: &UnixStream) -> io::Result<()> {
         }
         return Ok(());
     }
-    let asks = rustix::net::sockopt::socket_peercred(stream)?.pid;
-    let tree = PathBuf::from(format!("/proc/{}/cwd", asks.as_raw_nonzero()));
+    // 0 is who asks from a namespace that is not seen from here (pid_namespaces(7)), and nobody's folder.
+    let asks = getsockopt(stream, PeerCredentials)?.pid();
+    let tree = PathBuf::from(format!("/proc/{asks}/cwd"));
     let answer = changed(workspaces, &tree, &String::from_utf8_lossy(&token)).unwrap_or_else(|e| {
-        tracing::warn!("git looks at every file: {e}");
+        tracing::debug!("git looks at every file: {e}");
         UNKNOWN.to_vec()
     });
     let mut lines = Vec::with_capacity(answer.len() + 16);
