@@ -546,7 +546,7 @@ mod tests {
         }
         let whole = whole.with_whole_paths().unwrap().finish(&trees, Some(&untracked), "weir:1:2").unwrap();
         assert_eq!(whole[VERSION_AT..COUNT_AT], 2_u32.to_be_bytes());
-        // An entry has 62 bytes before its path; then it is padded, or tells what is shared and ends with a NUL.
+        // An entry has 62 bytes before its path; it is padded, or tells what is shared and ends with a NUL.
         assert_eq!(whole.len() - index.len(), (64 + 72 + 72) - (65 + 67 + 65));
         assert_eq!(read(&whole).unwrap(), read(&index).unwrap());
         assert_eq!(rewrite_index(HashKind::Sha1, &whole).unwrap()[..COUNT_AT], whole[..COUNT_AT]);
