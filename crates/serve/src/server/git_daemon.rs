@@ -23,6 +23,8 @@ use crate::sockets::socket::Socket;
 /// Bytes read at a time; also the most a first line may have.
 const READ_BYTES: usize = 8 << 10;
 const FIRST_LINE_BYTES_MAX: usize = 8 << 10;
+/// A request that is longer is not read again after a visit to the upstream.
+const READ_AGAIN_BYTES_MAX: usize = 64 << 10;
 
 impl Out for Sender<'_> {
     async fn give(&mut self, bytes: Bytes) -> io::Result<()> {
@@ -34,6 +36,15 @@ impl Out for Sender<'_> {
     async fn gone(&mut self) -> Gone {
         Sender::gone(self).await
     }
+}
+
+/// The client has closed the connection.
+struct ClientGone;
+
+/// A request over git://, and who sent it.
+struct GitAsk<'a> {
+    request: &'a DaemonRequest,
+    client: Client,
 }
 
 impl Daemon {
@@ -54,7 +65,7 @@ impl Daemon {
         let mut entry = self.entry_of_git(&request, peer);
         "refused".clone_into(&mut entry.status);
         let client = Client::at(peer);
-        let found = match self.repositories.find_fresh(&request, client).await {
+        let found = match self.repositories.find_fresh(&request, client.clone()).await {
             Ok(found) => found,
             Err(refusal) => {
                 entry.set_status_of_http(refusal.status().as_u16());
@@ -93,11 +104,11 @@ impl Daemon {
             Service::UploadArchive => UploadPack::archiving(repo, options),
             _ => UploadPack::new(repo, Version::from_number(request.version), options),
         };
-        if used < input.len() {
-            let _ = machine.feed(&input[used..]);
-        }
+        let fed = input.split_off(used);
         drop(input);
-        let result = self.drive(&mut machine, &mut sender, &party).await;
+        let _ = machine.feed(&fed);
+        let asked = GitAsk { request: &request, client };
+        let result = self.drive(&mut machine, fed, &mut sender, &party, &asked).await;
         if let Some(why) = machine.failure() {
             self.notices.say(
                 party.address,
@@ -147,18 +158,96 @@ impl Daemon {
         sender.bytes(&out).await
     }
 
+    /// Returns a conversation that has come as far as one that read `fed` and lacks what the client wants,
+    /// over the copy as it is after a visit to the upstream; `None` if there is no such visit.
+    async fn after_visit(
+        self: &Arc<Self>,
+        asked: &GitAsk<'_>,
+        fed: &[u8],
+        sender: &mut Sender<'_>,
+    ) -> Result<Option<UploadPack>, ClientGone> {
+        let GitAsk { request, client } = asked;
+        let visit = async {
+            let found = self.repositories.find_missing(request, client.clone()).await.ok()??;
+            self.repositories.open(found, &request.path, client.address).await.ok()
+        };
+        tokio::pin!(visit);
+        let opened = loop {
+            tokio::select! {
+                biased;
+                opened = &mut visit => break opened,
+                // Nobody waits any more.
+                gone = sender.gone() => if gone == Gone::Whole { return Err(ClientGone) },
+            }
+        };
+        sender.restart();
+        let Some(Opened { repo, features, .. }) = opened else { return Ok(None) };
+        let options = self.options_with(features, &request.path);
+        let mut machine = UploadPack::new(repo, Version::from_number(request.version), options);
+        // The client has the capabilities already.
+        while let Step::Send(_) = machine.step() {}
+        let _ = machine.feed(fed);
+        Ok(Some(machine))
+    }
+
+    /// Feeds `machine` what comes next from a client, and adds it to `fed`, unless that is too long. Returns
+    /// the number of bytes.
+    async fn feed(
+        &self,
+        machine: &mut UploadPack,
+        fed: &mut Option<Vec<u8>>,
+        sender: &mut Sender<'_>,
+    ) -> io::Result<usize> {
+        let read = tokio::time::timeout(self.limits.idle_timeout, async {
+            loop {
+                sender.stream.readable().await?;
+                sender.stream.quick_ack();
+                // On the stack: a connection that waits owns no buffer.
+                let mut buf = [0; READ_BYTES];
+                match sender.stream.try_read(&mut buf) {
+                    Ok(n) => {
+                        *fed = fed.take().filter(|fed| fed.len() + n <= READ_AGAIN_BYTES_MAX);
+                        fed.iter_mut().for_each(|fed| fed.extend_from_slice(&buf[..n]));
+                        // A refusal is queued for the client; the machine then ends.
+                        let _ = machine.feed(&buf[..n]);
+                        return Ok::<usize, io::Error>(n);
+                    }
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(e) => return Err(e),
+                }
+            }
+        });
+        read.await.map_err(|_| timed_out("the client says nothing"))?
+    }
+
+    /// Converses with a client, which has sent `fed`.
     async fn drive(
         self: &Arc<Self>,
         machine: &mut UploadPack,
+        fed: Vec<u8>,
         sender: &mut Sender<'_>,
         party: &Party,
+        asked: &GitAsk<'_>,
     ) -> io::Result<()> {
+        // In version 2 nothing that was answered before counts. `None` if a request is too long.
+        let is_read_again = asked.request.service == Service::UploadPack && asked.request.version == 2;
+        let mut fed = is_read_again.then_some(fed);
         let mut share = self.request_room.share(party.address);
         // When the reading of a request began, and how much of it has come.
         let mut reading: Option<MinRate> = None;
         loop {
+            if machine.lacks_what_is_wanted()
+                && let Some(fed) = fed.take()
+            {
+                match self.after_visit(asked, &fed, sender).await {
+                    Ok(Some(fresh)) => *machine = fresh,
+                    Ok(None) => {}
+                    Err(ClientGone) => return Ok(()),
+                }
+            }
             match machine.step() {
                 Step::Send(bytes) => {
+                    fed = is_read_again.then(Vec::new);
                     reading = None;
                     sender.bytes(&bytes).await?;
                 }
@@ -169,39 +258,15 @@ impl Daemon {
                     machine.finish(outcome);
                 }
                 Step::Read => {
-                    let read = tokio::time::timeout(self.limits.idle_timeout, async {
-                        loop {
-                            sender.stream.readable().await?;
-                            sender.stream.quick_ack();
-                            // On the stack: a connection that waits owns no buffer.
-                            let mut buf = [0; READ_BYTES];
-                            match sender.stream.try_read(&mut buf) {
-                                Ok(n) => {
-                                    // A refusal is queued for the client; the machine then ends.
-                                    let _ = machine.feed(&buf[..n]);
-                                    return Ok::<usize, io::Error>(n);
-                                }
-                                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-                                Err(e) => return Err(e),
-                            }
-                        }
-                    });
-                    match read.await {
-                        Ok(Ok(0)) => return Ok(()),
-                        Ok(Ok(n)) => {
+                    match self.feed(machine, &mut fed, sender).await? {
+                        0 => return Ok(()),
+                        n => {
                             let rate =
                                 reading.get_or_insert_with(|| MinRate::new(self.limits.bytes_per_second_min));
                             rate.moved(n as u64);
                             if rate.is_too_slow() {
-                                return Err(io::Error::new(
-                                    io::ErrorKind::TimedOut,
-                                    "the request comes too slowly",
-                                ));
+                                return Err(timed_out("the request comes too slowly"));
                             }
-                        }
-                        Ok(Err(e)) => return Err(e),
-                        Err(_) => {
-                            return Err(io::Error::new(io::ErrorKind::TimedOut, "the client says nothing"));
                         }
                     }
                     if share.resize(machine.request_bytes()).is_err() {
@@ -213,6 +278,10 @@ impl Daemon {
             }
         }
     }
+}
+
+fn timed_out(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, what)
 }
 
 /// Reads until the first pkt-line is complete. Returns it, and how many bytes of `input` it takes.

@@ -154,19 +154,20 @@ fn a_commit_that_is_wanted_and_not_here_makes_weir_look_upstream() {
     assert_clones(&env, &url, &up);
     let newest = env.commit_file(&up, "refs/heads/main", "b", b"second").trim().to_owned();
     let copy = env.init_bare("copy.git");
-    let fetch = |version: &str| {
-        let version = format!("protocol.version={version}");
-        env.git_command(&copy, &["-c", &version, "fetch", "-q", &url, &newest]).output().unwrap()
+    let fetch = |url: &str, oid: &str| {
+        env.git_command(&copy, &["-c", "protocol.version=2", "fetch", "-q", url, oid]).output().unwrap()
     };
-    // Not at once after a visit: anybody may name a commit.
-    std::thread::sleep(std::time::Duration::from_secs(3));
-    let output = fetch("2");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(env.git(&copy, &["rev-parse", "FETCH_HEAD"]), newest);
-    let absent = "1234567890123456789012345678901234567890";
-    let output = env.git_command(&copy, &["fetch", "-q", &url, absent]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains(&format!("not our ref {absent}")), "{said}");
+    let newer = |name: &str| env.commit_file(&up, "refs/heads/main", name, b"newer").trim().to_owned();
+    for (url, newest) in [(&url, newest), (&server.git_url("here/up"), newer("c"))] {
+        // Not at once after a visit: anybody may name a commit.
+        std::thread::sleep(std::time::Duration::from_secs(3));
+        let output = fetch(url, &newest);
+        assert!(output.status.success(), "{url}: {}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(env.git(&copy, &["rev-parse", "FETCH_HEAD"]), newest);
+        let absent = "1234567890123456789012345678901234567890";
+        let said = String::from_utf8_lossy(&fetch(url, absent).stderr).into_owned();
+        assert!(said.contains(&format!("not our ref {absent}")), "{said}");
+    }
 }
 
 #[test]
