@@ -16,7 +16,7 @@ pub(crate) const MOUNTED: &str = "mounted";
 
 /// A repository, and maybe a revision of it.
 pub(crate) struct NamedSource {
-    /// As the user named it.
+    /// Its name in the pool, or its path.
     pub(crate) name: String,
     /// The archive or git directory.
     pub(crate) path: PathBuf,
@@ -38,7 +38,8 @@ impl NamedSource {
         };
         if Path::new(name).exists() {
             let path = std::fs::canonicalize(name)?;
-            return Ok(NamedSource { name: name.to_owned(), path, revision });
+            // What is written down may be read elsewhere.
+            return Ok(NamedSource { name: path.display().to_string(), path, revision });
         }
         let pool = open_pool(global)?;
         let known = pool.get(name)?;
