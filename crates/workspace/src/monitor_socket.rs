@@ -15,6 +15,8 @@ use crate::short_path::ShortPath;
 pub(crate) const NAME: &str = "fsmonitor.sock";
 /// What is sent when the last workspace has been removed.
 pub(crate) const END: &[u8] = b"weir:end";
+/// Bytes that are read of what a daemon says to its end.
+const ANSWER_BYTES_MAX: u64 = 64 << 10;
 /// How long a question, or its answer, may take.
 pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(10);
 
@@ -39,7 +41,7 @@ fn send(mut stream: UnixStream, command: &[u8]) -> io::Result<()> {
     pktline::push_flush(&mut message);
     stream.write_all(&message)?;
     stream.set_read_timeout(Some(ANSWER_MAX))?;
-    stream.read_to_end(&mut Vec::new()).map(drop)
+    io::copy(&mut stream.take(ANSWER_BYTES_MAX), &mut io::sink()).map(drop)
 }
 
 /// Ends the daemon of git's own that has its socket at `path`, if there is one.
