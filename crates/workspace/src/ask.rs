@@ -41,12 +41,7 @@ impl Workspaces {
         }
     }
 
-    /// Returns the answer to git's question (fsmonitor) what has changed since `token` in the working tree
-    /// `asked`. `place` is the folder of the records of the workspace whose git asks.
-    ///
-    /// # Errors
-    /// If a record or what was written cannot be read, or the list of it cannot be written. git then looks at
-    /// every file.
+    /// Returns what [`changed_since`] does, with what this process remembers.
     pub(crate) fn changed_since(&self, place: &Path, asked: &Path, token: &str) -> Result<Vec<u8>> {
         let workspace = read(&place.join(RECORD))?;
         let (lower, layers) = (self.lower(&workspace), self.asked_layers(&workspace));
@@ -68,10 +63,13 @@ impl Workspaces {
     }
 }
 
-/// Returns what [`Workspaces::changed_since`] does, for a process that answers once.
+/// Returns the answer to git's question (fsmonitor) what has changed since `token` in the working tree
+/// `asked`, in a process that answers once. `place` is the folder of the records of the workspace whose git
+/// asks.
 ///
 /// # Errors
-/// As that.
+/// If a record or what was written cannot be read, or the list of it cannot be written. git then looks at
+/// every file.
 pub fn changed_since(place: &Path, asked: &Path, token: &str) -> Result<Vec<u8>> {
     Workspaces::new(place.parent().unwrap_or(place).to_owned()).changed_since(place, asked, token)
 }
