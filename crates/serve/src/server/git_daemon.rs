@@ -106,7 +106,9 @@ impl Daemon {
         };
         let fed = input.split_off(used);
         drop(input);
-        let _ = machine.feed(&fed);
+        if !fed.is_empty() {
+            let _ = machine.feed(&fed);
+        }
         let asked = GitAsk { request: &request, client };
         let result = self.drive(&mut machine, fed, &mut sender, &party, &asked).await;
         if let Some(why) = machine.failure() {
@@ -237,7 +239,7 @@ impl Daemon {
         let mut reading: Option<MinRate> = None;
         loop {
             if machine.lacks_what_is_wanted()
-                && let Some(fed) = fed.take()
+                && let Some(fed) = fed.take().filter(|fed| !fed.is_empty())
             {
                 match self.after_visit(asked, &fed, sender).await {
                     Ok(Some(fresh)) => *machine = fresh,
@@ -247,7 +249,8 @@ impl Daemon {
             }
             match machine.step() {
                 Step::Send(bytes) => {
-                    fed = is_read_again.then(Vec::new);
+                    // What came ahead of its turn is no whole request.
+                    fed = (is_read_again && machine.request_bytes() == 0).then(Vec::new);
                     reading = None;
                     sender.bytes(&bytes).await?;
                 }
