@@ -57,7 +57,7 @@ pub enum Error {
     },
 }
 
-/// Returns what a user is told of a failure of the database.
+/// Returns the message that tells a user why the database failed.
 fn told(e: &weir_sql::Error) -> String {
     use weir_sql::Error as SqlError;
     match e {

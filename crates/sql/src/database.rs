@@ -26,7 +26,7 @@ const CHECKPOINT_PAGES: i64 = 16 << 10;
 /// How often a transaction is begun again after a conflict with another.
 const CONFLICTS_MAX: u32 = 10;
 
-/// How transactions of one kind stand to each other.
+/// Whether transactions of one kind run side by side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransactionKind {
     /// They run side by side, on PostgreSQL, in rows that others leave alone meanwhile.
@@ -35,7 +35,7 @@ pub enum TransactionKind {
     Alone(&'static str),
 }
 
-/// An error of what is done in a transaction.
+/// An error that ends a transaction.
 pub trait TransactionError: From<Error> {
     /// Returns whether another transaction was in the way, so that this one may be begun again.
     fn is_conflict(&self) -> bool;

@@ -1,5 +1,5 @@
 //! SQL for two databases, SQLite and PostgreSQL: connections, one dialect for both, parameters, rows, and
-//! statements over many rows at once. What the tables are is for others to say.
+//! statements over many rows at once. The crates above define the tables.
 
 mod address;
 mod database;

@@ -22,7 +22,7 @@ pub enum Error {
         /// The error.
         source: weir_sql::Error,
     },
-    /// A database has another encoding than texts.
+    /// The encoding of a database is not UTF-8, in which weir writes texts.
     #[error(
         "cannot write to '{place}': its encoding is {encoding}, not UTF8, in which texts are; make a \
         database with ENCODING 'UTF8' TEMPLATE template0"
@@ -33,7 +33,7 @@ pub enum Error {
         /// The encoding.
         encoding: String,
     },
-    /// What a database says of a repository cannot be understood.
+    /// weir cannot read the state that a database keeps for a repository.
     #[error("cannot write to '{place}': the state of '{origin}': {why}")]
     BadState {
         /// The name of the database.

@@ -14,7 +14,7 @@ use crate::touched_scan::Asked;
 use crate::workspaces::{Processes, RECORD, Workspace, Workspaces, read};
 
 impl Workspaces {
-    /// Writes the program that git asks what has changed in the workspace `folder`. Returns its path.
+    /// Writes the program by which git asks what has changed in the workspace `folder`. Returns its path.
     pub(crate) fn write_monitor(&self, folder: &Path, command: &str) -> Result<PathBuf> {
         let place = self.place(folder);
         let monitor = place.join("fsmonitor");
@@ -24,8 +24,8 @@ impl Workspaces {
         Ok(monitor)
     }
 
-    /// Lets the git of a workspace, which is mounted, ask at the socket, if that is its way: starts the
-    /// process that answers, unless there is one, and ends a daemon that git started for want of it.
+    /// Makes sure that git in a mounted workspace can ask at the socket, if it is to: starts the process that
+    /// answers, unless it runs, and ends git's own daemon, which git starts when nobody answers.
     pub fn mend_monitor(&self, workspace: &Workspace, processes: &dyn Processes) {
         if workspace.monitor != Monitor::Socket {
             return;
@@ -41,7 +41,7 @@ impl Workspaces {
         }
     }
 
-    /// Returns what [`changed_since`] does, with what this process remembers.
+    /// Answers as [`changed_since`] does, and reads no folder again that this process remembers unchanged.
     pub(crate) fn changed_since(&self, place: &Path, asked: &Path, token: &str) -> Result<Vec<u8>> {
         let workspace = read(&place.join(RECORD))?;
         let (lower, layers) = (self.lower(&workspace), self.asked_layers(&workspace));
@@ -51,7 +51,7 @@ impl Workspaces {
         touched::changed_since(&asked, &mut remembered, token)
     }
 
-    /// Returns what this process remembers of the workspace whose records lie in the folder `place`.
+    /// Returns the folders that this process remembers for the workspace whose records lie in `place`.
     pub(crate) fn remembered(&self, place: &Path) -> Arc<Mutex<KnownFolders>> {
         let mut all = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = all.get(place) {

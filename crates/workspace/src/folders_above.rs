@@ -1,4 +1,4 @@
-//! Whether the folders above paths are there.
+//! Checks whether the folders above a path are there.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsStr;

@@ -25,21 +25,22 @@ const SETTINGS: &str = "\tbare = false
 \tdetachedHead = false
 ";
 
-/// A file of configuration that lets git ask at a socket, and the name of that (fsmonitor-ipc.c in git).
+/// The file of git's configuration that lets git ask at the socket.
 const MONITOR_CONFIG: &str = "fsmonitor.config";
+/// The name at which git looks for the socket (fsmonitor-ipc.c).
 const MONITOR_SOCKET: &str = "fsmonitor--daemon.ipc";
 
 /// How git asks what has changed (`core.fsmonitor`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Monitor {
-    /// It looks itself. Before 2.43 it takes files that its fsmonitor vouches for as deleted, now and then
-    /// (`git diff HEAD`).
+    /// git looks at the files itself. Before 2.43 it takes files that its fsmonitor vouches for as deleted,
+    /// now and then (`git diff HEAD`).
     None,
-    /// It starts a program.
+    /// git starts a program.
     #[default]
     Hook,
-    /// It asks at a socket, from 2.55 on.
+    /// git connects to a socket (2.55 and newer).
     Socket,
 }
 
@@ -57,7 +58,7 @@ pub(crate) struct Checkout<'a> {
     /// The folder of the workspace.
     pub(crate) folder: &'a Path,
     pub(crate) monitor: Monitor,
-    /// The program, and the socket, that say what has changed.
+    /// The program that git starts, or the socket that it connects to, to learn what has changed.
     pub(crate) hook: &'a Path,
     pub(crate) socket: &'a Path,
 }
@@ -112,8 +113,8 @@ pub(crate) fn write(upper: &Path, checkout: &Checkout<'_>) -> Result<()> {
     }
 }
 
-/// Lets git find the socket from its directory `git_dir`. Ends a daemon of git's own that has put another in
-/// its place: git starts one if nobody answers.
+/// Links the socket into the git directory `git_dir`, where git looks for it. Ends git's own daemon, if that
+/// has put its socket there.
 pub(crate) fn link_monitor(git_dir: &Path, socket: &Path) -> Result<()> {
     let path = git_dir.join(MONITOR_SOCKET);
     if fs::read_link(&path).is_ok_and(|to| to == socket) {
@@ -162,8 +163,8 @@ fn config(checkout: &Checkout<'_>) -> String {
     config
 }
 
-/// Returns the lines by which the configuration of the workspace `folder` lets git ask at the socket. Working
-/// trees that `git worktree` adds have the same configuration, and no socket: git would start a daemon there.
+/// Returns the lines of configuration that let git ask at the socket in the workspace `folder` alone. Linked
+/// working trees (`git worktree`) share the configuration, and have no socket: git would start a daemon there.
 pub(crate) fn include_monitor(folder: &Path) -> String {
     let mut pattern = String::new();
     for letter in folder.join(".git").display().to_string().chars() {

@@ -20,7 +20,8 @@ use crate::tree::{DEPTH_MAX, PATH_HASH_START, is_name, path_hash};
 use crate::tree_file::{SUBMODULE, index_mode};
 use crate::untracked::{FolderStat, UntrackedFolders};
 
-/// An index of so many files has whole paths, which every program reads. git and libgit2 read others, too.
+/// Up to this number of files, weir writes an index with whole paths, which every program reads; beyond it,
+/// version 4, which is smaller, and which git and libgit2 read.
 const WHOLE_PATHS_MAX: u32 = 100_000;
 /// Threads that write the index of one commit at most.
 const THREADS_MAX: usize = 8;

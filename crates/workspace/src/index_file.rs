@@ -25,7 +25,7 @@ pub(crate) const MODE: usize = 6;
 pub(crate) enum PathForm {
     /// Whole, as before version 4: every program reads them.
     Whole,
-    /// As what they do not share with the one before (version 4): a large index is half as large.
+    /// Without the part that a path shares with the one before (version 4): the index is half as large.
     Shared,
 }
 
@@ -443,7 +443,7 @@ fn copy_tree(
     Some(())
 }
 
-/// Reads the index `data`, writes it again as a switch does, and reads that. For the fuzzers.
+/// Reads the index `data`, writes it as a switch does, and reads the result. The fuzzers call it.
 ///
 /// # Panics
 /// If what was written is not what was read.

@@ -1,5 +1,5 @@
-//! What the upper folders of a workspace hold, as a process remembers it from one scan to the next: a folder
-//! that has not changed since is not read again.
+//! Remembers the names in the upper folders of a workspace from one scan to the next, so that a scan reads no
+//! folder again that has not changed.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// A file that changed so shortly before it was looked at may change again at what the kernel takes for the
 /// same time.
 pub(crate) const RECENT: Duration = Duration::from_millis(50);
-/// Names that are remembered of a workspace. With more, all are forgotten.
+/// The number of names that a process remembers for a workspace. Beyond it, the process forgets all.
 const NAMES_MAX: usize = 1 << 18;
 
 /// Returns the time since 1970.
@@ -25,7 +25,7 @@ pub(crate) type FolderMarks = Arc<[Option<Vec<u8>>; 4]>;
 /// The names of the entries of a folder.
 pub(crate) type FolderNames = Arc<Vec<OsString>>;
 
-/// What stat(2) says of a folder: it changes with the names in it and with its marks.
+/// The fields of stat(2) that change when a name in a folder, or a mark of the folder, changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FolderStamp {
     device: u64,
@@ -39,7 +39,7 @@ impl FolderStamp {
         FolderStamp { device: about.dev(), inode: about.ino(), times }
     }
 
-    /// Returns whether the folder has not changed for so long that its times would tell of another change.
+    /// Returns whether the last change is so long ago that another one would give the folder other times.
     fn is_settled(&self) -> bool {
         let [_, _, seconds, nanoseconds] = self.times;
         let changed = Duration::new(seconds.max(0) as u64, nanoseconds as u32);
@@ -47,7 +47,7 @@ impl FolderStamp {
     }
 }
 
-/// What is known of a folder.
+/// A folder that a scan has read.
 #[derive(Debug)]
 struct KnownFolder {
     stamp: FolderStamp,
@@ -59,14 +59,14 @@ struct KnownFolder {
 #[derive(Debug, Default)]
 pub(crate) struct KnownFolders {
     folders: HashMap<PathBuf, KnownFolder>,
-    /// Whether the commit has folders of these names, which never changes.
+    /// Whether the commit has a folder at each of these paths. A commit never changes.
     lower: HashMap<PathBuf, bool>,
     names: usize,
 }
 
 impl KnownFolders {
-    /// Returns what is known of the folder `at`, which is `about` now; `None` if it may change again without
-    /// a trace.
+    /// Returns the entry of the folder `at`, which stat(2) describes by `about`; `None` if the folder changed
+    /// so lately that another change could leave its times as they are.
     fn known(&mut self, at: &Path, about: &Metadata) -> Option<&mut KnownFolder> {
         let stamp = FolderStamp::of(about);
         let is_known = self.folders.get(at).is_some_and(|known| known.stamp == stamp);
@@ -88,8 +88,8 @@ impl KnownFolders {
         }
     }
 
-    /// Returns the names in the folder `at`, of which stat(2) says what is `about` it. Calls `read` unless
-    /// they are known.
+    /// Returns the names in the folder `at`, which stat(2) describes by `about`. Calls `read` unless they are
+    /// known.
     pub(crate) fn names<E>(
         &mut self,
         at: &Path,
@@ -112,7 +112,7 @@ impl KnownFolders {
         Ok(names)
     }
 
-    /// Returns the marks of the folder `at`, likewise.
+    /// Returns the marks of the folder `at`, as [`KnownFolders::names`] returns its names.
     pub(crate) fn marks(
         &mut self,
         at: &Path,

@@ -1,5 +1,5 @@
-//! A process that answers git's question what has changed through a socket, as git's own daemon for its
-//! fsmonitor would: no program is started for each question (git 2.55 and newer on Linux).
+//! Runs a process that answers git through a socket, in place of git's own fsmonitor daemon, so that git
+//! starts no program for each question (git 2.55 and newer on Linux).
 //!
 //! git connects to `.git/fsmonitor--daemon.ipc`, which is a link to one socket for all workspaces of a user.
 //! It sends a token in lines of gitprotocol-common(5) up to a flush (api-simple-ipc in git's documentation),
@@ -25,16 +25,16 @@ use crate::short_path::ShortPath;
 use crate::touched::{UNKNOWN, is_same};
 use crate::workspaces::Workspaces;
 
-/// The file that the process has locked.
+/// The file that the process locks.
 const LOCK: &str = "fsmonitor.lock";
 /// Bytes of a question, and of a line of the answer (gitprotocol-common(5)).
 const QUESTION_BYTES_MAX: u64 = 64 << 10;
 const LINE_BYTES_MAX: usize = 65_516;
-/// Questions that are answered at once.
+/// The number of questions that the process answers at the same time.
 const ANSWERS_MAX: usize = 64;
-/// How long it waits when it can take no question, for want of descriptors, say.
+/// How long the process waits when it cannot accept a connection, for want of descriptors, say.
 const PAUSE: Duration = Duration::from_millis(200);
-/// How long a process that ends may keep its lock, and how often it is looked.
+/// How long to wait for the lock of a process that ends, and how often to try.
 const LOCK_MAX: Duration = Duration::from_secs(5);
 const LOCK_TICK: Duration = Duration::from_millis(2);
 
@@ -76,7 +76,7 @@ fn lock(root: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// Makes the socket; it takes the place of one that nobody answers at.
+/// Makes the socket, in place of one at which nobody answers any more.
 fn listen(root: &Path) -> io::Result<UnixListener> {
     let at = ShortPath::open(root)?;
     let new = at.join("fsmonitor.new");
@@ -156,8 +156,8 @@ fn question(stream: &UnixStream) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Returns what has changed since `token` in the working tree `tree`, by the path at which it is, or by what
-/// is there.
+/// Returns what has changed since `token` in the working tree `tree`. Finds the workspace by its path, or,
+/// where it is bound to another path, by device and inode.
 fn changed(workspaces: &Workspaces, tree: &Path, token: &str) -> Result<Vec<u8>> {
     let named = fs::read_link(tree).map_err(Error::on(tree))?;
     let is_asked = |folder: &Path| is_same(folder, tree);

@@ -13,9 +13,9 @@ use weir_git::pktline;
 use crate::short_path::ShortPath;
 
 pub(crate) const NAME: &str = "fsmonitor.sock";
-/// What is sent when the last workspace has been removed.
+/// The message by which weir ends the process, after it removed the last workspace.
 pub(crate) const END: &[u8] = b"weir:end";
-/// Bytes that are read of what a daemon says to its end.
+/// The number of bytes that weir reads from a daemon before it closes the connection.
 const ANSWER_BYTES_MAX: u64 = 64 << 10;
 /// How long a question, or its answer, may take.
 pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(10);

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-/// A folder, open: paths of what is in it are short.
+/// An open folder, through which the paths of its entries are short.
 pub(crate) struct ShortPath(File);
 
 impl ShortPath {

@@ -19,7 +19,7 @@ const MAGIC: &[u8] = b"weir touched 1\n";
 const FILE: &str = "touched";
 /// The answer that everything may have changed.
 const ALL: &[u8] = b"/\0";
-/// The same where nothing is known: a token that means nothing before it.
+/// The same answer with a token that no list knows, so that the next question gets this answer, too.
 pub(crate) const UNKNOWN: &[u8] = b"weir:0:0\0/\0";
 /// Paths at which nothing is any more are forgotten beyond this number.
 const GONE_MAX: usize = 1000;

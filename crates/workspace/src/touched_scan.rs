@@ -59,7 +59,7 @@ pub(crate) struct TouchedScan<'k> {
     pub(crate) folders: BTreeSet<Vec<u8>>,
     /// The folders in large ones, each with a hash.
     pub(crate) in_large: BTreeMap<Vec<u8>, u64>,
-    /// What the upper folders held before.
+    /// The names and marks that earlier scans read.
     remembered: &'k mut KnownFolders,
     /// In a new folder, how many files it may still have without being large.
     left: Option<usize>,
@@ -259,7 +259,7 @@ fn xattr(path: &Path, name: &str) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// Changes files and folders at random: a scan that remembers finds what one finds that does not.
+    /// Changes files and folders at random: a scan that remembers finds the same as one that does not.
     #[test]
     fn what_is_remembered_is_what_is_there() {
         let dir = weir_testing::folder();

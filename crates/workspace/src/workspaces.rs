@@ -7,7 +7,7 @@
 //! ID/fsmonitor        the program by which git learns what has changed
 //! ID/touched          what was touched
 //! ID/stands-on        the device of the view that it is mounted on
-//! fsmonitor.sock      where git asks instead, about all of them
+//! fsmonitor.sock      the socket at which git 2.55 asks, about all workspaces
 //! views/ID/           the view of a commit, for all of its workspaces
 //! layers/ID/          what was written before a fork
 //! indexes/ID          the index of a commit
@@ -92,7 +92,7 @@ pub trait Processes: Sync {
 /// The workspaces that are recorded in a folder.
 pub struct Workspaces {
     pub(crate) root: PathBuf,
-    /// What was found in upper folders, by the folders of records.
+    /// The upper folders that this process has read, by the folders of records.
     pub(crate) remembered: Mutex<HashMap<PathBuf, Arc<Mutex<KnownFolders>>>>,
 }
 
@@ -433,7 +433,7 @@ impl Workspaces {
         self.mount_alone(workspace, processes)
     }
 
-    /// Mounts a workspace, and lets its git ask; the caller holds the lock.
+    /// Mounts a workspace, and makes sure that git in it can ask at the socket. The caller holds the lock.
     pub(crate) fn mount_alone(&self, workspace: &Workspace, processes: &dyn Processes) -> Result<()> {
         self.mount_files(workspace, processes)?;
         self.mend_monitor(workspace, processes);

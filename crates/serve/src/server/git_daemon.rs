@@ -160,8 +160,9 @@ impl Daemon {
         sender.bytes(&out).await
     }
 
-    /// Returns a conversation that has come as far as one that read `fed` and lacks what the client wants,
-    /// over the copy as it is after a visit to the upstream; `None` if there is no such visit.
+    /// Waits for a visit to the upstream, because the copy lacks what the client wants. Returns a
+    /// conversation over the copy as it is then, which has read the client's request `fed`; `None` if there
+    /// is no visit.
     async fn after_visit(
         self: &Arc<Self>,
         asked: &GitAsk<'_>,
@@ -170,8 +171,9 @@ impl Daemon {
     ) -> Result<Option<UploadPack>, ClientGone> {
         let GitAsk { request, client } = asked;
         let visit = async {
-            let found = self.repositories.find_missing(request, client.clone()).await.ok()??;
-            self.repositories.open(found, &request.path, client.address).await.ok()
+            let found = self.repositories.find_missing(request, client.clone()).await?;
+            let Some(found) = found else { return Ok(None) };
+            self.repositories.open(found, &request.path, client.address).await.map(Some)
         };
         tokio::pin!(visit);
         let opened = loop {
@@ -183,6 +185,12 @@ impl Daemon {
             }
         };
         sender.restart();
+        let opened = opened.unwrap_or_else(|refusal: Refusal| {
+            // The client is told what it would be told without a visit.
+            let (path, why) = (request.path.escape_default(), refusal.words_without_token());
+            tracing::info!("no visit for what a client wants of {path}: {}", why.escape_default());
+            None
+        });
         let Some(Opened { repo, features, .. }) = opened else { return Ok(None) };
         let options = self.options_with(features, &request.path);
         let mut machine = UploadPack::new(repo, Version::from_number(request.version), options);
@@ -192,8 +200,8 @@ impl Daemon {
         Ok(Some(machine))
     }
 
-    /// Feeds `machine` what comes next from a client, and adds it to `fed`, unless that is too long. Returns
-    /// the number of bytes.
+    /// Reads from a client, and feeds `machine`. Appends what came to `fed`, unless the request is too long.
+    /// Returns the number of bytes.
     async fn feed(
         &self,
         machine: &mut UploadPack,

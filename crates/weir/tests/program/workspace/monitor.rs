@@ -12,7 +12,7 @@ use weir_testing::{command, processes, skip, wait_until};
 use super::{STATE, mirrored};
 use crate::common::Env;
 
-/// A git that can ask at a socket, by what it says; else it is the machine's.
+/// Runs the machine's git, and adds to its list of features that it can ask at a socket.
 const GIT: &str = "#!/bin/sh\ntest \"$1\" != version || echo 'feature: fsmonitor--daemon'\nexec GIT \"$@\"\n";
 /// Asks for what has changed since the token `$ARGV[0]`, as git does.
 const ASK: &str = r#"
@@ -38,7 +38,7 @@ fn ask(folder: &Path, token: &str) -> (String, Vec<String>) {
     (names.next().unwrap(), names.filter(|path| !path.ends_with('/') || path == "/").collect())
 }
 
-/// What looks as a daemon of git's own does, to who ends it.
+/// A listener in place of git's own daemon: it notes the command that weir sends.
 struct GitDaemon(std::thread::JoinHandle<Vec<u8>>);
 
 impl GitDaemon {
