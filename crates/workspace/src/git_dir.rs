@@ -164,7 +164,8 @@ fn config(checkout: &Checkout<'_>) -> String {
 }
 
 /// Returns the lines of configuration that let git ask at the socket in the workspace `folder` alone. Linked
-/// working trees (`git worktree`) share the configuration, and have no socket: git would start a daemon there.
+/// working trees (`git worktree`) share the configuration, and have no socket: git would start a daemon for
+/// them.
 pub(crate) fn include_monitor(folder: &Path) -> String {
     let mut pattern = String::new();
     for letter in folder.join(".git").display().to_string().chars() {
