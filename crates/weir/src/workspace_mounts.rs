@@ -72,7 +72,7 @@ pub(crate) fn start_remote(place: &Path) -> std::result::Result<(), String> {
 pub(crate) struct OwnProcesses;
 
 impl Processes for OwnProcesses {
-    fn show(&self, source: &Path, commit: &str, view: &Path) -> WorkspaceResult<()> {
+    fn show(&self, source: &Path, commit: &str, times: Option<&Path>, view: &Path) -> WorkspaceResult<()> {
         let failed =
             |why: String| WorkspaceError::Source(format!("cannot show '{}': {why}", source.display()));
         if let Some(place) = attached_to(source) {
@@ -80,7 +80,10 @@ impl Processes for OwnProcesses {
         }
         let mut commit_of = source.as_os_str().to_owned();
         commit_of.push(format!("@{commit}"));
-        let args = ["mount".into(), "--lower".into(), commit_of, view.into()];
+        let mut args = vec!["mount".into(), "--lower".into(), commit_of, view.into()];
+        if let Some(times) = times {
+            args.extend(["--times".into(), times.into()]);
+        }
         start(&args, &view.with_extension("log")).map_err(failed)
     }
 

@@ -8,7 +8,7 @@ use serde_json::json;
 use weir_git::{Kind, Oid};
 use weir_pool::open_local;
 use weir_repo::{Head, Repo, resolve_revision};
-use weir_workspace::{Workspace, Workspaces, is_mounted};
+use weir_workspace::{CommitSwitch, Workspace, Workspaces, is_mounted};
 
 use crate::cli::Global;
 use crate::environment::git_command;
@@ -23,6 +23,7 @@ pub(crate) fn switch(
     workspaces: &Workspaces,
     mut workspace: Workspace,
     revision: &str,
+    prefers_mount: bool,
 ) -> Result<()> {
     let folder = workspace.folder.clone();
     if !is_mounted(&folder) {
@@ -59,13 +60,22 @@ pub(crate) fn switch(
         own = open()?;
     }
     let from = resolve_revision(&own, "HEAD").map_err(|e| Error::Message(e.to_string()))?;
-    let count = workspaces.switch(&workspace, &own, &from, &to.commit).map_err(of_workspace)?;
     let before = match &own.refs().head {
         Head::Symbolic(name) => {
             String::from_utf8_lossy(name.strip_prefix(b"refs/heads/").unwrap_or(name)).into_owned()
         }
         Head::Detached(oid) => oid.to_string(),
     };
+    // A repository that is open here would keep the workspace from being mounted anew.
+    drop(own);
+    let switch = CommitSwitch {
+        own: &|| Ok(open_local(&git_dir)?),
+        source: (!is_attached).then_some(&source),
+        from,
+        to: to.commit,
+        prefers_mount,
+    };
+    let count = workspaces.switch(&mut workspace, &switch, &OwnProcesses).map_err(of_workspace)?;
     let said = format!("checkout: moving from {before} to {revision}");
     match &to.branch {
         Some(branch) => {

@@ -15,6 +15,7 @@ use weir_ground::thread::on_threads;
 use weir_repo::{CommitTrees, ObjectReader, Repo};
 
 use crate::error::{Error, Result};
+use crate::file_times::FileTimes;
 use crate::index_file::{CacheEntry, EntryStat, IndexWriter, PathForm};
 use crate::tree::{DEPTH_MAX, PATH_HASH_START, is_name, path_hash};
 use crate::tree_file::{SUBMODULE, index_mode};
@@ -47,7 +48,7 @@ struct CommitFiles<'r> {
     repo: &'r Repo,
     /// The trees and sizes, if the objects are on another machine.
     listed: Option<&'r CommitTrees>,
-    stats: LowerFiles,
+    stats: LowerFiles<'r>,
 }
 
 /// A folder of a commit.
@@ -121,7 +122,8 @@ pub(crate) fn index_of(
     time: u64,
     wanted: &WantedIndex<'_>,
 ) -> Result<CommitIndex> {
-    let commit = CommitFiles { repo, listed, stats: LowerFiles::new(time) };
+    let times = FileTimes::all(time);
+    let commit = CommitFiles { repo, listed, stats: LowerFiles::new(&times) };
     let mut writer = CommitIndexWriter::new(commit);
     writer.index.reserve(listed.map_or(0, CommitTrees::file_count));
     writer.written = write_shared(commit, &writer.shared_folders(top)?)?;
@@ -291,19 +293,18 @@ impl<'r> CommitIndexWriter<'r> {
     }
 }
 
-/// What all files of a lower layer have in common.
+/// What an index says of the files of a lower layer.
 #[derive(Clone, Copy)]
-pub(crate) struct LowerFiles {
-    /// Their time, in seconds since 1970; the field of an index has 32 bits.
-    time: u32,
+pub(crate) struct LowerFiles<'t> {
+    times: &'t FileTimes,
     /// The user and the group.
     owner: [u32; 2],
 }
 
-impl LowerFiles {
-    /// Returns what files with the time `time` have in common that are this user's.
-    pub(crate) fn new(time: u64) -> LowerFiles {
-        LowerFiles { time: time as u32, owner: [Uid::current().as_raw(), Gid::current().as_raw()] }
+impl<'t> LowerFiles<'t> {
+    /// Returns what an index says of files with these times that are this user's.
+    pub(crate) fn new(times: &'t FileTimes) -> LowerFiles<'t> {
+        LowerFiles { times, owner: [Uid::current().as_raw(), Gid::current().as_raw()] }
     }
 
     /// Returns what an index says of the file at `path`.
@@ -313,13 +314,15 @@ impl LowerFiles {
 
     /// Returns the same of the file the path of which has the hash `path`.
     fn stat_of(self, path: u32, mode: u32, size: u64) -> EntryStat {
-        let (time, [user, group]) = (self.time, self.owner);
-        [time, 0, time, 0, 0, path, mode, user, group, size as u32]
+        let (time, [user, group]) = (self.times.of(path), self.owner);
+        // The fields of an index have 32 bits.
+        let (seconds, nanoseconds) = (time.seconds as u32, time.nanoseconds);
+        [seconds, nanoseconds, seconds, nanoseconds, 0, path, mode, user, group, size as u32]
     }
 
     /// Returns what an index says of the folder at `path`.
     pub(crate) fn folder_stat(self, path: &[u8]) -> FolderStat {
-        let (time, [user, group]) = (self.time, self.owner);
+        let (time, [user, group]) = (self.times.base().seconds as u32, self.owner);
         [time, 0, time, 0, 0, path_hash(PATH_HASH_START, path), user, group, 0]
     }
 }

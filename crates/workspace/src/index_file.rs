@@ -1,5 +1,6 @@
 //! The index (gitformat-index): reads one that git or weir wrote, and writes versions 2 to 4.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
 use std::panic::resume_unwind;
@@ -9,9 +10,9 @@ use std::thread;
 use weir_git::{HashKind, Oid, plain_sha};
 use weir_ground::thread::spawn_scoped;
 
+use crate::cached_trees::IndexChanges;
 use crate::error::{Error, Result};
 use crate::ewah::ewah;
-use crate::tree::DEPTH_MAX;
 use crate::untracked;
 use crate::varint::{push_varint, varint};
 
@@ -20,6 +21,9 @@ use crate::varint::{push_varint, varint};
 pub(crate) type EntryStat = [u32; 10];
 /// Where the mode is in them.
 pub(crate) const MODE: usize = 6;
+pub(crate) const SIZE: usize = 9;
+/// The seconds of the time at which a file was written last.
+pub(crate) const MODIFIED: usize = 2;
 /// How paths are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PathForm {
@@ -389,60 +393,6 @@ fn shared_len(a: &[u8], b: &[u8]) -> usize {
     from + a[from..].iter().zip(&b[from..]).take_while(|(a, b)| a == b).count()
 }
 
-/// Returns the cached trees `data` of an index in which the files of `changed` have changed, which ascend:
-/// those above them are not known any more.
-///
-/// # Errors
-/// If they are cut.
-pub(crate) fn without_changed(hash: HashKind, data: &[u8], changed: &[&[u8]]) -> Result<Vec<u8>> {
-    let mut out = Vec::new();
-    let mut rest = data;
-    let done = copy_tree(hash, &mut rest, &mut Vec::new(), changed, &mut out, 0);
-    done.ok_or_else(|| damaged("the cached trees are cut"))?;
-    Ok(out)
-}
-
-/// Copies one tree with those below it. Deeper ones than git writes are not copied.
-fn copy_tree(
-    hash: HashKind,
-    rest: &mut &[u8],
-    path: &mut Vec<u8>,
-    changed: &[&[u8]],
-    out: &mut Vec<u8>,
-    depth: usize,
-) -> Option<()> {
-    let name_len = rest.iter().position(|byte| *byte == 0)?;
-    let (name, after) = rest.split_at(name_len + 1);
-    let line_len = after.iter().position(|byte| *byte == b'\n')?;
-    let line = std::str::from_utf8(&after[..line_len]).ok()?;
-    let (count, below) = line.split_once(' ')?;
-    let (count, below): (i64, u32) = (count.parse().ok()?, below.parse().ok()?);
-    let (id, after) = after[line_len + 1..].split_at_checked(if count >= 0 { hash.len() } else { 0 })?;
-    *rest = after;
-    let len = path.len();
-    if depth > 0 {
-        path.extend_from_slice(&name[..name_len]);
-        path.push(b'/');
-    }
-    let at = changed.partition_point(|changed| *changed < path.as_slice());
-    let has_changed = changed.get(at).is_some_and(|changed| changed.starts_with(path));
-    out.extend_from_slice(name);
-    if has_changed || count < 0 {
-        out.extend_from_slice(format!("-1 {below}\n").as_bytes());
-    } else {
-        out.extend_from_slice(format!("{count} {below}\n").as_bytes());
-        out.extend_from_slice(id);
-    }
-    if depth > DEPTH_MAX {
-        return None;
-    }
-    for _ in 0..below {
-        copy_tree(hash, rest, path, changed, out, depth + 1)?;
-    }
-    path.truncate(len);
-    Some(())
-}
-
 /// Reads the index `data`, writes it as a switch does, and reads the result. The fuzzers call it.
 ///
 /// # Panics
@@ -457,9 +407,10 @@ pub fn rewrite_index(hash: HashKind, data: &[u8]) -> Result<Vec<u8>> {
         paths.push(entries.path.clone());
     }
     let known = entries.extensions()?;
-    let mut changed: Vec<&[u8]> = paths.iter().step_by(2).map(Vec::as_slice).collect();
-    changed.sort_unstable();
-    let trees = without_changed(hash, known.trees.unwrap_or_default(), &changed).unwrap_or_default();
+    let mut files: Vec<(&[u8], i64)> = paths.iter().step_by(2).map(|path| (path.as_slice(), -1)).collect();
+    files.sort_unstable();
+    let changes = IndexChanges { files: &files, folders: &BTreeMap::new() };
+    let trees = changes.apply(hash, known.trees.unwrap_or_default()).unwrap_or_default();
     let written = writer.finish(&trees, known.untracked, "weir:1:2")?;
     assert!(is_whole_index(hash, &written));
     let mut again = IndexReader::new(hash, &written)?;
@@ -555,13 +506,6 @@ mod tests {
         for end in 0..index.len() {
             let _ = (read(&index[..end]), index_moved_to(HashKind::Sha1, &index[..end], other));
             let _ = rewrite_index(HashKind::Sha1, &index[..end]);
-        }
-        let expected = [&b"\x00-1 1\nb\x00-1 0\n"[..]].concat();
-        assert_eq!(without_changed(HashKind::Sha1, &trees, &[b"b/d"]).unwrap(), expected);
-        let expected = [&b"\x00-1 1\nb\x002 0\n"[..], &[2; 20]].concat();
-        assert_eq!(without_changed(HashKind::Sha1, &trees, &[b"a", b"b0"]).unwrap(), expected);
-        for end in 0..trees.len() {
-            assert!(without_changed(HashKind::Sha1, &trees[..end], &[]).is_err(), "{end}");
         }
     }
 }

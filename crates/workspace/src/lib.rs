@@ -5,13 +5,16 @@
 //! costs the same, however many files there are; a workspace costs its index.
 
 mod ask;
+mod cached_trees;
 mod doctor;
 mod error;
 mod ewah;
+mod file_times;
 mod folders_above;
 mod fork;
 mod git_dir;
 mod guard;
+mod hidden;
 mod index;
 mod index_file;
 mod kept_index;
@@ -26,7 +29,9 @@ mod place;
 mod remote_commit;
 mod remote_files;
 mod remotes;
+mod remount;
 mod short_path;
+mod staged_in_way;
 mod status;
 mod switch;
 mod touched;
@@ -37,11 +42,13 @@ mod tree_file;
 mod untracked;
 mod varint;
 mod view;
+mod views;
 mod workspaces;
 
 pub use ask::changed_since;
 pub use doctor::{Diagnosis, MountWay, Need, diagnosis};
 pub use error::{Error, Result};
+pub use file_times::FileTimes;
 pub use fork::{Forked, NewFork};
 pub use git_dir::Monitor;
 #[doc(hidden)]
@@ -52,6 +59,7 @@ pub use namespace::{Namespace, NamespaceCommand, become_alone, may_mount};
 pub use overlay::{is_mounted, is_shown, unmount_dead};
 pub use remote_commit::{RemoteCommit, Reopen};
 pub use remote_files::{RemoteFiles, mount_remote_files};
+pub use remount::CommitSwitch;
 pub use status::{PathChange, WorkspaceStatus, is_sparse};
-pub use view::{Repositories, Shown};
+pub use view::{LowerCommit, Repositories, Shown};
 pub use workspaces::{Added, NewWorkspace, Processes, Workspace, Workspaces};

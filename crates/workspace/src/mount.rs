@@ -247,7 +247,7 @@ fn file_type(kind: FileKind) -> FileType {
 
 impl MountedView {
     fn attributes(&self, of: &Attributes) -> FileAttr {
-        let time: SystemTime = UNIX_EPOCH + Duration::from_secs(of.time);
+        let time: SystemTime = UNIX_EPOCH + Duration::new(of.time.seconds, of.time.nanoseconds);
         // The owner may write to what a union mount copies then.
         let write = if self.view.is_lower() { 0o200 } else { 0 };
         let (perm, nlink) = match of.kind {

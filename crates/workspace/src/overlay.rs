@@ -3,20 +3,27 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, umount2};
-
-use rustix::fs::StatVfsMountFlags;
+use nix::unistd::{ForkResult, fork};
+use rustix::fs::{CWD, StatVfsMountFlags};
+use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 
 use crate::error::{Error, Result};
 
 /// The program that makes union mounts where the kernel does not.
 pub(crate) const FUSE_OVERLAYFS: &str = "fuse-overlayfs";
+
+/// How long to wait for whoever looks into a workspace while it is mounted anew, and how often to look.
+const IN_USE_MAX: Duration = Duration::from_secs(2);
+const IN_USE_TICK: Duration = Duration::from_micros(500);
 
 /// What is mounted upon each other.
 pub(crate) struct Layers<'a> {
@@ -73,6 +80,94 @@ pub(crate) fn mount_by_kernel(folder: &Path, layers: &Layers<'_>) -> Result<()> 
             _ => String::new(),
         },
     })
+}
+
+/// Mounts `layers` where nobody sees them, by way of the empty folder `by`, for [`replace`].
+///
+/// # Errors
+/// As [`mount_by_kernel`], or if the kernel has no such call.
+pub(crate) fn mount_detached(by: &Path, layers: &Layers<'_>) -> Result<OwnedFd> {
+    mount_by_kernel(by, layers)?;
+    let opened = clone_of(by);
+    unmount(by)?;
+    opened
+}
+
+/// Returns another mount of what is mounted on `folder`, which nobody sees.
+fn clone_of(folder: &Path) -> Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    open_tree(CWD, folder, flags).map_err(mount_failed(folder))
+}
+
+/// Returns whether nothing uses what is mounted on `folder`.
+pub(crate) fn is_free(folder: &Path) -> bool {
+    // The first call of this kind only notes that nothing does.
+    umount2(folder, MntFlags::MNT_EXPIRE) == Err(Errno::EAGAIN)
+}
+
+/// Mounts `new` on `folder`, in place of what is mounted there. At each moment one of the two is seen. If
+/// something begins to use the old one meanwhile and does not end, it goes on in it, and cannot write.
+///
+/// # Errors
+/// If the system does not mount so (Linux before 6.5), and then nothing has changed.
+pub(crate) fn replace(folder: &Path, new: &OwnedFd) -> Result<()> {
+    let old = clone_of(folder)?;
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_BENEATH;
+    move_mount(new, "", CWD, folder, flags).map_err(mount_failed(folder))?;
+    let end = Instant::now() + IN_USE_MAX;
+    while let Err(e) = unmount(folder) {
+        if Instant::now() > end {
+            tracing::warn!("{e}; what uses it goes on in what it showed before");
+            let _ = set_read_only(folder, true);
+            return detach(folder);
+        }
+        std::thread::sleep(IN_USE_TICK);
+    }
+    close_aside(old);
+    Ok(())
+}
+
+/// Closes the last descriptor of a union mount in a process of its own: the kernel first writes all that is
+/// dirty on the disk, whoever it belongs to (`ovl_sync_fs`), which may take long.
+fn close_aside(mount: OwnedFd) {
+    let number = mount.as_raw_fd().unsigned_abs();
+    // SAFETY: the copy calls the system only. Who waits for the end of a stream of this process does not wait
+    // for it.
+    if let Ok(ForkResult::Child) = unsafe { fork() } {
+        unsafe {
+            if let Some(last) = number.checked_sub(1) {
+                libc::close_range(0, last, 0);
+            }
+            libc::close_range(number + 1, libc::c_uint::MAX, 0);
+            libc::close(mount.as_raw_fd());
+            libc::_exit(0)
+        }
+    }
+}
+
+/// Returns whether a program waits for changes of files in what is mounted on `folder` (inotify(7),
+/// fanotify(7)), as far as this user may know.
+pub(crate) fn is_watched(folder: &Path) -> bool {
+    let Ok(about) = fs::symlink_metadata(folder) else { return false };
+    let (major, minor) = (rustix::fs::major(about.dev()), rustix::fs::minor(about.dev()));
+    // As the kernel prints its own numbers of devices.
+    let device = format!(" sdev:{:x} ", major << 20 | minor);
+    let entries = |path: &Path| Some(fs::read_dir(path).ok()?.flatten());
+    let processes = entries(Path::new("/proc")).into_iter().flatten();
+    let processes = processes.filter(|entry| entry.file_name().as_bytes().iter().all(u8::is_ascii_digit));
+    let mut watching = processes.map(|entry| entry.path()).flat_map(|process| {
+        let descriptors = entries(&process.join("fd")).into_iter().flatten();
+        descriptors.filter_map(move |descriptor| {
+            let kind = fs::read_link(descriptor.path()).ok()?;
+            let is_such = matches!(kind.to_str()?, "anon_inode:inotify" | "anon_inode:[fanotify]");
+            is_such.then(|| process.join("fdinfo").join(descriptor.file_name()))
+        })
+    });
+    watching.any(|about| fs::read_to_string(about).is_ok_and(|about| about.contains(&device)))
+}
+
+fn mount_failed(path: &Path) -> impl Fn(rustix::io::Errno) -> Error {
+    |source| Error::Mount { path: path.to_owned(), source: source.into(), remedy: String::new() }
 }
 
 /// Returns whether this process is in the machine's first user namespace (user_namespaces(7)).

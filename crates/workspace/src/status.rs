@@ -123,8 +123,7 @@ impl Workspaces {
         if commit.to_string() != workspace.commit {
             let base = Oid::from_hex_any(workspace.commit.as_bytes()).ok_or(Error::NoNode)?;
             let (base, _) = CommitTree::top_of(repo, &base)?;
-            paths
-                .extend(tree_changes(&mut search.reader, &base, &top)?.into_iter().map(|change| change.path));
+            paths.extend(tree_changes(&mut search.reader, &base, &top)?.paths().map(<[u8]>::to_vec));
         }
         for (path, (kind, _)) in self.touched(workspace)? {
             match kind {

@@ -1,25 +1,30 @@
-//! Switches a working tree to another commit: writes what differs, and the index, as `git checkout` does.
+//! Switches a working tree to another commit as `git checkout` does: checks that nothing is lost, writes what
+//! differs, and the index.
 //!
 //! Files that differ get the time at which they are written, and others keep theirs: a build tool that
 //! compares times sees what has changed, whichever commit is older.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::fs::{self, File, Metadata, OpenOptions};
+use std::fs::{self, Metadata, OpenOptions};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
-use weir_git::{Kind, Oid};
-use weir_repo::{ObjectReader, Repo};
+use weir_git::{HashKind, Kind, Oid};
+use weir_repo::ObjectReader;
 
+use crate::cached_trees::IndexChanges;
 use crate::error::{Error, Result};
+use crate::file_times::{FileTime, FileTimes};
 use crate::folders_above::{Above, FoldersAbove};
 use crate::index::LowerFiles;
-use crate::index_file::{CacheEntry, EntryStat, IndexReader, IndexWriter, MODE, without_changed};
-use crate::tree_changes::{TreeChange, tree_changes};
+use crate::index_file::{CacheEntry, EntryStat, IndexReader, IndexWriter, MODE, MODIFIED, SIZE};
+use crate::staged_in_way::StagedInWay;
+use crate::tree::{PATH_HASH_START, path_hash};
+use crate::tree_changes::{TreeChange, TreeChanges, tree_changes};
 use crate::tree_file::{LINK, SUBMODULE, TreeFile};
 
 /// Paths that an error names.
@@ -35,17 +40,51 @@ const UNFINISHED: [(&str, &str); 6] = [
 ];
 
 /// A switch of a working tree.
+#[derive(Clone, Copy)]
 pub(crate) struct TreeSwitch<'a> {
     /// The folder of the working tree.
     pub(crate) folder: &'a Path,
-    /// Its repository.
-    pub(crate) repo: &'a Repo,
+    /// The hash of its objects.
+    pub(crate) hash: HashKind,
     /// The trees of the commit that it shows, and of the one that it will.
     pub(crate) trees: [Oid; 2],
-    /// What the files below have in common.
-    pub(crate) lower: LowerFiles,
+    /// What an index says of the files below.
+    pub(crate) lower: LowerFiles<'a>,
     /// The token since which git is to ask what has changed.
     pub(crate) token: &'a str,
+}
+
+/// A switch that has the index locked.
+pub(crate) struct BegunSwitch {
+    lock: IndexLock,
+    /// What differs.
+    pub(crate) changes: TreeChanges,
+    /// The index before the switch, and when it was written.
+    index: Vec<u8>,
+    index_time: FileTime,
+}
+
+impl BegunSwitch {
+    /// Returns the time that files get which have to be newer than all others.
+    pub(crate) fn time(&self) -> FileTime {
+        self.lock.time.next()
+    }
+
+    /// Returns the times that files have below what was written, after the switch, if they are `times` now.
+    pub(crate) fn times_after(&self, times: &FileTimes) -> FileTimes {
+        let files = self.changes.files.iter();
+        let files = files.map(|change| (path_hash(PATH_HASH_START, &change.path), change.new.is_some()));
+        times.after(self.time(), files)
+    }
+
+    /// Returns paths of files by which the folders that they are in have other names than before, or others
+    /// are ignored.
+    pub(crate) fn paths_of_folders(&self) -> impl Iterator<Item = &[u8]> {
+        let is_such = |change: &&TreeChange| {
+            change.old.is_none() || change.new.is_none() || change.path.ends_with(b".gitignore")
+        };
+        self.changes.files.iter().filter(is_such).map(|change| change.path.as_slice())
+    }
 }
 
 /// What an entry of the index, and the file, are before the switch.
@@ -54,13 +93,13 @@ struct KnownFile {
     path: Vec<u8>,
 }
 
-/// A lock on the index, as git takes it; what was written so far is dropped, unless it is committed.
+/// A lock on the index, as git takes it; what was written so far is dropped, unless it is committed. It has
+/// no file open, so that the working tree can be mounted anew.
 struct IndexLock {
     path: PathBuf,
     index: PathBuf,
-    file: File,
     /// When it was taken, as the file system has it.
-    time: (i64, i64),
+    time: FileTime,
 }
 
 impl IndexLock {
@@ -74,13 +113,13 @@ impl IndexLock {
             )),
             _ => Error::on(&path)(e),
         })?;
-        let about = file.metadata().map_err(Error::on(&path))?;
-        let time = (about.mtime(), about.mtime_nsec());
-        Ok(IndexLock { path, index: git_dir.join("index"), file, time })
+        let time = modified(&file.metadata().map_err(Error::on(&path))?);
+        Ok(IndexLock { path, index: git_dir.join("index"), time })
     }
 
-    fn commit(mut self, data: &[u8]) -> Result<()> {
-        self.file.write_all(data).map_err(Error::on(&self.path))?;
+    fn commit(self, data: &[u8]) -> Result<()> {
+        let file = OpenOptions::new().write(true).open(&self.path);
+        file.and_then(|mut file| file.write_all(data)).map_err(Error::on(&self.path))?;
         fs::rename(&self.path, &self.index).map_err(Error::on(&self.index))
     }
 }
@@ -93,47 +132,86 @@ impl Drop for IndexLock {
 }
 
 impl TreeSwitch<'_> {
-    /// Writes the files and the index. Returns the number of files that differ.
+    fn git_dir(&self) -> PathBuf {
+        self.folder.join(".git")
+    }
+
+    /// The file that says which tree the files are being switched to.
+    fn begun_path(&self) -> PathBuf {
+        self.git_dir().join("switch.begun")
+    }
+
+    /// Locks the index, and finds what differs.
     ///
     /// # Errors
-    /// If a file that differs has other changes, git is in the middle of something, or a file cannot be
-    /// written.
-    pub(crate) fn run(&self) -> Result<usize> {
-        let git_dir = self.repo.git_dir();
+    /// If git is in the middle of something, or another one writes the index.
+    pub(crate) fn begin(&self, reader: &mut ObjectReader<'_>) -> Result<BegunSwitch> {
+        let git_dir = self.git_dir();
         for (file, what) in UNFINISHED {
             if git_dir.join(file).exists() {
                 return Err(Error::Odd(format!("a {what} is not finished; 'git {what} --abort' ends it")));
             }
         }
-        let lock = IndexLock::take(git_dir)?;
+        let lock = IndexLock::take(&git_dir)?;
         // What a switch left that ended half way.
         let _ = fs::remove_file(git_dir.join("switch.new"));
-        let begun_path = git_dir.join("switch.begun");
-        let begun = self.trees[1].to_string();
-        let resumes = fs::read_to_string(&begun_path).is_ok_and(|was| was == begun);
-        let mut reader = self.repo.reader();
-        let changes = tree_changes(&mut reader, &self.trees[0], &self.trees[1])?;
+        let changes = tree_changes(reader, &self.trees[0], &self.trees[1])?;
         let path = git_dir.join("index");
-        let data = fs::read(&path).map_err(Error::on(&path))?;
-        let index_time = fs::metadata(&path).map_err(Error::on(&path))?;
-        let known = self.known(&data, &changes)?;
-        self.check(&changes, &known, (index_time.mtime(), index_time.mtime_nsec()), resumes)?;
-        fs::write(&begun_path, begun).map_err(Error::on(&begun_path))?;
-        self.remove(&changes)?;
-        let mut written = BTreeMap::new();
-        for change in &changes {
-            if let Some(new) = change.new {
-                written.insert(&*change.path, self.write(&mut reader, &change.path, new, lock.time)?);
-            }
+        let index = fs::read(&path).map_err(Error::on(&path))?;
+        let index_time = modified(&fs::metadata(&path).map_err(Error::on(&path))?);
+        Ok(BegunSwitch { lock, changes, index, index_time })
+    }
+
+    /// Checks that nothing is lost: each file that differs is as the index has it, the index as the commit,
+    /// and nothing is where a new file comes. The caller knows the former of files that are `untouched`.
+    ///
+    /// # Errors
+    /// With what would be lost. Nothing has changed then.
+    pub(crate) fn check(&self, switch: &BegunSwitch, untouched: impl Fn(&[u8]) -> bool) -> Result<()> {
+        let path = self.begun_path();
+        let begun = self.trees[1].to_string();
+        let resumes = fs::read_to_string(&path).is_ok_and(|was| was == begun);
+        self.check_files(switch, untouched, resumes)?;
+        fs::write(&path, begun).map_err(Error::on(&path))
+    }
+
+    /// Writes the files at the paths for which `is_written` returns true. The others are below already.
+    /// Returns the new index.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub(crate) fn write_files(
+        &self,
+        switch: &BegunSwitch,
+        reader: &mut ObjectReader<'_>,
+        is_written: impl Fn(&[u8]) -> bool,
+    ) -> Result<Vec<u8>> {
+        self.remove(switch.changes.files.iter().filter(|change| is_written(&change.path)))?;
+        let mut stats = BTreeMap::new();
+        for change in &switch.changes.files {
+            let Some(new) = change.new else { continue };
+            let stat = match is_written(&change.path) {
+                true => self.write_file(reader, &change.path, new, switch.lock.time)?,
+                false => self.lower.stat(&change.path, new.mode, size_of(reader, new)?),
+            };
+            stats.insert(&*change.path, stat);
         }
-        lock.commit(&self.index(&data, &changes, &written)?)?;
-        let _ = fs::remove_file(&begun_path);
-        Ok(changes.len())
+        self.index(switch, &stats)
+    }
+
+    /// Writes the index, and ends the switch.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub(crate) fn finish(&self, switch: BegunSwitch, index: &[u8]) -> Result<()> {
+        switch.lock.commit(index)?;
+        let _ = fs::remove_file(self.begun_path());
+        Ok(())
     }
 
     /// Returns the entries of the index at the paths of `changes`.
     fn known(&self, index: &[u8], changes: &[TreeChange]) -> Result<Vec<KnownFile>> {
-        let mut entries = IndexReader::new(self.repo.hash(), index)?;
+        let mut entries = IndexReader::new(self.hash, index)?;
         let mut known: Vec<KnownFile> =
             changes.iter().map(|change| KnownFile { entry: None, path: change.path.clone() }).collect();
         let mut next = 0;
@@ -190,16 +268,16 @@ impl TreeSwitch<'_> {
         }
     }
 
-    /// Checks that nothing is lost: each file that differs is as the index has it, the index as the commit,
-    /// and nothing is where a new file comes. `index_time` is when the index was written. If the switch
-    /// `resumes` one that ended half way, files may be the new ones already.
-    fn check(
+    /// Does the work of [`TreeSwitch::check`]. If the switch `resumes` one that ended half way, files may be
+    /// the new ones already.
+    fn check_files(
         &self,
-        changes: &[TreeChange],
-        known: &[KnownFile],
-        index_time: (i64, i64),
+        switch: &BegunSwitch,
+        untouched: impl Fn(&[u8]) -> bool,
         resumes: bool,
     ) -> Result<()> {
+        let BegunSwitch { changes: TreeChanges { files: changes, .. }, index, index_time, .. } = switch;
+        let known = &self.known(index, changes)?;
         let removed: BTreeSet<&[u8]> =
             changes.iter().filter(|c| c.old.is_some()).map(|c| c.path.as_slice()).collect();
         let mut above = FoldersAbove::new(self.folder);
@@ -212,6 +290,9 @@ impl TreeSwitch<'_> {
             };
             if !is_as_committed {
                 staged.push(change.path.as_slice());
+                continue;
+            }
+            if untouched(&change.path) {
                 continue;
             }
             let state = above.of(&change.path, &removed);
@@ -228,7 +309,7 @@ impl TreeSwitch<'_> {
                 // What was deleted may be deleted, or written again.
                 (_, None) => {}
                 (Some(entry), Some(about)) => {
-                    let is_clean = self.is_clean(&change.path, entry, &about, index_time)?;
+                    let is_clean = self.is_clean(&change.path, entry, &about, *index_time)?;
                     let is_new = !is_clean && resumes && self.is_switched(change, &about)?;
                     if !is_clean && !is_new {
                         changed.push(change.path.as_slice());
@@ -279,7 +360,7 @@ impl TreeSwitch<'_> {
         path: &[u8],
         entry: &CacheEntry,
         about: &Metadata,
-        index_time: (i64, i64),
+        index_time: FileTime,
     ) -> Result<bool> {
         let file = TreeFile { mode: entry.stat[MODE], oid: entry.oid };
         if file.mode == SUBMODULE {
@@ -292,17 +373,17 @@ impl TreeSwitch<'_> {
         let stat = stat_of(about, file.mode);
         let is_equal = (0..stat.len()).filter(is_known).all(|n| stat[n] == entry.stat[n]);
         // It may have changed at the same time without a trace.
-        if is_equal && (about.mtime(), about.mtime_nsec()) < index_time {
+        if is_equal && modified(about) < index_time {
             return Ok(true);
         }
-        file.is_content_of(self.repo.hash(), &self.at(path))
+        file.is_content_of(self.hash, &self.at(path))
     }
 
     /// Returns whether the file of a change is the new one already.
     fn is_switched(&self, change: &TreeChange, about: &Metadata) -> Result<bool> {
         match change.new {
             Some(new) if new.mode != SUBMODULE && new.is_kind_of(about) => {
-                new.is_content_of(self.repo.hash(), &self.at(&change.path))
+                new.is_content_of(self.hash, &self.at(&change.path))
             }
             _ => Ok(false),
         }
@@ -310,10 +391,10 @@ impl TreeSwitch<'_> {
 
     /// Removes the files that the new tree does not have, or has as another kind, and folders that are empty
     /// then.
-    fn remove(&self, changes: &[TreeChange]) -> Result<()> {
+    fn remove<'c>(&self, changes: impl Iterator<Item = &'c TreeChange>) -> Result<()> {
         let mut above = FoldersAbove::new(self.folder);
         let mut folders = BTreeSet::new();
-        for change in changes.iter().filter(|change| change.new.is_none()) {
+        for change in changes.filter(|change| change.new.is_none()) {
             if above.of(&change.path, &BTreeSet::new()) != Above::Folders {
                 continue;
             }
@@ -340,14 +421,14 @@ impl TreeSwitch<'_> {
         Ok(())
     }
 
-    /// Writes a file of the new tree, the time of which is later than `began`, in seconds and nanoseconds
-    /// since 1970. Returns what the index says of it.
-    fn write(
+    /// Writes a file of the new tree, the time of which is later than `began`. Returns what the index says of
+    /// it.
+    fn write_file(
         &self,
         reader: &mut ObjectReader<'_>,
         path: &[u8],
         file: TreeFile,
-        began: (i64, i64),
+        began: FileTime,
     ) -> Result<EntryStat> {
         let at = self.at(path);
         let failed = Error::on(&at);
@@ -366,7 +447,7 @@ impl TreeSwitch<'_> {
         }
         // What others have open, or is a program that runs, stays as it is. A new file takes overlayfs longer
         // where it hid one than a renamed one does.
-        let new = self.repo.git_dir().join("switch.new");
+        let new = self.git_dir().join("switch.new");
         if file.mode == LINK {
             symlink(OsStr::from_bytes(&object.data), &new).map_err(Error::on(&new))?;
         } else {
@@ -382,34 +463,37 @@ impl TreeSwitch<'_> {
             renamed => renamed.map_err(&failed)?,
         }
         let about = fs::symlink_metadata(&at).map_err(&failed)?;
-        if (about.mtime(), about.mtime_nsec()) > began {
+        if modified(&about) > began {
             return Ok(stat_of(&about, file.mode));
         }
         // What was built right before has the same time: the clock of files ticks a few hundred times a
         // second.
-        let later = Timespec { tv_sec: began.0, tv_nsec: began.1 + 1 };
-        let later = if began.1 < 999_999_999 { later } else { Timespec { tv_sec: began.0 + 1, tv_nsec: 0 } };
+        let FileTime { seconds, nanoseconds } = began.next();
+        let later = Timespec { tv_sec: seconds as i64, tv_nsec: nanoseconds.into() };
         let times = Timestamps { last_access: later, last_modification: later };
         utimensat(CWD, &at, &times, AtFlags::SYMLINK_NOFOLLOW).map_err(|e| failed(e.into()))?;
         Ok(stat_of(&fs::symlink_metadata(&at).map_err(&failed)?, file.mode))
     }
 
-    /// Returns the index after the switch. `written` is what it says of the new files.
-    fn index(
-        &self,
-        data: &[u8],
-        changes: &[TreeChange],
-        written: &BTreeMap<&[u8], EntryStat>,
-    ) -> Result<Vec<u8>> {
-        let hash = self.repo.hash();
-        let mut entries = IndexReader::new(hash, data)?;
+    /// Returns the index after the switch. `stats` is what it says of the new files.
+    fn index(&self, switch: &BegunSwitch, stats: &BTreeMap<&[u8], EntryStat>) -> Result<Vec<u8>> {
+        let BegunSwitch { changes, index, index_time, .. } = switch;
+        let hash = self.hash;
+        let mut entries = IndexReader::new(hash, index)?;
         let mut writer = IndexWriter::new(hash, entries.form());
-        let mut left = changes.iter().peekable();
-        let add =
-            |writer: &mut IndexWriter, change: &TreeChange| match (change.new, written.get(&*change.path)) {
-                (Some(new), Some(stat)) => writer.push(&change.path, &CacheEntry::new(*stat, new.oid), true),
-                _ => Ok(()),
-            };
+        let mut left = changes.files.iter().peekable();
+        // What is as it is in the lower layer is not looked at, unless it is among what was touched.
+        let is_lower = |path: &[u8], entry: &CacheEntry| {
+            entry.stat == self.lower.stat(path, entry.stat[MODE], u64::from(entry.stat[SIZE]))
+        };
+        let add = |writer: &mut IndexWriter, change: &TreeChange| match (change.new, stats.get(&*change.path))
+        {
+            (Some(new), Some(stat)) => {
+                let entry = CacheEntry::new(*stat, new.oid);
+                writer.push(&change.path, &entry, !is_lower(&change.path, &entry))
+            }
+            _ => Ok(()),
+        };
         while let Some(entry) = entries.next()? {
             while let Some(change) = left.next_if(|change| change.path < entries.path) {
                 add(&mut writer, change)?;
@@ -418,16 +502,19 @@ impl TreeSwitch<'_> {
                 add(&mut writer, change)?;
                 continue;
             }
-            // What is as it was in the lower layer is not looked at, unless it is among what was touched.
-            let size = u64::from(entry.stat[9]);
-            let is_lower = entry.stat == self.lower.stat(&entries.path, entry.stat[MODE], size);
-            writer.push(&entries.path, &entry, !is_lower)?;
+            match is_lower(&entries.path, &entry) {
+                true => writer.push(&entries.path, &entry, false)?,
+                false => writer.push(&entries.path, &without_race(entry, *index_time), true)?,
+            }
         }
         left.try_for_each(|change| add(&mut writer, change))?;
-        let paths: Vec<&[u8]> = changes.iter().map(|change| change.path.as_slice()).collect();
+        let more = |change: &TreeChange| i64::from(change.new.is_some()) - i64::from(change.old.is_some());
+        let files: Vec<(&[u8], i64)> =
+            changes.files.iter().map(|change| (change.path.as_slice(), more(change))).collect();
+        let changes = IndexChanges { files: &files, folders: &changes.folders };
         let known = entries.extensions()?;
         let trees = known.trees.filter(|trees| !trees.is_empty());
-        let trees = trees.map_or(Ok(Vec::new()), |trees| without_changed(hash, trees, &paths))?;
+        let trees = trees.map_or(Ok(Vec::new()), |trees| changes.apply(hash, trees))?;
         // The monitor will name all that was written.
         writer.finish(&trees, known.untracked, self.token)
     }
@@ -444,45 +531,31 @@ fn remove_empty(folder: &Path) -> std::io::Result<()> {
     fs::remove_dir(folder)
 }
 
-/// Finds entries of an index that no commit has, and that are folders of new files, or in those.
-struct StagedInWay {
-    /// The paths of the changes, ascending.
-    changed: Vec<Vec<u8>>,
-    /// The new files as folders, with a slash, and the folders above new files; ascending.
-    below: Vec<Vec<u8>>,
-    above: BTreeSet<Vec<u8>>,
-    next: usize,
-    found: Vec<Vec<u8>>,
+/// Returns an entry of an index that was written at `index_time`, for one that is written later. Within one
+/// second git sees no change of a file that keeps its size, and compares contents if the index is not newer
+/// (racy-git). A size of 0 has the same effect.
+fn without_race(mut entry: CacheEntry, index_time: FileTime) -> CacheEntry {
+    if entry.stat[MODIFIED] >= index_time.seconds as u32 {
+        entry.stat[SIZE] = 0;
+    }
+    entry
 }
 
-impl StagedInWay {
-    fn new(changes: &[TreeChange]) -> StagedInWay {
-        let added = || changes.iter().filter(|change| change.old.is_none()).map(|change| &change.path);
-        let mut below: Vec<Vec<u8>> = added().map(|path| [path, &b"/"[..]].concat()).collect();
-        below.sort();
-        let mut above = BTreeSet::new();
-        for path in added() {
-            let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
-            above.extend(slashes.map(|(at, _)| path[..at].to_vec()));
-        }
-        let changed = changes.iter().map(|change| change.path.clone()).collect();
-        StagedInWay { changed, below, above, next: 0, found: Vec::new() }
-    }
+/// Returns when a file was written last.
+fn modified(about: &Metadata) -> FileTime {
+    // A time before 1970 is no later than any other.
+    let seconds = u64::try_from(about.mtime()).unwrap_or(0);
+    FileTime { seconds, nanoseconds: about.mtime_nsec() as u32 }
+}
 
-    /// Looks at an entry, the path of which is behind all others.
-    fn look(&mut self, path: &[u8]) {
-        while self
-            .below
-            .get(self.next)
-            .is_some_and(|below| below.as_slice() < path && !path.starts_with(below))
-        {
-            self.next += 1;
-        }
-        let is_below = self.below.get(self.next).is_some_and(|below| path.starts_with(below));
-        let is_in_way = is_below || !self.above.is_empty() && self.above.contains(path);
-        if is_in_way && self.changed.binary_search_by(|changed| changed.as_slice().cmp(path)).is_err() {
-            self.found.push(path.to_vec());
-        }
+/// Returns the size in bytes of a file of a tree.
+fn size_of(reader: &mut ObjectReader<'_>, file: TreeFile) -> Result<u64> {
+    if file.mode == SUBMODULE {
+        return Ok(0);
+    }
+    match reader.kind_and_size(&file.oid)?.ok_or(weir_repo::Error::Missing(file.oid))? {
+        (Kind::Blob, size) => Ok(size),
+        _ => Err(Error::NotAFile),
     }
 }
 

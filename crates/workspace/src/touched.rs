@@ -91,6 +91,29 @@ pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
     }
 }
 
+/// Notes that the files at `paths` are others now, though nothing was written there: git is told so once.
+///
+/// # Errors
+/// If the list cannot be written. Without one, git looks at every file.
+pub(crate) fn note_other<'p>(place: &Path, paths: impl Iterator<Item = &'p [u8]>) -> Result<()> {
+    let _alone = lock(place)?;
+    let Some(mut touched) = Touched::read(place) else { return Ok(()) };
+    touched.seq += 1;
+    for path in paths {
+        touched.paths.insert(path.to_vec(), TouchedPath { seq: touched.seq, state: GONE });
+    }
+    touched.write(place)
+}
+
+/// Waits until nobody else reads and writes the list: two would lose each other's changes.
+fn lock(place: &Path) -> Result<File> {
+    let path = place.join("touched.lock");
+    let lock = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+    let lock = lock.map_err(Error::on(&path))?;
+    lock.lock().map_err(Error::on(&path))?;
+    Ok(lock)
+}
+
 /// Returns the oldest token that the list in the folder `place` can answer: since then, it knows of all
 /// changes. One that it cannot answer, if it cannot be read.
 pub(crate) fn oldest_token(place: &Path) -> String {
@@ -116,11 +139,7 @@ pub(crate) fn changed_since(
     if !is_same(folder, tree) {
         return Ok(UNKNOWN.to_vec());
     }
-    // One at a time: two would lose each other's changes.
-    let path = place.join("touched.lock");
-    let lock =
-        OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(Error::on(&path))?;
-    lock.lock().map_err(Error::on(&path))?;
+    let _alone = lock(place)?;
     let known = Touched::read(place);
     let is_known = known.is_some();
     let mut touched = known.unwrap_or_else(|| Touched {

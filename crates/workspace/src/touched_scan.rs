@@ -249,6 +249,16 @@ fn state(about: &Metadata, marks: &[Option<Vec<u8>>]) -> u64 {
     hasher.finish().max(LARGE + 1)
 }
 
+/// Returns whether overlayfs notes of the upper folder `at` that it was renamed.
+pub(crate) fn was_renamed(at: &Path) -> bool {
+    MARKS[..REDIRECTS].iter().any(|mark| xattr(at, mark).is_some())
+}
+
+/// Returns whether nothing of the layers below is seen through the upper folder `at`.
+pub(crate) fn hides_below(at: &Path) -> bool {
+    MARKS[REDIRECTS..].iter().any(|mark| xattr(at, mark).is_some())
+}
+
 fn xattr(path: &Path, name: &str) -> Option<Vec<u8>> {
     let mut value = [0; 512];
     let len = rustix::fs::lgetxattr(path, name, &mut value[..]).ok()?;

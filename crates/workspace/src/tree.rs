@@ -13,6 +13,7 @@ use weir_git::{HashKind, Kind, Oid, TreeEntry, TreeIter, commit_links, commit_ti
 use weir_repo::Repo;
 
 use crate::error::{Error, Result};
+use crate::file_times::{FileTime, FileTimes};
 use crate::numbers::{FolderNumber, NumberLog};
 use crate::remote_commit::RemoteCommit;
 
@@ -125,8 +126,8 @@ pub(crate) struct CommitTree {
     /// Set if the objects of the repository are on another machine. Then files are checked, too.
     remote: Option<Arc<RemoteCommit>>,
     top: Oid,
-    /// The committer's time, in seconds since 1970.
-    pub(crate) time: u64,
+    /// The times of its files.
+    times: FileTimes,
     folders: RwLock<ReadFolders>,
     kept: Mutex<KeptFiles>,
     log: Option<NumberLog>,
@@ -158,11 +159,13 @@ struct KeptFiles {
 }
 
 impl CommitTree {
-    /// Returns the files of `commit`, which may be a tag of one, or a tree.
+    /// Returns the files of `commit`, which may be a tag of one, or a tree. Without `times` all have the
+    /// committer's.
     pub(crate) fn open(
         repo: Arc<Repo>,
         commit: &Oid,
         remote: Option<Arc<RemoteCommit>>,
+        times: Option<FileTimes>,
     ) -> Result<CommitTree> {
         let (top, time) = match &remote {
             Some(remote) => top_of_commit(repo.hash(), commit, remote.trees.commit_data())?,
@@ -175,7 +178,8 @@ impl CommitTree {
             next: TOP + 1,
         };
         let folders = RwLock::new(folders);
-        Ok(CommitTree { repo, remote, top, time, folders, kept: Mutex::default(), log: None })
+        let times = times.unwrap_or_else(|| FileTimes::all(time));
+        Ok(CommitTree { repo, remote, top, times, folders, kept: Mutex::default(), log: None })
     }
 
     /// Begins to log the numbers of folders.
@@ -355,6 +359,14 @@ impl CommitTree {
         let (folder, at) = self.place(node)?;
         let entry = folder.entry(at);
         Ok((entry.kind, self.size(&entry)?, entry.path))
+    }
+
+    /// Returns the time of a node of this kind, the path of which has the hash `path`.
+    pub(crate) fn time(&self, kind: FileKind, path: u32) -> FileTime {
+        match kind {
+            FileKind::Folder => self.times.base(),
+            _ => self.times.of(path),
+        }
     }
 
     /// Returns the size of a file or link in bytes.

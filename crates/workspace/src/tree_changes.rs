@@ -1,5 +1,7 @@
 //! What differs between the files of two trees.
 
+use std::collections::BTreeMap;
+
 use weir_git::{HashKind, Kind, Oid, TreeEntry, TreeIter};
 use weir_repo::ObjectReader;
 
@@ -15,22 +17,39 @@ pub(crate) struct TreeChange {
     pub(crate) new: Option<TreeFile>,
 }
 
-/// Returns the paths, ascending, at which the trees `old` and `new` have different files.
+/// What differs between two trees.
+#[derive(Default)]
+pub(crate) struct TreeChanges {
+    /// The files, ascending by path.
+    pub(crate) files: Vec<TreeChange>,
+    /// The folders that differ, with both trees, by their paths with a slash at the end. The top folder has
+    /// an empty path.
+    pub(crate) folders: BTreeMap<Vec<u8>, [Option<Oid>; 2]>,
+}
+
+impl TreeChanges {
+    /// Returns the paths of the files.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &[u8]> {
+        self.files.iter().map(|change| change.path.as_slice())
+    }
+}
+
+/// Returns what differs between the trees `old` and `new`.
 ///
 /// # Errors
 /// If a tree is missing or corrupt, or git would not check the new one out.
-pub(crate) fn tree_changes(reader: &mut ObjectReader<'_>, old: &Oid, new: &Oid) -> Result<Vec<TreeChange>> {
-    let mut found = FoundChanges { changes: Vec::new(), path: Vec::new() };
+pub(crate) fn tree_changes(reader: &mut ObjectReader<'_>, old: &Oid, new: &Oid) -> Result<TreeChanges> {
+    let mut found = FoundChanges { changes: TreeChanges::default(), path: Vec::new() };
     if old != new {
         found.compare(reader, Some(old), Some(new), 0)?;
     }
-    found.changes.sort_by(|a, b| a.path.cmp(&b.path));
+    found.changes.files.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(found.changes)
 }
 
 /// What is found, and where the search is.
 struct FoundChanges {
-    changes: Vec<TreeChange>,
+    changes: TreeChanges,
     path: Vec<u8>,
 }
 
@@ -45,6 +64,7 @@ impl FoundChanges {
         if depth > DEPTH_MAX {
             return Err(Error::unusable(&self.path, "is so deep"));
         }
+        self.changes.folders.insert(self.path.clone(), [old.copied(), new.copied()]);
         let hash = reader.objects().hash();
         let mut read = |oid: Option<&Oid>| oid.map(|oid| tree(reader, oid)).transpose();
         let (old_tree, new_tree) = (read(old)?, read(new)?);
@@ -81,7 +101,7 @@ impl FoundChanges {
                 };
                 let (old, new) = (file(old), file(new));
                 if old != new {
-                    self.changes.push(TreeChange { path: self.path.clone(), old, new });
+                    self.changes.files.push(TreeChange { path: self.path.clone(), old, new });
                 }
             }
             self.path.truncate(len);

@@ -19,6 +19,7 @@ use weir_git::Oid;
 use weir_repo::{Pack, Region, Repo};
 
 use crate::error::Result;
+use crate::file_times::{FileTime, FileTimes};
 use crate::place::{ViewPlace, commit_named, own_children, refs_below};
 use crate::remote_commit::RemoteCommit;
 use crate::tree::{CommitTree, FileKind, TOP};
@@ -49,8 +50,20 @@ pub enum Shown {
     /// The files of a commit.
     Commit(Arc<Repo>, Oid),
     /// The lower layer of workspaces: the files of a commit in the folder `files`, and the objects of its
-    /// archive in `objects`, as a git directory has them. They may be on another machine.
-    Lower(Arc<Repo>, Oid, Option<Arc<RemoteCommit>>),
+    /// archive in `objects`, as a git directory has them.
+    Lower(LowerCommit),
+}
+
+/// The commit of a lower layer.
+pub struct LowerCommit {
+    /// Its repository.
+    pub repo: Arc<Repo>,
+    /// The commit.
+    pub commit: Oid,
+    /// Set if the objects are on another machine.
+    pub remote: Option<Arc<RemoteCommit>>,
+    /// The times of its files, if not all have the commit's.
+    pub times: Option<FileTimes>,
 }
 
 /// A repository that stays as it is open.
@@ -72,8 +85,7 @@ pub(crate) struct Attributes {
     pub(crate) node: u64,
     pub(crate) kind: FileKind,
     pub(crate) size: u64,
-    /// In seconds since 1970.
-    pub(crate) time: u64,
+    pub(crate) time: FileTime,
     pub(crate) validity: Validity,
 }
 
@@ -137,6 +149,8 @@ pub(crate) struct View {
     repositories: Option<Box<dyn Repositories>>,
     /// The only commit, if its objects are on another machine.
     remote: Option<Arc<RemoteCommit>>,
+    /// The times of its files, if not all have the commit's.
+    times: Option<FileTimes>,
     places: Mutex<ViewPlaces>,
     trees: RwLock<ViewTrees>,
     /// When it was made, in seconds since 1970.
@@ -163,7 +177,7 @@ impl View {
     pub(crate) fn new(shown: Shown) -> Result<View> {
         let made = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
         let (mut places, mut trees) = (ViewPlaces::default(), ViewTrees::default());
-        let (mut numbering, mut remote) = (Numbering::Plain, None);
+        let (mut numbering, mut remote, mut times) = (Numbering::Plain, None, None);
         let mut top = |place| places.list.push(Arc::new(PlaceNode { above: ROOT, place }));
         let repositories = match shown {
             Shown::All(repositories) => {
@@ -176,19 +190,19 @@ impl View {
             }
             Shown::Commit(repo, commit) => {
                 numbering = Numbering::Commit;
-                let tree = CommitTree::open(repo, &commit, None)?;
+                let tree = CommitTree::open(repo, &commit, None, None)?;
                 trees.list.push((Arc::new(tree), FIRST_TREE | u64::from(TOP)));
                 None
             }
-            Shown::Lower(repo, commit, elsewhere) => {
-                remote = elsewhere;
+            Shown::Lower(LowerCommit { repo, commit, remote: elsewhere, times: known }) => {
+                (remote, times) = (elsewhere, known);
                 numbering = Numbering::Lower;
                 top(ViewPlace::Lower(commit));
                 Some(Box::new(OpenRepository(repo)) as Box<dyn Repositories>)
             }
         };
         let (places, trees) = (Mutex::new(places), RwLock::new(trees));
-        Ok(View { repositories, remote, places, trees, made, numbering })
+        Ok(View { repositories, remote, times, places, trees, made, numbering })
     }
 
     /// Gives numbers to all nodes above the files of a lower layer, and begins to log those of the files.
@@ -278,7 +292,7 @@ impl View {
         };
         let (kind, size, path) = tree.attributes(at)?;
         let node = self.shown(node, path);
-        Ok(Attributes { node, kind, size, time: tree.time, validity: Validity::Lasting })
+        Ok(Attributes { node, kind, size, time: tree.time(kind, path), validity: Validity::Lasting })
     }
 
     fn attributes_of(&self, node: u64, place: &ViewPlace) -> Attributes {
@@ -291,7 +305,7 @@ impl View {
             _ => (FileKind::Folder, 0),
         };
         let validity = if self.is_lasting() { Validity::Lasting } else { Validity::Changing };
-        Attributes { node, kind, size, time: self.made, validity }
+        Attributes { node, kind, size, time: FileTime::second(self.made), validity }
     }
 
     /// Returns the node called `name` in the folder `above`.
@@ -307,7 +321,8 @@ impl View {
                     Some(entry) => {
                         let node = above >> 32 << 32 | u64::from(entry.node);
                         let (node, size) = (self.shown(node, entry.path), tree.size(&entry)?);
-                        let (kind, time, validity) = (entry.kind, tree.time, Validity::Lasting);
+                        let time = tree.time(entry.kind, entry.path);
+                        let (kind, validity) = (entry.kind, Validity::Lasting);
                         Some(Attributes { node, kind, size, time, validity })
                     }
                 },
@@ -358,7 +373,8 @@ impl View {
             Some(number) => number,
             None => {
                 let repo = self.repository(&key.0)?.ok_or(crate::Error::NoNode)?;
-                let tree = Arc::new(CommitTree::open(repo, &commit, self.remote.clone())?);
+                let tree =
+                    Arc::new(CommitTree::open(repo, &commit, self.remote.clone(), self.times.clone())?);
                 let mut trees = self.trees.write().unwrap_or_else(PoisonError::into_inner);
                 let next = u32::try_from(trees.list.len() + 1).map_err(|_| crate::Error::Full)?;
                 let number = *trees.numbers.entry(key).or_insert(next);
@@ -526,7 +542,8 @@ impl View {
             // A file that is missing hides no other; who asks for it gets the error.
             let (size, validity) =
                 tree.size(&entry).map_or((0, Validity::Unknown), |size| (size, Validity::Lasting));
-            let attributes = Attributes { node: child, kind: entry.kind, size, time: tree.time, validity };
+            let time = tree.time(entry.kind, entry.path);
+            let attributes = Attributes { node: child, kind: entry.kind, size, time, validity };
             if !each(entry.name, attributes, from + n + 1) {
                 break;
             }

@@ -9,6 +9,7 @@
 //! ID/stands-on        the device of the view that it is mounted on
 //! fsmonitor.sock      the socket at which git 2.55 asks, about all workspaces
 //! views/ID/           the view of a commit, for all of its workspaces
+//! views/ID.times      the times of its files, for one that was switched, and its forks
 //! layers/ID/          what was written before a fork
 //! indexes/ID          the index of a commit
 //! remotes/ID/         a clone on another machine
@@ -29,18 +30,15 @@ use weir_repo::{CommitTrees, Repo};
 
 use crate::error::{Error, Result};
 use crate::git_dir::{self, Checkout, FirstIndex, Monitor};
-use crate::index::LowerFiles;
 use crate::known_folders::KnownFolders;
 use crate::monitor_socket;
 use crate::overlay::{self, Layers, is_mounted, is_shown, unmount_dead};
-use crate::switch::TreeSwitch;
 use crate::touched;
 use crate::tree::CommitTree;
 
 /// The version of `workspace.json`.
 const VERSION: u32 = 1;
 pub(crate) const RECORD: &str = "workspace.json";
-const VIEWS: &str = "views";
 const LAYERS: &str = "layers";
 /// The device of the view that a workspace is mounted on.
 const STANDS_ON: &str = "stands-on";
@@ -68,6 +66,9 @@ pub struct Workspace {
     pub monitor: Monitor,
     /// Later commits, the views of which have objects that it needs.
     pub later: Vec<String>,
+    /// The name of the file with the times of its commit's files, if it was switched to that.
+    #[serde(default)]
+    pub(crate) times: Option<String>,
     /// What was written before forks, the last at the end.
     pub(crate) frozen: Vec<String>,
 }
@@ -75,11 +76,11 @@ pub struct Workspace {
 /// Starts the processes that workspaces need.
 pub trait Processes: Sync {
     /// Starts a process that shows the commit `commit` of `source` on the folder `view`, and waits until it
-    /// does.
+    /// does. Its files have the `times` of a file that [`crate::FileTimes`] reads, or that of the commit.
     ///
     /// # Errors
     /// If it ends before.
-    fn show(&self, source: &Path, commit: &str, view: &Path) -> Result<()>;
+    fn show(&self, source: &Path, commit: &str, times: Option<&Path>, view: &Path) -> Result<()>;
 
     /// Starts a process that calls [`crate::serve_monitor`] for the folder of records `root`, and waits until
     /// it is ready.
@@ -202,22 +203,6 @@ impl Workspaces {
         Err(Error::NoWorkspace(folder.to_owned()))
     }
 
-    /// Returns the folder of the view that `workspace` stands on.
-    pub fn view(&self, workspace: &Workspace) -> PathBuf {
-        self.view_of(&workspace.source, &workspace.commit)
-    }
-
-    fn view_of(&self, source: &Path, commit: &str) -> PathBuf {
-        let source = source.as_os_str().as_encoded_bytes();
-        self.root.join(VIEWS).join(id(&[source, b"\0", commit.as_bytes()].concat()))
-    }
-
-    /// Returns the folders of all views that `workspace` needs.
-    fn views(&self, workspace: &Workspace) -> Vec<PathBuf> {
-        let commits = std::iter::once(&workspace.commit).chain(&workspace.later);
-        commits.map(|commit| self.view_of(&workspace.source, commit)).collect()
-    }
-
     /// Returns the folder of what was written in the workspace.
     pub fn written(&self, workspace: &Workspace) -> PathBuf {
         self.place(&workspace.folder).join("files")
@@ -302,6 +287,7 @@ impl Workspaces {
             uses_fuse_overlayfs: new.uses_fuse_overlayfs,
             monitor: new.asks,
             later: Vec::new(),
+            times: None,
             frozen: Vec::new(),
         };
         let _alone = self.lock()?;
@@ -309,15 +295,15 @@ impl Workspaces {
         let is_new = self.check_free(new.folder)?;
         // The view starts while the index is written.
         let (made, shown) = std::thread::scope(|scope| {
-            let show = || self.show(&workspace.source, &workspace.commit, processes);
+            let show = || self.show(&workspace, processes);
             let showing = spawn_scoped("view", scope, show);
             let made = self.make(new, &workspace);
             // Without a thread, the mount shows it.
-            (made, showing.map_or(Ok(Ok(PathBuf::new())), ScopedJoinHandle::join))
+            (made, showing.map_or(Ok(Ok(())), ScopedJoinHandle::join))
         });
         let shown = shown.unwrap_or_else(|panic| resume_unwind(panic));
         let made = made.and_then(|converts| {
-            shown.and_then(|_| self.mount_alone(&workspace, processes))?;
+            shown.and_then(|()| self.mount_alone(&workspace, processes))?;
             Ok(converts)
         });
         let converts = made.inspect_err(|_| {
@@ -369,18 +355,6 @@ impl Workspaces {
         fs::write(&new, text).and_then(|()| fs::rename(&new, &path)).map_err(Error::on(&path))
     }
 
-    /// Starts the view of `commit`, unless it is there. Returns its folder.
-    fn show(&self, source: &Path, commit: &str, processes: &dyn Processes) -> Result<PathBuf> {
-        let view = self.view_of(source, commit);
-        if !is_shown(&view) {
-            // What is left of views whose processes have ended.
-            unmount_dead(&view);
-            fs::create_dir_all(&view).map_err(Error::on(&view))?;
-            processes.show(source, commit, &view)?;
-        }
-        Ok(view)
-    }
-
     /// Gives a workspace, which is mounted, the objects that its source has as of `commit`, which came there
     /// later.
     ///
@@ -394,7 +368,7 @@ impl Workspaces {
     ) -> Result<()> {
         let _alone = self.lock()?;
         let commit = commit.to_string();
-        let objects = self.show(&workspace.source, &commit, processes)?.join("objects");
+        let objects = self.show_later(workspace, &commit, processes)?.join("objects");
         workspace.later.push(commit);
         self.record(workspace)?;
         let path = workspace.folder.join(".git/objects/info/alternates");
@@ -402,26 +376,6 @@ impl Workspaces {
         alternates.extend_from_slice(objects.as_os_str().as_encoded_bytes());
         alternates.push(b'\n');
         fs::write(&path, alternates).map_err(Error::on(&path))
-    }
-
-    /// Writes the files of the commit `to`, where those of the commit `from` are, and the index, in a
-    /// workspace the git directory of which is `repo`. Returns the number of files that differ. HEAD stays as
-    /// it is.
-    ///
-    /// # Errors
-    /// If a file that differs has other changes, or cannot be written.
-    pub fn switch(&self, workspace: &Workspace, repo: &Repo, from: &Oid, to: &Oid) -> Result<usize> {
-        let base = Oid::from_hex_any(workspace.commit.as_bytes()).ok_or(Error::NoNode)?;
-        let (_, time) = CommitTree::top_of(repo, &base)?;
-        let tree = |commit: &Oid| CommitTree::top_of(repo, commit).map(|(tree, _)| tree);
-        let switch = TreeSwitch {
-            folder: &workspace.folder,
-            repo,
-            trees: [tree(from)?, tree(to)?],
-            lower: LowerFiles::new(time),
-            token: &touched::oldest_token(&self.place(&workspace.folder)),
-        };
-        switch.run()
     }
 
     /// Mounts a workspace, for example after the machine was started again.
@@ -453,27 +407,47 @@ impl Workspaces {
             // The process that showed its commit has ended, and all that is in it is gone with that.
             overlay::detach(folder)?;
         }
-        let frozen = self.layers(workspace);
         if !self.has_remote(workspace) {
             // Nor can its views read any more.
             self.views(workspace).iter().for_each(|view| unmount_dead(view));
         }
-        // A mount before a fork may still use its own.
-        let work = self.place(folder).join(format!("overlay{}", frozen.len()));
-        for commit in std::iter::once(&workspace.commit).chain(&workspace.later) {
-            self.show(&workspace.source, commit, processes)?;
+        self.show(workspace, processes)?;
+        for commit in &workspace.later {
+            self.show_later(workspace, commit, processes)?;
         }
-        for folder in [folder, &work] {
-            fs::create_dir_all(folder).map_err(Error::on(folder))?;
+        fs::create_dir_all(folder).map_err(Error::on(folder))?;
+        self.with_layers(workspace, |layers| match workspace.uses_fuse_overlayfs {
+            true => overlay::mount_by_program(folder, layers),
+            false => overlay::mount_by_kernel(folder, layers),
+        })?;
+        self.note_mounted(workspace)
+    }
+
+    /// Calls `mount` with what is mounted upon each other for a workspace.
+    pub(crate) fn with_layers<T>(
+        &self,
+        workspace: &Workspace,
+        mount: impl FnOnce(&Layers<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let work = self.work(workspace);
+        fs::create_dir_all(&work).map_err(Error::on(&work))?;
+        let mut lower = vec![self.lower(workspace)];
+        lower.extend(self.layers(workspace));
+        mount(&Layers { lower: &lower, upper: &self.written(workspace), work: &work })
+    }
+
+    /// Returns the folder for the mount of a workspace. One before a fork or a switch may still use its own.
+    pub(crate) fn work(&self, workspace: &Workspace) -> PathBuf {
+        let mut name = format!("overlay{}", self.layers(workspace).len());
+        if let Some(times) = &workspace.times {
+            name = name + "-" + times;
         }
-        let mut lower = vec![self.view(workspace).join("files")];
-        lower.extend(frozen);
-        let layers = Layers { lower: &lower, upper: &self.written(workspace), work: &work };
-        match workspace.uses_fuse_overlayfs {
-            true => overlay::mount_by_program(folder, &layers)?,
-            false => overlay::mount_by_kernel(folder, &layers)?,
-        }
-        let path = self.place(folder).join(STANDS_ON);
+        self.place(&workspace.folder).join(name)
+    }
+
+    /// Notes which view a workspace is mounted on.
+    pub(crate) fn note_mounted(&self, workspace: &Workspace) -> Result<()> {
+        let path = self.place(&workspace.folder).join(STANDS_ON);
         fs::write(&path, self.device(workspace)).map_err(Error::on(&path))
     }
 
@@ -520,35 +494,12 @@ impl Workspaces {
                 let _ = fs::remove_dir_all(self.layer(name));
             }
         }
-        if !others.iter().any(|other| other.commit == workspace.commit) {
-            self.remove_kept_index(&workspace.commit);
-        }
         self.release_views(workspace);
         self.release_alone(&workspace.source);
         if others.is_empty() {
             monitor_socket::end(&self.root);
         }
         Ok(())
-    }
-
-    /// Ends the views of `workspace`, which has no record, that no other workspace stands on.
-    fn release_views(&self, workspace: &Workspace) {
-        let Ok(others) = self.list() else { return };
-        if self.has_damaged_record() {
-            return;
-        }
-        for view in self.views(workspace) {
-            if !others.iter().any(|other| self.views(other).contains(&view)) {
-                unmount_dead(&view);
-                let _ = fs::remove_dir(&view);
-                let _ = fs::remove_file(view.with_extension("log"));
-                let lock = view.with_extension("lock");
-                // Whoever shows it elsewhere has the lock.
-                if fs::File::open(&lock).is_ok_and(|file| file.try_lock().is_ok()) {
-                    let _ = fs::remove_file(&lock);
-                }
-            }
-        }
     }
 
     /// Returns whether a record is damaged, or they cannot be read: what it needs is not known.

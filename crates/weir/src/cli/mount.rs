@@ -19,4 +19,7 @@ pub(crate) struct MountArgs {
     /// Mount the lower layer of workspaces of the commit, and go to the background
     #[arg(long, hide = true)]
     pub(crate) lower: bool,
+    /// The times of the files of the lower layer
+    #[arg(long, hide = true, requires = "lower", value_name = "FILE")]
+    pub(crate) times: Option<PathBuf>,
 }

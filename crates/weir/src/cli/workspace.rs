@@ -52,6 +52,9 @@ pub(crate) enum WorkspaceCommand {
         /// A branch, a tag or an id
         #[arg(value_name = "REV")]
         revision: String,
+        /// Mount the workspace anew if few files differ, too
+        #[arg(long, hide = true)]
+        mount: bool,
     },
     /// Make a workspace with all that is in another, also what was built
     Fork {

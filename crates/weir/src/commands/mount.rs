@@ -13,7 +13,8 @@ use weir_pool::{Pool, is_pool_folder, open_local};
 use weir_repo::Repo;
 use weir_serve::{Found, OpenError, Presentation, RepoCache};
 use weir_workspace::{
-    MountOptions, RemoteCommit, Reopen, Repositories, Shown, mount as mount_view, mount_guarded,
+    FileTimes, LowerCommit, MountOptions, RemoteCommit, Reopen, Repositories, Shown, mount as mount_view,
+    mount_guarded,
 };
 
 use crate::cli::{Global, MountArgs};
@@ -22,7 +23,7 @@ use crate::named_source::{MOUNTED, NamedSource};
 use crate::output;
 use crate::pool::open_pool;
 use crate::signals::stop_on_signal;
-use crate::workspace_mounts::{attached_to, close_inherited};
+use crate::workspace_mounts::{attached_to, close_inherited, of_workspace};
 
 /// Archives that are kept open.
 const OPEN_MAX: usize = 256;
@@ -200,5 +201,7 @@ fn shown(global: &Global, args: &MountArgs) -> Result<Shown> {
     let trees = attached_to(&source.path).and_then(|_| trees_in(&source.path, &commit));
     let path = source.path;
     let reopen: Reopen = Box::new(move || Ok(open_local(&path)?));
-    Ok(Shown::Lower(repo, commit, trees.map(|trees| Arc::new(RemoteCommit::new(trees, reopen)))))
+    let remote = trees.map(|trees| Arc::new(RemoteCommit::new(trees, reopen)));
+    let times = args.times.as_deref().map(FileTimes::read).transpose().map_err(of_workspace)?;
+    Ok(Shown::Lower(LowerCommit { repo, commit, remote, times }))
 }

@@ -69,12 +69,12 @@ pub(crate) fn workspace(global: &Global, command: &WorkspaceCommand) -> Result<E
             return status(global, &workspaces, &list, watch.then_some(interval));
         }
         WorkspaceCommand::Fork { from, folder } => fork(global, &workspaces, from, folder)?,
-        WorkspaceCommand::Switch { folder, revision } => {
+        WorkspaceCommand::Switch { folder, revision, mount } => {
             let workspace = workspaces.find(&whole(folder)?).map_err(of_workspace)?;
             if !is_mounted(&workspace.folder) && !may_mount() && !workspace.uses_fuse_overlayfs {
                 return in_namespace();
             }
-            switch(global, &workspaces, workspace, revision)?;
+            switch(global, &workspaces, workspace, revision, *mount)?;
         }
         WorkspaceCommand::Ls => list(global, &root, &workspaces)?,
         WorkspaceCommand::Rm { folders, force } => {

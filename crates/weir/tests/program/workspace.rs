@@ -17,6 +17,7 @@ mod hostile;
 mod kills;
 mod monitor;
 mod plain_user;
+mod remount;
 mod strangers;
 mod switch;
 
@@ -216,9 +217,10 @@ const COMMANDS: [&[&str]; 9] = [
 
 const REVISIONS: [&str; 5] = ["main", "other", "HEAD~1", "v1", "origin/main~3"];
 
-/// Switches the workspace, and if that is done, the plain clone with git.
-fn switch(env: &Env, state: &Path, [plain, work]: [&Path; 2], revision: &str) -> String {
+/// Switches the workspace, and if that is done, the plain clone with git. May mount it anew if it `mounts`.
+fn switch(env: &Env, state: &Path, [plain, work]: [&Path; 2], revision: &str, mounts: bool) -> String {
     let mut weir = env.weir_command(&["-q", "workspace", "switch", work.to_str().unwrap(), revision]);
+    weir.args(mounts.then_some("--mount"));
     let output = weir.env("XDG_STATE_HOME", state.ancestors().nth(2).unwrap()).output().unwrap();
     if output.status.success() {
         env.git(plain, &["checkout", "-q", revision, "--"]);
@@ -227,7 +229,7 @@ fn switch(env: &Env, state: &Path, [plain, work]: [&Path; 2], revision: &str) ->
         let reasons = ["changes in", "does not track", "not finished", "unfinished merge", "'HEAD~1'"];
         assert!(reasons.iter().any(|reason| said.contains(reason)), "switch {revision}: {said}");
     }
-    format!("switch {revision} {}", output.status.success())
+    format!("switch {revision} (mounts: {mounts}) {}", output.status.success())
 }
 
 /// Does the same in both folders, and returns what it was.
@@ -240,7 +242,8 @@ fn step(env: &Env, state: &Path, random: &mut Rng, folders: [&Path; 2], n: usize
     let chosen = [pick(&files), pick(&files), pick(&dirs)];
     let what = random.below(CHANGES + COMMANDS.len() as u64 + REVISIONS.len() as u64);
     if let Some(revision) = what.checked_sub(CHANGES + COMMANDS.len() as u64) {
-        return switch(env, state, folders, REVISIONS[revision as usize]);
+        let mounts = random.below(3) > 0;
+        return switch(env, state, folders, REVISIONS[revision as usize], mounts);
     }
     let done = folders.map(|at| {
         if let Some(command) = what.checked_sub(CHANGES) {

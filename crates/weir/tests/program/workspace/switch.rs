@@ -156,3 +156,30 @@ fn a_switch_loses_no_change() {
     env.weir(&["ws", "switch", work, "main"]);
     assert_eq!(git(&["status", "--porcelain"]), " M same1\n?? untracked");
 }
+
+#[test]
+fn workspace_switch_hides_no_change_within_a_second() {
+    let env = Env::new();
+    let Some((_, it)) = mirrored(&env) else { return };
+    let work = it.folder.to_str().unwrap();
+    let file = it.folder.join("mine");
+    let modified = || fs::metadata(&file).unwrap().mtime();
+    // Both contents have one size, and are written within the second in which the index is.
+    loop {
+        fs::write(&file, b"aaa").unwrap();
+        env.git(&it.folder, &["add", "mine"]);
+        let index = fs::metadata(it.folder.join(".git/index")).unwrap().mtime();
+        let first = modified();
+        fs::write(&file, b"bbb").unwrap();
+        if modified() == first && index == first {
+            break;
+        }
+    }
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    for (revision, mount) in [("other", None), ("main", Some("--mount"))] {
+        let mut switch = vec!["ws", "switch", work, revision];
+        switch.extend(mount);
+        env.weir(&switch);
+        assert_eq!(env.git(&it.folder, &["status", "--porcelain"]), "AM mine", "{revision}");
+    }
+}

@@ -1,0 +1,178 @@
+//! `weir workspace switch` that mounts a workspace anew.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::Stdio;
+
+use rustix::fs::inotify;
+
+use super::{STATE, Workspace, mirrored};
+use crate::common::Env;
+
+/// Returns the device of what is mounted on a folder: another one after it was mounted anew.
+fn device(at: &Path) -> u64 {
+    fs::metadata(at).unwrap().dev()
+}
+
+/// Returns all that is written in the workspace, but git's files.
+fn written(env: &Env) -> Vec<String> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(env.path(STATE)).unwrap() {
+        let files = entry.unwrap().path().join("files");
+        if files.is_dir() {
+            let found = weir_testing::command("find").arg(".").current_dir(&files).output().unwrap();
+            let found = String::from_utf8(found.stdout).unwrap();
+            all.extend(
+                found.lines().filter(|path| !path.starts_with("./.git") && *path != ".").map(str::to_owned),
+            );
+        }
+    }
+    all.sort();
+    all
+}
+
+/// Returns the names of the views that are there. Locks are those of their processes, which may end later.
+fn views(env: &Env) -> Vec<String> {
+    let entries = fs::read_dir(env.path(STATE).join("views")).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.filter(|name| !name.ends_with(".lock")).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn workspace_switch_writes_nothing_where_it_mounts_anew() {
+    let env = Env::new();
+    let Some((_, it)) = mirrored(&env) else { return };
+    let work = it.folder.to_str().unwrap();
+    let git = |args: &[&str]| env.git(&it.folder, args);
+    let time = |name: &str| fs::metadata(it.folder.join(name)).unwrap().modified().unwrap();
+    let same = time("same1");
+    let before = std::time::SystemTime::now();
+    for (revision, branch) in [("other", "## other...origin/other"), ("main", "## main...origin/main")] {
+        let device_before = device(&it.folder);
+        env.weir(&["ws", "switch", work, revision, "--mount"]);
+        assert_ne!(device(&it.folder), device_before);
+        assert_eq!(git(&["status", "--porcelain", "--branch"]), branch);
+        assert_eq!(git(&["-c", "core.fsmonitor=false", "status", "--porcelain"]), "");
+        assert_eq!(git(&["diff", revision, "--"]), "");
+        assert_eq!(env.weir(&["ws", "status", work]).lines().count(), 1);
+        assert_eq!(written(&env), Vec::<String>::new());
+        assert_eq!(time("same1"), same);
+        assert!(time("run") > before, "its mode differs");
+        git(&["fsck", "--no-dangling"]);
+    }
+    // Nothing is left of the views before; what it needs survives a kill of all.
+    let names = views(&env);
+    let ends: Vec<Option<&str>> = names.iter().map(|name| name.split_once('.').map(|(_, end)| end)).collect();
+    assert_eq!(ends, [None, Some("log"), Some("times")], "{names:?}");
+    let shown = (time("run"), time("same1"));
+    let mount = |args: &[&str]| weir_testing::command("umount").args(args).status().unwrap().success();
+    assert!(mount(&["-l", work]));
+    env.weir(&["ws", "switch", work, "main"]);
+    assert_eq!((time("run"), time("same1")), shown);
+    assert_eq!(git(&["-c", "core.fsmonitor=false", "status", "--porcelain"]), "");
+    // A fork stands on the same view, which goes with the last.
+    let fork = Workspace { env: &env, folder: env.path("fork") };
+    fs::write(it.folder.join("new"), b"new").unwrap();
+    env.weir(&["ws", "fork", work, "fork"]);
+    env.weir(&["ws", "switch", work, "v1", "--mount"]);
+    assert_eq!(
+        env.git(&fork.folder, &["status", "--porcelain", "--branch"]),
+        "## main...origin/main\n?? new"
+    );
+    assert_eq!(fs::metadata(fork.folder.join("run")).unwrap().modified().unwrap(), shown.0);
+    assert_eq!(git(&["status", "--porcelain"]), "?? new");
+    drop(fork);
+    drop(it);
+    assert_eq!(views(&env), Vec::<String>::new());
+}
+
+#[test]
+fn workspace_switch_mounts_nothing_under_who_uses_it() {
+    let env = Env::new();
+    let Some((_, it)) = mirrored(&env) else { return };
+    let work = it.folder.to_str().unwrap();
+    let first = device(&it.folder);
+    let in_it = |command: &mut std::process::Command| command.stdin(Stdio::piped()).spawn().unwrap();
+    let mut stays = in_it(weir_testing::command("cat").current_dir(it.folder.join("d0")));
+    env.weir(&["ws", "switch", work, "v1", "--mount"]);
+    assert_eq!(device(&it.folder), first);
+    assert_eq!(env.git(&it.folder, &["status", "--porcelain"]), "");
+    let _ = stays.kill();
+    stays.wait().unwrap();
+    // Who waits for changes of a file goes on waiting. It is in no folder of the workspace.
+    let watch = inotify::init(inotify::CreateFlags::CLOEXEC).unwrap();
+    inotify::add_watch(&watch, it.folder.join("same1"), inotify::WatchFlags::MODIFY).unwrap();
+    env.weir(&["ws", "switch", work, "main", "--mount"]);
+    assert_eq!(device(&it.folder), first);
+    drop(watch);
+    env.weir(&["ws", "switch", work, "other", "--mount"]);
+    assert_ne!(device(&it.folder), first);
+    assert_eq!(env.git(&it.folder, &["-c", "core.fsmonitor=false", "status", "--porcelain"]), "");
+}
+
+#[test]
+fn workspace_switch_mounts_anew_above_what_was_written() {
+    let env = Env::new();
+    let Some((_, it)) = mirrored(&env) else { return };
+    let work = it.folder.to_str().unwrap();
+    let git = |args: &[&str]| env.git(&it.folder, args);
+    let is_clean = |revision: &str| {
+        assert_eq!(git(&["status", "--porcelain"]), "", "{revision}");
+        assert_eq!(git(&["-c", "core.fsmonitor=false", "diff", revision, "--"]), "");
+        let args = [".", "-path", "./.git", "-prune", "-o", "-type", "f", "-print"];
+        let files = weir_testing::command("find").args(args).current_dir(&it.folder).output().unwrap();
+        let count = String::from_utf8(files.stdout).unwrap().lines().count();
+        let tracked = git(&["ls-files", "-s"]).lines().filter(|line| line.starts_with("100")).count();
+        assert_eq!(count, tracked, "{revision}");
+        for folder in ["d1", "d1/e1"] {
+            assert_eq!(it.folder.join(folder).exists(), revision != "other", "{revision}: {folder}");
+        }
+    };
+    // git writes and deletes files, some of which lie in folders that go with the next commit.
+    for (n, revision) in ["other", "main", "v1", "other", "main", "other", "v1", "main"].iter().enumerate() {
+        match n % 3 {
+            0 => drop(git(&["checkout", "-q", revision, "--"])),
+            _ => drop(env.weir(&["ws", "switch", work, revision, "--mount"])),
+        }
+        is_clean(revision);
+    }
+    // What a build left in a folder stays, as git leaves it.
+    fs::write(it.folder.join("d1/e1/built.out"), b"built").unwrap();
+    env.weir(&["ws", "switch", work, "main~3", "--mount"]);
+    assert!(it.folder.join("d1/e1/built.out").exists());
+    fs::remove_file(it.folder.join("d1/e1/built.out")).unwrap();
+    // What the user deleted, and what is new, comes back as HEAD has it.
+    fs::remove_dir_all(it.folder.join("d2")).unwrap();
+    fs::rename(it.folder.join("d3"), it.folder.join("moved"))
+        .or_else(|_| fs::create_dir(it.folder.join("moved")))
+        .unwrap();
+    let moved = || {
+        let mut sums = weir_testing::command("sh");
+        sums.args(["-c", "cat moved/*/* | cksum"]).current_dir(&it.folder).output().unwrap().stdout
+    };
+    let kept = moved();
+    env.weir(&["ws", "switch", work, "v1", "--mount"]);
+    assert_eq!(moved(), kept, "a renamed folder keeps its files");
+}
+
+#[test]
+fn workspace_switch_tells_git_of_names_that_are_ignored_no_more() {
+    let env = Env::new();
+    let Some((up, it)) = mirrored(&env) else { return };
+    let work = it.folder.to_str().unwrap();
+    let stream = b"commit refs/heads/ignores\ncommitter C <c@x> 1700000900 +0000\ndata 1\ni\n\
+        from refs/heads/main^0\nM 644 inline d0/.gitignore\ndata 7\n*.mine\n\n";
+    env.git_with(&up, &["fast-import", "--quiet"], stream);
+    env.weir(&["mirror", "--all"]);
+    fs::write(it.folder.join("d0/a.mine"), b"a").unwrap();
+    let status = || env.git(&it.folder, &["status", "--porcelain"]);
+    assert_eq!(status(), "?? d0/a.mine");
+    for (revision, left) in [("ignores", ""), ("main", "?? d0/a.mine"), ("origin/ignores", "")] {
+        env.weir(&["ws", "switch", work, revision, "--mount"]);
+        assert_eq!(status(), left, "{revision}");
+        assert_eq!(status(), left, "{revision}, again");
+    }
+}

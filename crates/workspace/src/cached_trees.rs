@@ -1,0 +1,138 @@
+//! The trees that an index knows the ids of (gitformat-index, extension "TREE"), so that git need not look at
+//! files below those that HEAD has, too.
+
+use std::collections::BTreeMap;
+
+use weir_git::{HashKind, Oid};
+
+use crate::error::{Error, Result};
+use crate::tree::DEPTH_MAX;
+
+/// What changes below the trees of an index.
+pub(crate) struct IndexChanges<'c> {
+    /// The paths at which there are other files, ascending, with how many more there are: 1, 0 or -1.
+    pub(crate) files: &'c [(&'c [u8], i64)],
+    /// The trees of folders that differ before and after, by their paths with a slash at the end. The top
+    /// folder has an empty path.
+    pub(crate) folders: &'c BTreeMap<Vec<u8>, [Option<Oid>; 2]>,
+}
+
+impl IndexChanges<'_> {
+    /// Returns the trees `data` of an index after the changes. A folder is not known any more if it was not
+    /// the tree from which the changes were found.
+    ///
+    /// # Errors
+    /// If they are cut.
+    pub(crate) fn apply(&self, hash: HashKind, data: &[u8]) -> Result<Vec<u8>> {
+        let mut out = Vec::new();
+        let done = self.copy(hash, &mut &*data, &mut Vec::new(), &mut out, 0);
+        done.ok_or_else(|| Error::Odd("the index is damaged: the cached trees are cut".to_owned()))?;
+        Ok(out)
+    }
+
+    /// Copies one tree with those below it. Deeper ones than git writes are not copied. Returns whether it is
+    /// there after the changes; `None` if it is cut.
+    fn copy(
+        &self,
+        hash: HashKind,
+        rest: &mut &[u8],
+        path: &mut Vec<u8>,
+        out: &mut Vec<u8>,
+        depth: usize,
+    ) -> Option<bool> {
+        let name_len = rest.iter().position(|byte| *byte == 0)?;
+        let (name, after) = rest.split_at(name_len + 1);
+        let line_len = after.iter().position(|byte| *byte == b'\n')?;
+        let line = std::str::from_utf8(&after[..line_len]).ok()?;
+        let (count, below) = line.split_once(' ')?;
+        let (count, below): (i64, u32) = (count.parse().ok()?, below.parse().ok()?);
+        let (id, after) = after[line_len + 1..].split_at_checked(if count >= 0 { hash.len() } else { 0 })?;
+        *rest = after;
+        if depth > DEPTH_MAX {
+            return None;
+        }
+        let len = path.len();
+        if depth > 0 {
+            path.extend_from_slice(&name[..name_len]);
+            path.push(b'/');
+        }
+        let change = self.folders.get(path.as_slice());
+        let (mut trees, mut left) = (Vec::new(), 0);
+        for _ in 0..below {
+            left += u32::from(self.copy(hash, rest, path, &mut trees, depth + 1)?);
+        }
+        let is_there = depth == 0 || !matches!(change, Some([_, None]));
+        if is_there {
+            let from = self.files.partition_point(|(changed, _)| *changed < path.as_slice());
+            let files = self.files[from..].iter().take_while(|(changed, _)| changed.starts_with(path));
+            let now = match (files.clone().next(), change) {
+                _ if count < 0 => None,
+                (None, _) => Some((count, id)),
+                (Some(_), Some([Some(old), Some(new)])) if old.as_bytes() == id => {
+                    Some((count + files.map(|(_, more)| more).sum::<i64>(), new.as_bytes()))
+                }
+                (Some(_), _) => None,
+            };
+            let (count, id) = now.filter(|(count, _)| *count >= 0).unwrap_or((-1, &[]));
+            out.extend_from_slice(name);
+            out.extend_from_slice(format!("{count} {left}\n").as_bytes());
+            out.extend_from_slice(id);
+            out.append(&mut trees);
+        }
+        path.truncate(len);
+        Some(is_there)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn oid(n: u8) -> Oid {
+        Oid::from_bytes(HashKind::Sha1, &[n; 20]).unwrap()
+    }
+
+    fn tree(name: &str, count: i64, below: u32, n: u8) -> Vec<u8> {
+        let id: &[u8] = if count < 0 { &[] } else { &[n; 20] };
+        [name.as_bytes(), format!("\0{count} {below}\n").as_bytes(), id].concat()
+    }
+
+    #[test]
+    fn trees_that_changed_are_known_if_they_were() {
+        let data = [
+            tree("", 6, 3, 1),
+            tree("a", 2, 1, 2),
+            tree("b", 1, 0, 3),
+            tree("c", 1, 0, 4),
+            tree("d", 2, 0, 5),
+        ];
+        let data = data.concat();
+        let folder =
+            |path: &str, old: u8, new: Option<u8>| (path.as_bytes().to_vec(), [Some(oid(old)), new.map(oid)]);
+        let apply = |files: &[(&[u8], i64)], folders: &[(Vec<u8>, [Option<Oid>; 2])]| {
+            let folders = folders.iter().cloned().collect();
+            IndexChanges { files, folders: &folders }.apply(HashKind::Sha1, &data).unwrap()
+        };
+        assert_eq!(apply(&[], &[]), data);
+        // A file more in a/b, one less in d, and c is gone.
+        let files: [(&[u8], i64); 4] = [(b"a/b/new", 1), (b"a/b/old", 0), (b"c/x", -1), (b"d/y", -1)];
+        let folders = [
+            folder("", 1, Some(11)),
+            folder("a/", 2, Some(12)),
+            folder("a/b/", 3, Some(13)),
+            folder("c/", 4, None),
+        ];
+        let expected =
+            [tree("", 5, 2, 11), tree("a", 3, 1, 12), tree("b", 2, 0, 13), tree("d", -1, 0, 0)].concat();
+        assert_eq!(apply(&files, &folders), expected, "of d nothing is known");
+        // The index had something else in a.
+        let folders = [folder("", 1, Some(11)), folder("a/", 9, Some(12)), folder("a/b/", 3, Some(13))];
+        let expected = [tree("", 7, 3, 11), tree("a", -1, 1, 0), tree("b", 2, 0, 13), tree("c", 1, 0, 4)];
+        assert_eq!(apply(&files[..2], &folders), [expected.concat(), tree("d", 2, 0, 5)].concat());
+        for end in 0..data.len() {
+            let nothing = BTreeMap::new();
+            let cut = IndexChanges { files: &[], folders: &nothing }.apply(HashKind::Sha1, &data[..end]);
+            assert!(cut.is_err(), "{end}");
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The times of the files of a view. They have the time of the commit that a workspace began with; files that
+//! differ from what it showed before have the time of the switch that brought them.
+//!
+//! A file keeps the times of a workspace that was switched: the 8 bytes of [`MAGIC`], the seconds since 1970
+//! of all other files, and a record of 16 bytes for each that a switch brought: the hash of its path, the
+//! nanoseconds, and the seconds. All numbers are little-endian; records ascend by hash.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use crate::error::{Error, Result};
+
+const MAGIC: &[u8; 8] = b"weirtim1";
+const RECORD_BYTES: usize = 16;
+const NANOSECONDS: u32 = 1_000_000_000;
+
+/// A time since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct FileTime {
+    pub(crate) seconds: u64,
+    pub(crate) nanoseconds: u32,
+}
+
+impl FileTime {
+    /// Returns a whole second.
+    pub(crate) fn second(seconds: u64) -> FileTime {
+        FileTime { seconds, nanoseconds: 0 }
+    }
+
+    /// Returns the next nanosecond.
+    pub(crate) fn next(self) -> FileTime {
+        match self.nanoseconds + 1 {
+            NANOSECONDS => FileTime::second(self.seconds + 1),
+            nanoseconds => FileTime { nanoseconds, ..self },
+        }
+    }
+}
+
+/// The times of the files of a view.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileTimes {
+    /// Of all files but those below, and of folders.
+    base: FileTime,
+    /// Of files that a switch brought, by the hash of their paths. Two paths of one hash have one time: at
+    /// worst a file that is the same is built again.
+    later: Vec<(u32, FileTime)>,
+}
+
+impl FileTimes {
+    /// Returns the times of files of which all have the time `seconds`, since 1970.
+    pub(crate) fn all(seconds: u64) -> FileTimes {
+        FileTimes { base: FileTime::second(seconds), later: Vec::new() }
+    }
+
+    /// Returns the time of folders, and of files that no switch brought.
+    pub(crate) fn base(&self) -> FileTime {
+        self.base
+    }
+
+    /// Returns the time of the file the path of which has the hash `path`.
+    pub(crate) fn of(&self, path: u32) -> FileTime {
+        let found = self.later.binary_search_by_key(&path, |(path, _)| *path);
+        found.map_or(self.base, |at| self.later[at].1)
+    }
+
+    /// Returns the times after a switch that brought files at `time`, and removed others. Each is named by
+    /// the hash of its path, with whether it is there.
+    pub(crate) fn after(&self, time: FileTime, files: impl Iterator<Item = (u32, bool)>) -> FileTimes {
+        let mut later: BTreeMap<u32, FileTime> = self.later.iter().copied().collect();
+        for (path, is_there) in files {
+            if is_there {
+                later.insert(path, time);
+            } else {
+                later.remove(&path);
+            }
+        }
+        FileTimes { base: self.base, later: later.into_iter().collect() }
+    }
+
+    /// Writes the file `path`.
+    pub(crate) fn write(&self, path: &Path) -> Result<()> {
+        let mut data = MAGIC.to_vec();
+        data.extend_from_slice(&self.base.seconds.to_le_bytes());
+        for (path, time) in &self.later {
+            data.extend_from_slice(&path.to_le_bytes());
+            data.extend_from_slice(&time.nanoseconds.to_le_bytes());
+            data.extend_from_slice(&time.seconds.to_le_bytes());
+        }
+        let written = File::create(path).and_then(|mut file| file.write_all(&data));
+        written.map_err(Error::on(path))
+    }
+
+    /// Reads the file `path`. If it is damaged, as after a loss of power, all files have the time at which it
+    /// was written, so that a build tool builds what may have changed.
+    ///
+    /// # Errors
+    /// If there is none, or it cannot be read.
+    pub fn read(path: &Path) -> Result<FileTimes> {
+        let data = fs::read(path).map_err(Error::on(path))?;
+        if let Some(times) = FileTimes::parse(&data) {
+            return Ok(times);
+        }
+        tracing::warn!("'{}' is damaged: all files have the time at which it was written", path.display());
+        let about = fs::metadata(path).map_err(Error::on(path))?;
+        let seconds = u64::try_from(about.mtime()).map_err(|_| io::Error::from(io::ErrorKind::InvalidData));
+        Ok(FileTimes::all(seconds.map_err(Error::on(path))? + 1))
+    }
+
+    fn parse(data: &[u8]) -> Option<FileTimes> {
+        let (seconds, records) = data.strip_prefix(MAGIC)?.split_first_chunk::<8>()?;
+        let (records, rest) = records.as_chunks::<RECORD_BYTES>();
+        if !rest.is_empty() {
+            return None;
+        }
+        let number = |bytes: &[u8]| bytes.try_into().map(u32::from_le_bytes);
+        let mut later = Vec::with_capacity(records.len());
+        for record in records {
+            let (path, nanoseconds) = (number(&record[..4]).ok()?, number(&record[4..8]).ok()?);
+            let seconds = u64::from_le_bytes(record[8..].try_into().ok()?);
+            later.push((path, FileTime { seconds, nanoseconds }));
+        }
+        let is_sorted = later.is_sorted_by(|(a, _), (b, _)| a < b);
+        let has_times = later.iter().all(|(_, time)| time.nanoseconds < NANOSECONDS);
+        (is_sorted && has_times)
+            .then(|| FileTimes { base: FileTime::second(u64::from_le_bytes(*seconds)), later })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_have_the_time_of_the_switch_that_brought_them() {
+        let dir = weir_testing::folder();
+        let at = dir.path().join("times");
+        let (first, second) = (FileTime { seconds: 7, nanoseconds: 999_999_999 }, FileTime::second(9));
+        let times = FileTimes::all(5).after(first, [(30, true), (10, true), (20, false)].into_iter());
+        let times = times.after(second, [(10, false), (40, true)].into_iter());
+        times.write(&at).unwrap();
+        let read = FileTimes::read(&at).unwrap();
+        assert_eq!(read, times);
+        let of = [10, 20, 30, 40].map(|path| read.of(path));
+        assert_eq!(of, [FileTime::second(5), FileTime::second(5), first, second]);
+        assert_eq!(first.next(), FileTime::second(8));
+    }
+
+    #[test]
+    fn damage_makes_all_files_new() {
+        let dir = weir_testing::folder();
+        let at = dir.path().join("times");
+        let times = FileTimes::all(5).after(FileTime::second(7), [(1, true), (2, true)].into_iter());
+        times.write(&at).unwrap();
+        let whole = fs::read(&at).unwrap();
+        let swapped = [&whole[..16], &whole[32..48], &whole[16..32]].concat();
+        let now = fs::metadata(&at).unwrap().mtime() as u64;
+        for damaged in [&b""[..], &whole[..8], &whole[..40], &swapped, b"weirtim2\0\0\0\0\0\0\0\0"] {
+            fs::write(&at, damaged).unwrap();
+            let read = FileTimes::read(&at).unwrap();
+            assert!(read.of(1).seconds > now && read.later.is_empty(), "{damaged:?}");
+        }
+        fs::remove_file(&at).unwrap();
+        assert!(FileTimes::read(&at).is_err());
+    }
+}

@@ -1,0 +1,282 @@
+//! Switches a workspace to another commit.
+//!
+//! If many files differ and nothing uses the workspace, it is mounted anew on a view of the other commit: only
+//! files that would be hidden there, by what was written before, are written. Else all that differs is written
+//! through the mount, and whoever is in the workspace goes on there.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs::{self, DirEntry};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::panic::resume_unwind;
+use std::path::{Path, PathBuf};
+use std::thread::ScopedJoinHandle;
+
+use weir_git::Oid;
+use weir_ground::thread::spawn_scoped;
+use weir_repo::Repo;
+
+use crate::error::{Error, Result};
+use crate::file_times::{FileTime, FileTimes};
+use crate::hidden::LayersAbove;
+use crate::index::LowerFiles;
+use crate::overlay;
+use crate::switch::{BegunSwitch, TreeSwitch};
+use crate::touched;
+use crate::tree::CommitTree;
+use crate::tree_changes::{TreeChanges, tree_changes};
+use crate::workspaces::{Processes, Workspace, Workspaces, id};
+
+/// So many files are written through the mount sooner than a process shows them.
+const WRITTEN_MAX: usize = 64;
+
+/// A switch of a workspace.
+pub struct CommitSwitch<'a> {
+    /// Opens the git directory of the workspace.
+    pub own: &'a dyn Fn() -> Result<Repo>,
+    /// The repository of which the workspace is one, as it is now; `None` if that is on another machine.
+    pub source: Option<&'a Repo>,
+    /// The commit that HEAD is at.
+    pub from: Oid,
+    /// The other one.
+    pub to: Oid,
+    /// Whether the workspace may be mounted anew if few files differ, too.
+    pub prefers_mount: bool,
+}
+
+/// What is seen of the commits below through what was written in a workspace.
+struct SeenFiles {
+    /// Differing files that were written, or would be hidden.
+    hidden: BTreeSet<Vec<u8>>,
+    /// Paths at which HEAD has other files than the commit below.
+    other: BTreeSet<Vec<u8>>,
+    /// The folders above files that the new commit does not have.
+    left: BTreeSet<Vec<u8>>,
+}
+
+impl SeenFiles {
+    /// Returns whether HEAD's file is seen at `path`, or nothing if it has none.
+    fn is_untouched(&self, path: &[u8]) -> bool {
+        !self.hidden.contains(path) && !self.other.contains(path)
+    }
+}
+
+impl Workspaces {
+    /// Shows the files of another commit in a mounted workspace, and writes the index. Returns the number of
+    /// files that differ. HEAD stays as it is.
+    ///
+    /// # Errors
+    /// If a file that differs has other changes, or cannot be written.
+    pub fn switch(
+        &self,
+        workspace: &mut Workspace,
+        switch: &CommitSwitch<'_>,
+        processes: &dyn Processes,
+    ) -> Result<usize> {
+        let _alone = self.lock()?;
+        let mut own = (switch.own)()?;
+        let base = Oid::from_hex_any(workspace.commit.as_bytes()).ok_or(Error::NoNode)?;
+        let (base, time) = CommitTree::top_of(&own, &base)?;
+        let times = match self.times_path(workspace) {
+            Some(path) => FileTimes::read(&path)?,
+            None => FileTimes::all(time),
+        };
+        let tree = |commit: &Oid| CommitTree::top_of(&own, commit).map(|(tree, _)| tree);
+        let folder = workspace.folder.clone();
+        let written = TreeSwitch {
+            folder: &folder,
+            hash: own.hash(),
+            trees: [tree(&switch.from)?, tree(&switch.to)?],
+            lower: LowerFiles::new(&times),
+            token: &touched::oldest_token(&self.place(&folder)),
+        };
+        let begun = written.begin(&mut own.reader())?;
+        let count = begun.changes.files.len();
+        let min = if switch.prefers_mount { 1 } else { WRITTEN_MAX };
+        let source = switch
+            .source
+            .filter(|source| count >= min && !workspace.uses_fuse_overlayfs && source.contains(&switch.to));
+        let seen = match source {
+            Some(_) => self.seen(workspace, &own, [base, written.trees[0], written.trees[1]], &begun)?,
+            None => None,
+        };
+        let (Some(source), Some(seen)) = (source, seen) else {
+            written.check(&begun, |_| false)?;
+            let index = written.write_files(&begun, &mut own.reader(), |_| true)?;
+            written.finish(begun, &index)?;
+            return Ok(count);
+        };
+        // Its own packs are files of the workspace.
+        drop(own);
+        let next_times = begun.times_after(&times);
+        let lower = LowerFiles::new(&next_times);
+        let mounted = TreeSwitch { lower, ..written };
+        let next = next_workspace(workspace, source, &switch.to, begun.time());
+        let is_free = overlay::is_free(&folder);
+        // The view starts while the index is made, if that is known before files are written.
+        let (checked, new) = std::thread::scope(|scope| {
+            let mount = || self.mount_next(&next, &next_times, processes);
+            let mounting = is_free.then(|| spawn_scoped("view", scope, mount).ok()).flatten();
+            let checked = written.check(&begun, |path| seen.is_untouched(path)).and_then(|()| {
+                let index = (is_free && seen.hidden.is_empty())
+                    .then(|| mounted.write_files(&begun, &mut source.reader(), |_| false));
+                Ok((index.transpose()?, is_free && !overlay::is_watched(&folder)))
+            });
+            (checked, mounting.map(ScopedJoinHandle::join))
+        });
+        let new = new.map(|new| new.unwrap_or_else(|panic| resume_unwind(panic)));
+        let replaced = match (&checked, new) {
+            (Ok((_, true)), Some(new)) => new.and_then(|new| self.replace(&next, &new)),
+            _ => Err(Error::Odd("it is in use".to_owned())),
+        };
+        if let Err(e) = replaced {
+            tracing::debug!("'{}' is not mounted anew: {e}", folder.display());
+            self.record(workspace)?;
+            self.release_views(&next);
+            let _ = fs::remove_dir_all(self.work(&next));
+            checked?;
+            own = (switch.own)()?;
+            let index = written.write_files(&begun, &mut own.reader(), |_| true)?;
+            written.finish(begun, &index)?;
+            return Ok(count);
+        }
+        let old = std::mem::replace(workspace, next);
+        self.note_mounted(workspace)?;
+        // git believes that other folders have the files which it found there.
+        touched::note_other(&self.place(&folder), begun.paths_of_folders())?;
+        self.remove_left(workspace, &seen.left);
+        self.replace_objects(workspace, &old)?;
+        let index = match checked?.0 {
+            Some(index) => index,
+            None => mounted.write_files(&begun, &mut source.reader(), |path| seen.hidden.contains(path))?,
+        };
+        mounted.finish(begun, &index)?;
+        let _ = fs::remove_dir_all(self.work(&old));
+        self.release_views(&old);
+        Ok(count)
+    }
+
+    /// Returns what is seen of the commits with the trees `trees`: the one below a workspace, HEAD's, and the
+    /// one that `begun` switches to. `None` if a file of them may be seen at another path.
+    fn seen(
+        &self,
+        workspace: &Workspace,
+        own: &Repo,
+        trees: [Oid; 3],
+        begun: &BegunSwitch,
+    ) -> Result<Option<SeenFiles>> {
+        let (layers, lower) = (self.asked_layers(workspace), self.lower(workspace));
+        let mut above = LayersAbove::new(&layers, &lower);
+        let mut reader = own.reader();
+        let [below, head, to] = trees;
+        let Some(hidden) = above.hidden(begun.changes.paths()) else {
+            return Ok(None);
+        };
+        let mut seen = SeenFiles {
+            hidden: hidden.into_iter().map(<[u8]>::to_vec).collect(),
+            other: tree_changes(&mut reader, &below, &head)?.paths().map(<[u8]>::to_vec).collect(),
+            left: BTreeSet::new(),
+        };
+        let since_below = match below == head {
+            true => TreeChanges::default(),
+            false => tree_changes(&mut reader, &below, &to)?,
+        };
+        // What HEAD has not any more is marked as deleted, and may have been renamed.
+        if above.hidden(since_below.paths()).is_none() {
+            return Ok(None);
+        }
+        let all = begun.changes.files.iter().chain(&since_below.files);
+        for change in all.filter(|change| change.new.is_none()) {
+            let mut path = change.path.as_slice();
+            while let Some(at) = path.iter().rposition(|byte| *byte == b'/') {
+                path = &path[..at];
+                seen.left.insert(path.to_vec());
+            }
+        }
+        Ok(Some(seen))
+    }
+
+    /// Mounts a workspace as it is to be, in place of what is mounted.
+    fn replace(&self, next: &Workspace, new: &OwnedFd) -> Result<()> {
+        // After a crash from here on, it is to be mounted on the new view.
+        self.record(next)?;
+        if !overlay::is_free(&next.folder) {
+            return Err(Error::Odd("it is in use".to_owned()));
+        }
+        overlay::replace(&next.folder, new)
+    }
+
+    /// Mounts a workspace as it is to be, where nobody sees it yet.
+    fn mount_next(&self, next: &Workspace, times: &FileTimes, processes: &dyn Processes) -> Result<OwnedFd> {
+        let path = self.times_path(next).unwrap_or_default();
+        times.write(&path)?;
+        self.show(next, processes)?;
+        for commit in &next.later {
+            self.show_later(next, commit, processes)?;
+        }
+        let by = self.place(&next.folder).join("next");
+        fs::create_dir_all(&by).map_err(Error::on(&by))?;
+        self.with_layers(next, |layers| overlay::mount_detached(&by, layers))
+    }
+
+    /// Removes folders that the commit does not have, if nothing is in them but marks of files that were
+    /// deleted.
+    fn remove_left(&self, workspace: &Workspace, folders: &BTreeSet<Vec<u8>>) {
+        let (written, lower) = (self.written(workspace), self.lower(workspace));
+        // The deepest first.
+        for folder in folders.iter().rev() {
+            let path = Path::new(OsStr::from_bytes(folder));
+            let upper = written.join(path);
+            let is_left = fs::symlink_metadata(&upper).is_ok_and(|about| about.is_dir())
+                && fs::symlink_metadata(lower.join(path)).is_err();
+            if !is_left {
+                continue;
+            }
+            for entry in fs::read_dir(&upper).into_iter().flatten().flatten() {
+                // It hides nothing any more.
+                if is_whiteout(&entry) {
+                    let _ = fs::remove_file(entry.path());
+                }
+            }
+            // One that is not empty stays.
+            let _ = fs::remove_dir(workspace.folder.join(path));
+        }
+    }
+
+    /// Writes where a workspace finds the objects of its commits.
+    fn replace_objects(&self, workspace: &Workspace, old: &Workspace) -> Result<()> {
+        let path = workspace.folder.join(".git/objects/info/alternates");
+        let alternates = fs::read(&path).map_err(Error::on(&path))?;
+        let line = |view: PathBuf| view.join("objects").into_os_string().into_encoded_bytes();
+        let lines = |of: &Workspace| self.views(of).into_iter().map(line).collect::<Vec<_>>();
+        let (before, mut now) = (lines(old), lines(workspace));
+        let others = alternates.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        now.extend(others.filter(|line| before.iter().all(|was| was != line)).map(<[u8]>::to_vec));
+        let text = now.into_iter().flat_map(|line| [line, b"\n".to_vec()].concat()).collect::<Vec<u8>>();
+        let new = path.with_extension("new");
+        fs::write(&new, text).and_then(|()| fs::rename(&new, &path)).map_err(Error::on(&path))
+    }
+}
+
+/// Returns a workspace as it is to be: on the commit `to` of `source`, the new files of which have this time.
+fn next_workspace(workspace: &Workspace, source: &Repo, to: &Oid, time: FileTime) -> Workspace {
+    let folder = workspace.folder.as_os_str().as_encoded_bytes();
+    let name = format!("\0{}.{}", time.seconds, time.nanoseconds);
+    // The new view has the objects of all commits that the repository still has.
+    let is_gone =
+        |commit: &&String| Oid::from_hex_any(commit.as_bytes()).is_none_or(|oid| !source.contains(&oid));
+    let views = std::iter::once(&workspace.commit).chain(&workspace.later);
+    Workspace {
+        commit: to.to_string(),
+        times: Some(id(&[folder, name.as_bytes()].concat())),
+        later: views.filter(is_gone).cloned().collect(),
+        ..workspace.clone()
+    }
+}
+
+/// Returns whether an entry of an upper folder says that a file was deleted.
+fn is_whiteout(entry: &DirEntry) -> bool {
+    entry.metadata().is_ok_and(|about| about.file_type().is_char_device() && about.rdev() == 0)
+}

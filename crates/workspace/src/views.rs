@@ -1,0 +1,106 @@
+//! The views of commits that workspaces stand on.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+use crate::overlay::{is_shown, unmount_dead};
+use crate::workspaces::{Processes, Workspace, Workspaces, id};
+
+/// The folder of the views.
+const VIEWS: &str = "views";
+
+impl Workspaces {
+    /// Returns the folder of the view that `workspace` stands on.
+    pub fn view(&self, workspace: &Workspace) -> PathBuf {
+        match &workspace.times {
+            Some(times) => self.root.join(VIEWS).join(times),
+            None => self.view_of(&workspace.source, &workspace.commit),
+        }
+    }
+
+    pub(crate) fn view_of(&self, source: &Path, commit: &str) -> PathBuf {
+        let source = source.as_os_str().as_encoded_bytes();
+        self.root.join(VIEWS).join(id(&[source, b"\0", commit.as_bytes()].concat()))
+    }
+
+    /// Returns the file of the times that the files of `workspace` have below what was written, if they have
+    /// others than that of its commit.
+    pub(crate) fn times_path(&self, workspace: &Workspace) -> Option<PathBuf> {
+        workspace.times.as_ref().map(|name| self.root.join(VIEWS).join(name).with_extension("times"))
+    }
+
+    /// Returns the folders of all views that `workspace` needs.
+    pub(crate) fn views(&self, workspace: &Workspace) -> Vec<PathBuf> {
+        let later = workspace.later.iter().map(|commit| self.view_of(&workspace.source, commit));
+        std::iter::once(self.view(workspace)).chain(later).collect()
+    }
+
+    /// Starts the view that `workspace` stands on, unless it is there.
+    pub(crate) fn show(&self, workspace: &Workspace, processes: &dyn Processes) -> Result<()> {
+        let times = self.times_path(workspace);
+        let view = self.view(workspace);
+        self.show_on(&view, &workspace.source, &workspace.commit, times.as_deref(), processes)
+    }
+
+    fn show_on(
+        &self,
+        view: &Path,
+        source: &Path,
+        commit: &str,
+        times: Option<&Path>,
+        processes: &dyn Processes,
+    ) -> Result<()> {
+        if is_shown(view) {
+            return Ok(());
+        }
+        // What is left of views whose processes have ended.
+        unmount_dead(view);
+        fs::create_dir_all(view).map_err(Error::on(view))?;
+        processes.show(source, commit, times, view)
+    }
+
+    /// Starts the view of a later commit, the objects of which `workspace` needs, unless it is there.
+    pub(crate) fn show_later(
+        &self,
+        workspace: &Workspace,
+        commit: &str,
+        processes: &dyn Processes,
+    ) -> Result<PathBuf> {
+        let view = self.view_of(&workspace.source, commit);
+        self.show_on(&view, &workspace.source, commit, None, processes)?;
+        Ok(view)
+    }
+
+    /// Ends the views of `workspace` that no workspace stands on. Its record says otherwise by now, or is gone.
+    pub(crate) fn release_views(&self, workspace: &Workspace) {
+        let Ok(others) = self.list() else { return };
+        if self.has_damaged_record() {
+            return;
+        }
+        if !others.iter().any(|other| other.commit == workspace.commit) {
+            self.remove_kept_index(&workspace.commit);
+        }
+        for view in self.views(workspace) {
+            if !others.iter().any(|other| self.views(other).contains(&view)) {
+                unmount_dead(&view);
+                let _ = fs::remove_dir(&view);
+                let _ = fs::remove_file(view.with_extension("log"));
+                let _ = fs::remove_file(view.with_extension("times"));
+            }
+        }
+        self.remove_locks();
+    }
+
+    /// Removes the locks of views that are no more. Who still shows one, here or elsewhere, has its lock.
+    fn remove_locks(&self) {
+        let entries = fs::read_dir(self.root.join(VIEWS)).into_iter().flatten().flatten();
+        for lock in entries.map(|entry| entry.path()) {
+            let is_left =
+                lock.extension().is_some_and(|end| end == "lock") && !lock.with_extension("").exists();
+            if is_left && fs::File::open(&lock).is_ok_and(|file| file.try_lock().is_ok()) {
+                let _ = fs::remove_file(&lock);
+            }
+        }
+    }
+}
