@@ -1,8 +1,8 @@
 //! Switches a workspace to another commit.
 //!
-//! If many files differ and nothing uses the workspace, it is mounted anew on a view of the other commit: only
-//! files that would be hidden there, by what was written before, are written. Else all that differs is written
-//! through the mount, and whoever is in the workspace goes on there.
+//! If many files differ and nothing uses the workspace, it is mounted anew on a view of the other commit: of
+//! the files only those are written that would be hidden there, by what was written before. Else all that
+//! differs is written through the mount, and whoever is in the workspace goes on there.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;

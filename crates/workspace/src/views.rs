@@ -72,7 +72,7 @@ impl Workspaces {
         Ok(view)
     }
 
-    /// Ends the views of `workspace` that no workspace stands on. Its record says otherwise by now, or is gone.
+    /// Ends the views that `workspace` stood on, if no workspace does any more.
     pub(crate) fn release_views(&self, workspace: &Workspace) {
         let Ok(others) = self.list() else { return };
         if self.has_damaged_record() {

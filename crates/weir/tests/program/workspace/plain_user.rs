@@ -190,6 +190,14 @@ fn a_plain_user_has_workspaces_in_a_namespace() {
     let forked = user.weir(&["ws", "shell", "fork", "git", "status", "--porcelain"]);
     assert_eq!(String::from_utf8_lossy(&forked.stdout), " M same1\n");
     assert!(user.weir_said(&["ws", "switch", "fork", "v1"]).contains("files differ"));
+    // A workspace that nothing uses is mounted anew there, too.
+    for revision in ["v1", "main"] {
+        let said = user.weir(&["-v", "ws", "switch", "second", revision, "--mount"]);
+        let log = String::from_utf8_lossy(&said.stderr).into_owned();
+        assert!(said.status.success() && !log.contains("is not mounted anew"), "{log}");
+        let status = user.weir(&["ws", "shell", "second", "git", "status", "--porcelain"]);
+        assert_eq!(String::from_utf8_lossy(&status.stdout), "", "{revision}");
+    }
     // What holds the namespace ends with the last workspace, and comes back.
     user.weir_said(&["ws", "rm", "--force", "work", "second", "fork"]);
     assert!(!env.path(STATE).join("namespace.sock").exists());
