@@ -17,6 +17,7 @@ import os
 import random
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -65,11 +66,14 @@ def own_status(folder):
     return f"{min(times) * 1000:.1f} ms"
 
 
-def switched(both, branch):
-    """The times to show another commit."""
-    ours = seconds(WEIR, "-q", "workspace", "switch", both[0], branch)
-    theirs = seconds("git", "-C", both[1], "checkout", "-q", "--detach", branch)
-    return [f"{s * 1000:.0f} ms" for s in (ours, theirs)]
+def switched(both, runs):
+    """The times to show another commit, and to come back: the medians of some runs."""
+    times = ([], [])
+    for _ in range(runs):
+        for branch in ("next", "main"):
+            times[0].append(seconds(WEIR, "-q", "workspace", "switch", both[0], branch))
+            times[1].append(seconds("git", "-C", both[1], "checkout", "-q", "--detach", branch))
+    return [f"{statistics.median(of) * 1000:.0f} ms" for of in times]
 
 
 def read_all(folder):
@@ -130,8 +134,9 @@ def measured(count):
     rows.append(("status, cold", *(status(f, cold=True) for f in both)))
     rows.append(("calls of stat, open", *(", ".join(map(str, calls(f))) for f in both)))
     rows.append(("read all files", *(f"{read_all(f) * 1000:.0f} ms" for f in both)))
-    rows.append(("first switch, 1 % differs", *switched(both, "next")))
-    rows.append(("switch back", *switched(both, "main")))
+    rows.append(("switch, 1 % differs; git checkout", *switched(both, RUNS)))
+    # Within the second of a switch git reads the files again that it brought.
+    time.sleep(1.1)
     rows.append(("status after that", *(status(f) for f in both)))
     rows.append(("weir workspace status; git status", own_status(ours), status(theirs)))
     forks = [f"{f}-fork" for f in both]
@@ -145,6 +150,12 @@ def measured(count):
         what = f"weir workspace status; git status, {changed} changed"
         rows.append((what, own_status(ours), status(theirs)))
     answers = [run("git", "-C", f, "status", "--porcelain") for f in both]
+    for f in both:
+        run("git", "-C", f, "checkout", "-q", ".")
+    with subprocess.Popen(["sleep", "infinity"], cwd=ours) as user:
+        rows.append(("switch, with a program in it, the first time", *switched(both, 1)))
+        rows.append(("switch, with a program in it", *switched(both, RUNS)))
+        user.kill()
     rows.append(("disk, nothing changed", *sizes))
     again = [f"{f}-again" for f in both]
     took = [seconds(WEIR, "-q", "workspace", "add", up, again[0])]

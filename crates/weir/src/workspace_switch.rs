@@ -1,11 +1,14 @@
 //! Switching a workspace to another commit.
 
 use std::io::Write;
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::process::Stdio;
+use std::thread::ScopedJoinHandle;
 
 use serde_json::json;
 use weir_git::{Kind, Oid};
+use weir_ground::thread::spawn_scoped;
 use weir_pool::open_local;
 use weir_repo::{Head, Repo, resolve_revision};
 use weir_workspace::{CommitSwitch, Workspace, Workspaces, is_mounted};
@@ -66,28 +69,23 @@ pub(crate) fn switch(
         }
         Head::Detached(oid) => oid.to_string(),
     };
-    // A repository that is open here would keep the workspace from being mounted anew.
-    drop(own);
     let switch = CommitSwitch {
-        own: &|| Ok(open_local(&git_dir)?),
+        own,
+        open: &|| Ok(open_local(&git_dir)?),
         source: (!is_attached).then_some(&source),
         from,
         to: to.commit,
         prefers_mount,
     };
-    let count = workspaces.switch(&mut workspace, &switch, &OwnProcesses).map_err(of_workspace)?;
+    let switched = workspaces.switch(&mut workspace, switch, &OwnProcesses).map_err(of_workspace)?;
     let said = format!("checkout: moving from {before} to {revision}");
-    match &to.branch {
-        Some(branch) => {
-            if !to.has_branch {
-                git(&folder, &["branch", "-q", "--track", branch, &format!("origin/{branch}")])?;
-            }
-            git(&folder, &["symbolic-ref", "-m", &said, "HEAD", &format!("refs/heads/{branch}")])?;
-        }
-        None => {
-            git(&folder, &["update-ref", "--no-deref", "-m", &said, "HEAD", &to.commit.to_string()])?;
-        }
-    }
+    let (moved, ended) = std::thread::scope(|scope| {
+        let moving = spawn_scoped("head", scope, || move_head(&folder, &to, &said));
+        (moving.map(ScopedJoinHandle::join), workspaces.end_switch(&switched))
+    });
+    moved?.unwrap_or_else(|panic| resume_unwind(panic))?;
+    ended.map_err(of_workspace)?;
+    let count = switched.count;
     if global.json {
         return output::json(
             &json!({ "commit": to.commit.to_string(), "branch": to.branch, "files": count }),
@@ -96,6 +94,22 @@ pub(crate) fn switch(
     if !global.quiet {
         let at = to.branch.unwrap_or_else(|| to.commit.to_string()[..12].to_owned());
         writeln!(output::stdout(), "{} is at {at}, {count} files differ", folder.display())?;
+    }
+    Ok(())
+}
+
+/// Moves HEAD of the workspace in `folder`, and logs `why`.
+fn move_head(folder: &Path, to: &SwitchTarget, why: &str) -> Result<()> {
+    match &to.branch {
+        Some(branch) => {
+            if !to.has_branch {
+                git(folder, &["branch", "-q", "--track", branch, &format!("origin/{branch}")])?;
+            }
+            git(folder, &["symbolic-ref", "-m", why, "HEAD", &format!("refs/heads/{branch}")])?;
+        }
+        None => {
+            git(folder, &["update-ref", "--no-deref", "-m", why, "HEAD", &to.commit.to_string()])?;
+        }
     }
     Ok(())
 }

@@ -59,7 +59,7 @@ pub use namespace::{Namespace, NamespaceCommand, become_alone, may_mount};
 pub use overlay::{is_mounted, is_shown, unmount_dead};
 pub use remote_commit::{RemoteCommit, Reopen};
 pub use remote_files::{RemoteFiles, mount_remote_files};
-pub use remount::CommitSwitch;
+pub use remount::{CommitSwitch, Switched};
 pub use status::{PathChange, WorkspaceStatus, is_sparse};
 pub use view::{LowerCommit, Repositories, Shown};
 pub use workspaces::{Added, NewWorkspace, Processes, Workspace, Workspaces};

@@ -34,8 +34,10 @@ const WRITTEN_MAX: usize = 64;
 
 /// A switch of a workspace.
 pub struct CommitSwitch<'a> {
-    /// Opens the git directory of the workspace.
-    pub own: &'a dyn Fn() -> Result<Repo>,
+    /// The git directory of the workspace.
+    pub own: Repo,
+    /// Opens it again.
+    pub open: &'a dyn Fn() -> Result<Repo>,
     /// The repository of which the workspace is one, as it is now; `None` if that is on another machine.
     pub source: Option<&'a Repo>,
     /// The commit that HEAD is at.
@@ -44,6 +46,23 @@ pub struct CommitSwitch<'a> {
     pub to: Oid,
     /// Whether the workspace may be mounted anew if few files differ, too.
     pub prefers_mount: bool,
+}
+
+/// A switch that was done.
+pub struct Switched {
+    /// The number of files that differ.
+    pub count: usize,
+    /// What the workspace stood on before.
+    left: Option<Workspace>,
+}
+
+/// A workspace as it is to be, on the view of another commit.
+struct NextMount<'a> {
+    workspace: Workspace,
+    /// The repository of the view.
+    source: &'a Repo,
+    times: FileTimes,
+    seen: SeenFiles,
 }
 
 /// What is seen of the commits below through what was written in a workspace.
@@ -64,19 +83,19 @@ impl SeenFiles {
 }
 
 impl Workspaces {
-    /// Shows the files of another commit in a mounted workspace, and writes the index. Returns the number of
-    /// files that differ. HEAD stays as it is.
+    /// Shows the files of another commit in a mounted workspace, and writes the index. HEAD stays as it is.
+    /// [`Workspaces::end_switch`] is to follow.
     ///
     /// # Errors
     /// If a file that differs has other changes, or cannot be written.
     pub fn switch(
         &self,
         workspace: &mut Workspace,
-        switch: &CommitSwitch<'_>,
+        switch: CommitSwitch<'_>,
         processes: &dyn Processes,
-    ) -> Result<usize> {
+    ) -> Result<Switched> {
         let _alone = self.lock()?;
-        let mut own = (switch.own)()?;
+        let CommitSwitch { own, open, source, from, to, prefers_mount } = switch;
         let base = Oid::from_hex_any(workspace.commit.as_bytes()).ok_or(Error::NoNode)?;
         let (base, time) = CommitTree::top_of(&own, &base)?;
         let times = match self.times_path(workspace) {
@@ -84,78 +103,128 @@ impl Workspaces {
             None => FileTimes::all(time),
         };
         let tree = |commit: &Oid| CommitTree::top_of(&own, commit).map(|(tree, _)| tree);
-        let folder = workspace.folder.clone();
-        let written = TreeSwitch {
-            folder: &folder,
-            hash: own.hash(),
-            trees: [tree(&switch.from)?, tree(&switch.to)?],
-            lower: LowerFiles::new(&times),
-            token: &touched::oldest_token(&self.place(&folder)),
-        };
-        let begun = written.begin(&mut own.reader())?;
+        let (trees, folder) = ([tree(&from)?, tree(&to)?], workspace.folder.clone());
+        let token = touched::oldest_token(&self.place(&folder));
+        let (hash, lower) = (own.hash(), LowerFiles::new(&times));
+        let tree_switch = TreeSwitch { folder: &folder, hash, trees, lower, token: &token };
+        let begun = tree_switch.begin(&mut own.reader())?;
         let count = begun.changes.files.len();
-        let min = if switch.prefers_mount { 1 } else { WRITTEN_MAX };
-        let source = switch
-            .source
-            .filter(|source| count >= min && !workspace.uses_fuse_overlayfs && source.contains(&switch.to));
-        let seen = match source {
-            Some(_) => self.seen(workspace, &own, [base, written.trees[0], written.trees[1]], &begun)?,
-            None => None,
+        let may_mount = !workspace.uses_fuse_overlayfs && (prefers_mount || count >= WRITTEN_MAX);
+        let source = source.filter(|source| may_mount && source.contains(&to));
+        let seen = source.map(|_| self.seen(workspace, &own, [base, trees[0], trees[1]], &begun));
+        let (Some(source), Some(seen)) = (source, seen.transpose()?.flatten()) else {
+            tree_switch.check(&begun, |_| false)?;
+            let index = tree_switch.write_files(&begun, &mut own.reader(), |_| true)?;
+            tree_switch.finish(begun, &index)?;
+            return Ok(Switched { count, left: None });
         };
-        let (Some(source), Some(seen)) = (source, seen) else {
-            written.check(&begun, |_| false)?;
-            let index = written.write_files(&begun, &mut own.reader(), |_| true)?;
-            written.finish(begun, &index)?;
-            return Ok(count);
-        };
-        // Its own packs are files of the workspace.
+        tree_switch.check(&begun, |path| seen.is_untouched(path))?;
+        // Its own packs are files of the workspace, which are in use while it is open.
         drop(own);
-        let next_times = begun.times_after(&times);
-        let lower = LowerFiles::new(&next_times);
-        let mounted = TreeSwitch { lower, ..written };
-        let next = next_workspace(workspace, source, &switch.to, begun.time());
-        let is_free = overlay::is_free(&folder);
-        // The view starts while the index is made, if that is known before files are written.
-        let (checked, new) = std::thread::scope(|scope| {
-            let mount = || self.mount_next(&next, &next_times, processes);
-            let mounting = is_free.then(|| spawn_scoped("view", scope, mount).ok()).flatten();
-            let checked = written.check(&begun, |path| seen.is_untouched(path)).and_then(|()| {
-                let index = (is_free && seen.hidden.is_empty())
-                    .then(|| mounted.write_files(&begun, &mut source.reader(), |_| false));
-                Ok((index.transpose()?, is_free && !overlay::is_watched(&folder)))
-            });
-            (checked, mounting.map(ScopedJoinHandle::join))
-        });
-        let new = new.map(|new| new.unwrap_or_else(|panic| resume_unwind(panic)));
-        let replaced = match (&checked, new) {
-            (Ok((_, true)), Some(new)) => new.and_then(|new| self.replace(&next, &new)),
-            _ => Err(Error::Odd("it is in use".to_owned())),
-        };
-        if let Err(e) = replaced {
-            tracing::debug!("'{}' is not mounted anew: {e}", folder.display());
-            self.record(workspace)?;
-            self.release_views(&next);
-            let _ = fs::remove_dir_all(self.work(&next));
-            checked?;
-            own = (switch.own)()?;
-            let index = written.write_files(&begun, &mut own.reader(), |_| true)?;
-            written.finish(begun, &index)?;
-            return Ok(count);
+        let times = begun.times_after(&times);
+        let next = next_workspace(workspace, source, &to, begun.time());
+        let next = NextMount { workspace: next, source, times, seen };
+        let on_next = TreeSwitch { lower: LowerFiles::new(&next.times), ..tree_switch };
+        match self.remount(&next, on_next, &begun, processes) {
+            Ok(index) => {
+                self.finish_remount(&next, workspace, on_next, begun, index)?;
+                let left = Some(std::mem::replace(workspace, next.workspace));
+                Ok(Switched { count, left })
+            }
+            Err(e) => {
+                tracing::debug!("'{}' is not mounted anew: {e}", folder.display());
+                self.record(workspace)?;
+                self.forget(&next.workspace);
+                let index = tree_switch.write_files(&begun, &mut open()?.reader(), |_| true)?;
+                tree_switch.finish(begun, &index)?;
+                Ok(Switched { count, left: None })
+            }
         }
-        let old = std::mem::replace(workspace, next);
+    }
+
+    /// Ends what a workspace stood on before a switch.
+    ///
+    /// # Errors
+    /// If the lock cannot be taken.
+    pub fn end_switch(&self, switched: &Switched) -> Result<()> {
+        let Some(left) = &switched.left else { return Ok(()) };
+        let _alone = self.lock()?;
+        self.forget(left);
+        Ok(())
+    }
+
+    fn forget(&self, workspace: &Workspace) {
+        let _ = fs::remove_dir_all(self.work(workspace));
+        self.release_views(workspace);
+    }
+
+    /// Mounts a workspace as it is to be, in place of what is mounted. Returns the index, if it is known
+    /// before files are written.
+    ///
+    /// # Errors
+    /// If something uses or watches the workspace, or the system does not mount so. Nothing is mounted anew
+    /// then.
+    fn remount(
+        &self,
+        next: &NextMount<'_>,
+        switch: TreeSwitch<'_>,
+        begun: &BegunSwitch,
+        processes: &dyn Processes,
+    ) -> Result<Option<Vec<u8>>> {
+        let folder = &next.workspace.folder;
+        let in_use = || Err(Error::Odd("it is in use".to_owned()));
+        if !overlay::is_free(folder) {
+            return in_use();
+        }
+        let (new, index, is_watched) = std::thread::scope(|scope| {
+            let mounting = spawn_scoped("view", scope, || self.mount_next(next, processes));
+            let index = next.seen.hidden.is_empty();
+            let index = index.then(|| switch.write_files(begun, &mut next.source.reader(), |_| false));
+            let is_watched = overlay::is_watched(folder);
+            (mounting.map(ScopedJoinHandle::join), index.transpose(), is_watched)
+        });
+        let new = new.map_err(Error::on(folder))?.unwrap_or_else(|panic| resume_unwind(panic))?;
+        let index = index?;
+        // After a crash from here on, it is to be mounted on the new view.
+        self.record(&next.workspace)?;
+        if is_watched || !overlay::is_free(folder) {
+            return in_use();
+        }
+        overlay::replace(folder, &new)?;
+        Ok(index)
+    }
+
+    /// Mounts a workspace as it is to be, where nobody sees it yet.
+    fn mount_next(&self, next: &NextMount<'_>, processes: &dyn Processes) -> Result<OwnedFd> {
+        let workspace = &next.workspace;
+        next.times.write(&self.times_path(workspace).unwrap_or_default())?;
+        self.show(workspace, processes)?;
+        for commit in &workspace.later {
+            self.show_later(workspace, commit, processes)?;
+        }
+        let by = self.place(&workspace.folder).join("next");
+        fs::create_dir_all(&by).map_err(Error::on(&by))?;
+        self.with_layers(workspace, |layers| overlay::mount_detached(&by, layers))
+    }
+
+    /// Writes what is hidden in a workspace that was mounted anew, and the index.
+    fn finish_remount(
+        &self,
+        next: &NextMount<'_>,
+        old: &Workspace,
+        switch: TreeSwitch<'_>,
+        begun: BegunSwitch,
+        index: Option<Vec<u8>>,
+    ) -> Result<()> {
+        let NextMount { workspace, source, seen, .. } = next;
         self.note_mounted(workspace)?;
         // git believes that other folders have the files which it found there.
-        touched::note_other(&self.place(&folder), begun.paths_of_folders())?;
+        touched::note_other(&self.place(&workspace.folder), begun.paths_of_folders())?;
         self.remove_left(workspace, &seen.left);
-        self.replace_objects(workspace, &old)?;
-        let index = match checked?.0 {
-            Some(index) => index,
-            None => mounted.write_files(&begun, &mut source.reader(), |path| seen.hidden.contains(path))?,
-        };
-        mounted.finish(begun, &index)?;
-        let _ = fs::remove_dir_all(self.work(&old));
-        self.release_views(&old);
-        Ok(count)
+        self.replace_objects(workspace, old)?;
+        let write = || switch.write_files(&begun, &mut source.reader(), |path| seen.hidden.contains(path));
+        let index = index.map_or_else(write, Ok)?;
+        switch.finish(begun, &index)
     }
 
     /// Returns what is seen of the commits with the trees `trees`: the one below a workspace, HEAD's, and the
@@ -196,29 +265,6 @@ impl Workspaces {
             }
         }
         Ok(Some(seen))
-    }
-
-    /// Mounts a workspace as it is to be, in place of what is mounted.
-    fn replace(&self, next: &Workspace, new: &OwnedFd) -> Result<()> {
-        // After a crash from here on, it is to be mounted on the new view.
-        self.record(next)?;
-        if !overlay::is_free(&next.folder) {
-            return Err(Error::Odd("it is in use".to_owned()));
-        }
-        overlay::replace(&next.folder, new)
-    }
-
-    /// Mounts a workspace as it is to be, where nobody sees it yet.
-    fn mount_next(&self, next: &Workspace, times: &FileTimes, processes: &dyn Processes) -> Result<OwnedFd> {
-        let path = self.times_path(next).unwrap_or_default();
-        times.write(&path)?;
-        self.show(next, processes)?;
-        for commit in &next.later {
-            self.show_later(next, commit, processes)?;
-        }
-        let by = self.place(&next.folder).join("next");
-        fs::create_dir_all(&by).map_err(Error::on(&by))?;
-        self.with_layers(next, |layers| overlay::mount_detached(&by, layers))
     }
 
     /// Removes folders that the commit does not have, if nothing is in them but marks of files that were
