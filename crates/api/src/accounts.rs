@@ -8,7 +8,7 @@ use weir_catalog::KnownAccount;
 
 use crate::answer::{ApiResult, json};
 use crate::manage::check_manager;
-use crate::page::{EntryPage, WantedPage, cursor_at, not_a_cursor};
+use crate::page::{EntryPage, WantedPage, not_a_cursor};
 use crate::problem::{NotModified, Problem, Problems};
 use crate::request::ApiRequest;
 use crate::state::ApiState;
@@ -67,8 +67,8 @@ struct AccountFilter {
     )
 )]
 pub(crate) async fn list(state: Arc<ApiState>, mut request: ApiRequest) -> ApiResult {
+    let page = WantedPage::take(&mut request)?;
     let parameters = &mut request.parameters;
-    let page = WantedPage::take(parameters)?;
     let login = parameters.text("login")?;
     parameters.end()?;
     check_manager(&state, &request)?;
@@ -81,7 +81,7 @@ pub(crate) async fn list(state: Arc<ApiState>, mut request: ApiRequest) -> ApiRe
         let has_more = found.len() > limit;
         found.truncate(limit);
         let last = found.last().filter(|_| has_more);
-        let next = last.map(|last| cursor_at(format!("{}\n{}", last.account.login, last.forge)));
+        let next = last.map(|last| page.list.cursor_at(format!("{}\n{}", last.account.login, last.forge)));
         Ok::<_, Problem>(EntryPage { items: found.into_iter().map(AccountEntry::from).collect(), next })
     });
     json(&request.headers, &listed.await?)

@@ -8,7 +8,7 @@ use weir_browse::{LogQuery, Person, ToldCommit, ToldCommits, commit_of, log};
 use weir_serve::Effort;
 
 use crate::answer::{ApiResult, json};
-use crate::page::{EntryPage, WantedPage, cursor_at, not_a_cursor};
+use crate::page::{EntryPage, WantedPage, not_a_cursor};
 use crate::problem::{NotModified, Problem, Problems};
 use crate::request::{ApiRequest, NamedRepository};
 use crate::state::ApiState;
@@ -137,8 +137,8 @@ struct CommitFilter {
     )
 )]
 pub(crate) async fn list(state: Arc<ApiState>, mut request: ApiRequest) -> ApiResult {
+    let page = WantedPage::take(&mut request)?;
     let parameters = &mut request.parameters;
-    let page = WantedPage::take(parameters)?;
     let revision = parameters.text("revision")?;
     // An empty repository has an empty log.
     let is_default = revision.is_none() && page.cursor.is_none();
@@ -170,7 +170,10 @@ pub(crate) async fn list(state: Arc<ApiState>, mut request: ApiRequest) -> ApiRe
         let mut commits = ToldCommits::new(&repo);
         let told: Result<Vec<ToldCommit>, _> = found.commits.iter().map(|oid| commits.read(oid)).collect();
         let items = told?.into_iter().map(|told| CommitEntry::from(told).shortened()).collect();
-        Ok(EntryPage { items, next: found.next.map(|passed| cursor_at(format!("{from}:{passed}"))) })
+        Ok(EntryPage {
+            items,
+            next: found.next.map(|passed| page.list.cursor_at(format!("{from}:{passed}"))),
+        })
     };
     let client = &request.client;
     let page = if is_of_path {

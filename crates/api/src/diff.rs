@@ -15,7 +15,7 @@ use weir_repo::Repo;
 use weir_serve::Effort;
 
 use crate::answer::{ApiResult, FileBytes, PathText, json, whole};
-use crate::page::{EntryPage, WantedPage, cursor_at, not_a_cursor};
+use crate::page::{EntryPage, WantedPage, not_a_cursor};
 use crate::parameters::Parameters;
 use crate::problem::{NotModified, Problem, Problems};
 use crate::request::{ApiRequest, NamedRepository};
@@ -203,8 +203,8 @@ impl WantedDiff {
     )
 )]
 pub(crate) async fn files(state: Arc<ApiState>, mut request: ApiRequest) -> ApiResult {
+    let page = WantedPage::take(&mut request)?;
     let parameters = &mut request.parameters;
-    let page = WantedPage::take(parameters)?;
     let mut wanted = WantedDiff::take(parameters)?;
     parameters.end()?;
     let mut passed: usize = 0;
@@ -224,7 +224,7 @@ pub(crate) async fn files(state: Arc<ApiState>, mut request: ApiRequest) -> ApiR
         let found = wanted.compare(&repo, before, after, passed..end, true)?;
         let next = (end < found.count).then(|| {
             let base = before.map(|(tree, commit)| commit.unwrap_or(tree).to_string()).unwrap_or_default();
-            cursor_at(format!("{base}:{}:{end}", after.1.unwrap_or(after.0)))
+            page.list.cursor_at(format!("{base}:{}:{end}", after.1.unwrap_or(after.0)))
         });
         let items = found.files.into_iter().map(DiffEntry::from).collect();
         Ok(EntryPage { items, next })

@@ -14,7 +14,7 @@ use weir_serve::Effort;
 
 use crate::answer::{ApiResult, FileBytes, PathText, file, json};
 use crate::commits::CommitSummary;
-use crate::page::{EntryPage, WantedPage, cursor_at, not_a_cursor};
+use crate::page::{EntryPage, WantedPage, not_a_cursor};
 use crate::problem::{NotModified, Problem, Problems};
 use crate::request::{ApiRequest, NamedRepository};
 use crate::state::ApiState;
@@ -109,8 +109,8 @@ struct FolderWishes {
     )
 )]
 pub(crate) async fn tree(state: Arc<ApiState>, mut request: ApiRequest) -> ApiResult {
+    let page = WantedPage::take(&mut request)?;
     let parameters = &mut request.parameters;
-    let page = WantedPage::take(parameters)?;
     let revision = parameters.text("revision")?;
     // An empty repository has an empty folder.
     let is_default = revision.is_none() && page.cursor.is_none();
@@ -142,7 +142,7 @@ pub(crate) async fn tree(state: Arc<ApiState>, mut request: ApiRequest) -> ApiRe
         let place = entries.last().filter(|_| has_more).map(FolderEntry::place);
         let next = place.map(|place| {
             let revision = commit.unwrap_or(top).to_string();
-            cursor_at([revision.as_bytes(), b":", &place].concat())
+            page.list.cursor_at([revision.as_bytes(), b":", &place].concat())
         });
         let commits = match commit.filter(|_| has_commits) {
             Some(commit) => last_commits_of(&repo, &commit, &list.path, &entries)?,

@@ -81,7 +81,8 @@ impl HttpHandler for ApiHandler {
                     return Err(Problem::new(StatusCode::UNAUTHORIZED, "the token is not known"));
                 }
                 let parameters = Parameters::parse(head.uri.query().unwrap_or_default())?;
-                let request = ApiRequest { parts, parameters, headers: head.headers, body, client };
+                let request =
+                    ApiRequest { path: route.path, parts, parameters, headers: head.headers, body, client };
                 (route.answer)(self.0.clone(), request).await
             };
             match answered.await {

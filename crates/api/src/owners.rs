@@ -48,8 +48,8 @@ struct OwnerFilter {
     )
 )]
 pub(crate) async fn list(state: Arc<ApiState>, mut request: ApiRequest) -> ApiResult {
+    let page = WantedPage::take(&mut request)?;
     let parameters = &mut request.parameters;
-    let page = WantedPage::take(parameters)?;
     let parent = parameters.text("parent")?.unwrap_or_default();
     parameters.end()?;
     let prefix = match parent.trim_end_matches('/') {
@@ -66,7 +66,7 @@ pub(crate) async fn list(state: Arc<ApiState>, mut request: ApiRequest) -> ApiRe
         let may_read = |known: &KnownRepository| shared.locator.may_read(known, host.as_deref(), &client);
         let mut walk = OwnerWalk { prefix, after, limit: page.limit, found: Vec::new() };
         let has_more = walk.run(&pool.catalog, &may_read)?;
-        let next = if has_more { shared.seal.seal(&walk.after) } else { None };
+        let next = if has_more { shared.seal.seal(page.list, &walk.after) } else { None };
         Ok(EntryPage { items: walk.found.into_iter().map(|name| OwnerEntry { name }).collect(), next })
     });
     json(&request.headers, &found.await?)

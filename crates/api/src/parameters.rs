@@ -35,6 +35,14 @@ impl Parameters {
         Parameters(all)
     }
 
+    /// Returns the names and values of those that are not taken, by name.
+    pub(crate) fn sorted(&self) -> Vec<(&str, &[u8])> {
+        let mut all: Vec<(&str, &[u8])> =
+            self.0.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
+        all.sort_unstable();
+        all
+    }
+
     /// Takes a parameter as bytes.
     pub(crate) fn bytes(&mut self, name: &str) -> Option<Vec<u8>> {
         let at = self.0.iter().position(|(known, _)| known == name)?;

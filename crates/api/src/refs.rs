@@ -7,7 +7,7 @@ use utoipa::{IntoParams, ToSchema};
 use weir_repo::Head;
 
 use crate::answer::{ApiResult, json};
-use crate::page::{EntryPage, WantedPage, cursor_at};
+use crate::page::{EntryPage, WantedPage};
 use crate::problem::{NotModified, Problems};
 use crate::request::{ApiRequest, NamedRepository};
 use crate::state::ApiState;
@@ -47,7 +47,7 @@ struct RefFilter {
     )
 )]
 pub(crate) async fn list(state: Arc<ApiState>, mut request: ApiRequest) -> ApiResult {
-    let page = WantedPage::take(&mut request.parameters)?;
+    let page = WantedPage::take(&mut request)?;
     let prefix = request.parameters.bytes("prefix").unwrap_or_default();
     request.parameters.end()?;
     let (_, repo) = state.open(&request).await?;
@@ -70,7 +70,7 @@ pub(crate) async fn list(state: Arc<ApiState>, mut request: ApiRequest) -> ApiRe
             });
         }
         // Names need not be UTF-8.
-        let next = last.filter(|_| wanted.peek().is_some()).map(cursor_at);
+        let next = last.filter(|_| wanted.peek().is_some()).map(|last| page.list.cursor_at(last));
         EntryPage { items, next }
     };
     json(&request.headers, &request.client.run(listed).await?)

@@ -152,8 +152,8 @@ fn state_filter(state: RepositoryState) -> Option<StateFilter> {
     )
 )]
 pub(crate) async fn list(state: Arc<ApiState>, mut request: ApiRequest) -> ApiResult {
+    let page = WantedPage::take(&mut request)?;
     let parameters = &mut request.parameters;
-    let page = WantedPage::take(parameters)?;
     let text = parameters.text("search")?.filter(|text| !text.is_empty());
     let wanted = match parameters.text("state")? {
         None => None,
@@ -191,7 +191,7 @@ pub(crate) async fn list(state: Arc<ApiState>, mut request: ApiRequest) -> ApiRe
                     continue;
                 }
                 if items.len() == page.limit {
-                    let next = items.last().and_then(|entry| shared.seal.seal(&entry.name));
+                    let next = items.last().and_then(|entry| shared.seal.seal(page.list, &entry.name));
                     return Ok(EntryPage { items, next });
                 }
                 items.push(entry);
@@ -203,7 +203,7 @@ pub(crate) async fn list(state: Arc<ApiState>, mut request: ApiRequest) -> ApiRe
                 break;
             }
         }
-        let next = shared.seal.seal(&search.after);
+        let next = shared.seal.seal(page.list, &search.after);
         Ok(EntryPage { items, next })
     });
     json(&request.headers, &found.await?)

@@ -20,6 +20,8 @@ pub(crate) struct NamedRepository {
 
 /// A request.
 pub(crate) struct ApiRequest {
+    /// The endpoint's path, with the names of its parts in braces.
+    pub(crate) path: &'static str,
     /// The values of the parts in braces of the endpoint's path.
     pub(crate) parts: Vec<Vec<u8>>,
     pub(crate) parameters: Parameters,

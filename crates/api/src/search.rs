@@ -8,7 +8,7 @@ use weir_browse::{GrepLine, GrepPlace, GrepQuery, grep, grep_pattern, tree_of_re
 use weir_serve::Effort;
 
 use crate::answer::{ApiResult, PathText, json};
-use crate::page::{EntryPage, WantedPage, cursor_at, not_a_cursor};
+use crate::page::{EntryPage, WantedPage, not_a_cursor};
 use crate::problem::{NotModified, Problem, Problems};
 use crate::request::{ApiRequest, NamedRepository};
 use crate::state::ApiState;
@@ -66,8 +66,8 @@ struct Search {
     )
 )]
 pub(crate) async fn lines(state: Arc<ApiState>, mut request: ApiRequest) -> ApiResult {
+    let page = WantedPage::take(&mut request)?;
     let parameters = &mut request.parameters;
-    let page = WantedPage::take(parameters)?;
     let pattern = parameters.text("pattern")?.filter(|pattern| !pattern.is_empty());
     let pattern = pattern.ok_or_else(|| Problem::bad_request("the parameter 'pattern' is missing"))?;
     let (is_literal, ignores_case) = (parameters.flag("literal")?, parameters.flag("ignore_case")?);
@@ -93,7 +93,7 @@ pub(crate) async fn lines(state: Arc<ApiState>, mut request: ApiRequest) -> ApiR
         let found = grep(&repo, &top, &query)?;
         let next = found.next.map(|place| {
             let start = format!("{}:{}:", commit.unwrap_or(top), place.line);
-            cursor_at([start.as_bytes(), &place.path].concat())
+            page.list.cursor_at([start.as_bytes(), &place.path].concat())
         });
         Ok(EntryPage { items: found.lines.into_iter().map(LineEntry::from).collect(), next })
     };

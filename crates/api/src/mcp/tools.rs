@@ -206,7 +206,8 @@ fn request_of(
         let at = at.ok_or_else(|| Problem::bad_request(format!("the argument '{part}' is missing")))?;
         parts.push(pairs.remove(at).1);
     }
-    Ok(ApiRequest { parts, parameters: Parameters::of(pairs), headers, body: Bytes::new(), client })
+    let (path, parameters) = (tool.path, Parameters::of(pairs));
+    Ok(ApiRequest { path, parts, parameters, headers, body: Bytes::new(), client })
 }
 
 /// Returns whether `text` is FIRST-LAST or FIRST-, in bytes.

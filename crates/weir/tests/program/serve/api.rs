@@ -13,7 +13,8 @@ use crate::serve::api_client::{all, get, problem, send, texts, unchunked};
 const NO_PATH: &str = "there is nothing at this path (write %2F for each / in the name of a repository); see \
     /api/v1/openapi.json";
 /// The words about a cursor that is none.
-const NO_PAGE: &str = "there is no such page: the parameter 'cursor' must be 'next' of a page before";
+const NO_PAGE: &str =
+    "there is no such page: the parameter 'cursor' must be 'next' of a page before, of the same list";
 
 fn pool_with(env: &Env, names: &[&str]) {
     let upstream = env.odd_repository("odd.git");
@@ -499,6 +500,16 @@ fn api_checks_requests() {
         ("/repositories/a/HEAD", 404, NO_PATH),
     ] {
         assert_eq!(problem(&server, path), (status, words.to_owned()), "{path}");
+    }
+    // A cursor leads on in its own list, whatever the size of the pages.
+    let first = get(&server, "/repositories/a/tree?limit=1&revision=main");
+    let cursor = format!("cursor={}", first["next"].as_str().unwrap());
+    let next = get(&server, &format!("/repositories/a/tree?{cursor}&revision=main&limit=2"));
+    assert_ne!(next["items"][0], first["items"][0]);
+    for path in ["tree", "tree?recursive=true&revision=main", "tree?revision=HEAD", "commits?revision=main"] {
+        let mark = if path.contains('?') { '&' } else { '?' };
+        let path = format!("/repositories/a/{path}{mark}{cursor}");
+        assert_eq!(problem(&server, &path), (404, NO_PAGE.to_owned()), "{path}");
     }
     let wrong = send(&server, "PUT", "/repositories", "", "");
     assert_eq!((wrong.status, wrong.header("allow")), (405, Some("GET, POST, HEAD, OPTIONS")));
