@@ -9,7 +9,7 @@ use weir_catalog::clock::now;
 use weir_catalog::{Catalog, EventKind, Hold, PoolEvent};
 use weir_ground::Stop;
 use weir_mirror::{Event, MirrorLoop, RunError, Summary};
-use weir_pool::{Collectors, EventStreams, Hooks, MirrorGuard, Notifier, Pool};
+use weir_pool::{Collectors, EventStreams, Hooks, MirrorGuard, Notifier, Pool, TraceExporter};
 
 use crate::background::CATALOG_RETRY;
 use crate::cli::{Global, MirrorArgs};
@@ -48,6 +48,7 @@ fn run(mut pool: Pool, global: &Global, args: &MirrorArgs, is_asked: &Arc<Atomic
         })?;
     }
     let notifier = Notifier::of(&pool);
+    let traces = TraceExporter::start(&pool.config.traces)?;
     let hooks = Hooks::start(&pool)?;
     let mirror_loop = MirrorLoop {
         mirror: &mirror,
@@ -69,8 +70,9 @@ fn run(mut pool: Pool, global: &Global, args: &MirrorArgs, is_asked: &Arc<Atomic
         })
     };
     let summary = mirror_loop.run(&mut pool.catalog, &mut select, &stop, &mut |event| {
-        if let (Some(notifier), Event::Happened(event)) = (&notifier, &event) {
-            notifier.tell(event);
+        if let Event::Happened(event) = &event {
+            notifier.iter().for_each(|notifier| notifier.tell(event));
+            traces.iter().for_each(|traces| traces.visited(event));
         }
         reporter.event(event);
         if reporter.failed.is_some() {

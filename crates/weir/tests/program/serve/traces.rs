@@ -127,3 +127,27 @@ fn spans_reach_a_collector() {
     let times = ["startTimeUnixNano", "endTimeUnixNano"].map(|key| of_git[key].as_str().unwrap().len());
     assert_eq!(times, [19, 19]);
 }
+
+#[test]
+fn mirror_sends_spans_of_visits() {
+    let env = Env::new();
+    let up = env.odd_repository("up.git");
+    env.weir(&["add", "--name", "up", up.to_str().unwrap()]);
+    env.weir(&["add", "--force", "--name", "gone", env.path("gone.git").to_str().unwrap()]);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    env.configure("traces", &format!("endpoint = \"{endpoint}\"\nservice_name = \"some weir\""));
+    let bodies = collect(listener, Vec::new());
+    assert!(!env.weir_command(&["mirror"]).output().unwrap().status.success());
+    let mut spans = Vec::new();
+    while spans.len() < 2 {
+        spans.extend(spans_until(&bodies, "visit").1);
+    }
+    let mut visits: Vec<String> = spans
+        .iter()
+        .map(|span| ["weir.repository", "weir.result"].map(|key| attribute(span, key)).join(" "))
+        .collect();
+    visits.sort();
+    assert_eq!(visits, ["gone failed", "up updated"]);
+    assert!(spans.iter().all(|span| span["kind"] == 3));
+}
