@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use time::format_description::well_known::Rfc3339;
 use time::{OffsetDateTime, UtcOffset};
 
+use crate::error::{ColumnError, ValueError};
+
 /// The longest name of a table or column: PostgreSQL cuts longer ones.
 const NAME_BYTES_MAX: usize = 50;
 /// Below this, a float has all integers.
@@ -61,7 +63,7 @@ impl EventColumn {
     ///
     /// # Errors
     /// If it is anything else. The error says what is wrong.
-    pub fn parse(text: &str) -> Result<EventColumn, String> {
+    pub fn parse(text: &str) -> Result<EventColumn, ColumnError> {
         let mut words: Vec<&str> = text.split_whitespace().collect();
         let is_required = words.ends_with(&["not", "null"]);
         if is_required {
@@ -70,14 +72,13 @@ impl EventColumn {
         let (name, kind, source) = match words[..] {
             [name, kind] => (name, kind, None),
             [name, kind, "from", source] => (name, kind, Some(source.to_owned())),
-            _ => return Err(format!("'{text}' is no column: NAME TYPE [from SOURCE] [not null]")),
+            _ => return Err(ColumnError::Form(text.to_owned())),
         };
         check_identifier(name)?;
         if ["event_id", "received_at", "peer"].contains(&name) {
-            return Err(format!("each table has a column '{name}' already"));
+            return Err(ColumnError::Reserved(name.to_owned()));
         }
-        let types = "text, integer, real, boolean, timestamp or json";
-        let kind = EventColumnType::parse(kind).ok_or_else(|| format!("the type '{kind}' is not {types}"))?;
+        let kind = EventColumnType::parse(kind).ok_or_else(|| ColumnError::Type(kind.to_owned()))?;
         Ok(EventColumn { name: name.to_owned(), kind, source, is_required })
     }
 }
@@ -86,13 +87,13 @@ impl EventColumn {
 ///
 /// # Errors
 /// If it is another one.
-pub(crate) fn check_identifier(name: &str) -> Result<(), String> {
+pub(crate) fn check_identifier(name: &str) -> Result<(), ColumnError> {
     let is_right =
         name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_');
     let starts_right = name.bytes().next().is_some_and(|byte| !byte.is_ascii_digit());
     match is_right && starts_right && name.len() <= NAME_BYTES_MAX {
         true => Ok(()),
-        false => Err(format!("the name '{name}' is not made of a-z, 0-9 and _, at most {NAME_BYTES_MAX}")),
+        false => Err(ColumnError::Name { name: name.to_owned(), max: NAME_BYTES_MAX }),
     }
 }
 
@@ -115,11 +116,11 @@ pub enum EventCell<'l> {
 ///
 /// # Errors
 /// If it means none.
-pub(crate) fn cell_of_text(text: &str, kind: EventColumnType) -> Result<EventCell<'_>, String> {
-    let bad = |what: &str| Err(format!("'{}' is no {what}", text.chars().take(80).collect::<String>()));
+pub(crate) fn cell_of_text(text: &str, kind: EventColumnType) -> Result<EventCell<'_>, ValueError> {
+    let bad = |kind| Err(ValueError::Kind { text: text.chars().take(80).collect(), kind });
     // No database takes a NUL in a text.
     if text.contains('\0') {
-        return Err("it has a NUL".to_owned());
+        return Err(ValueError::Nul);
     }
     let trimmed = text.trim();
     match kind {
@@ -204,7 +205,7 @@ mod tests {
             ("1a text", "is not made of"),
             ("a\"b text", "is not made of"),
         ] {
-            let error = EventColumn::parse(bad).unwrap_err();
+            let error = EventColumn::parse(bad).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");
         }
     }

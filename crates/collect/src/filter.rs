@@ -11,8 +11,8 @@ impl LineFilter {
     ///
     /// # Errors
     /// If it is no regular expression.
-    pub fn new(pattern: Option<&str>) -> Result<LineFilter, String> {
-        pattern.map(Regex::new).transpose().map(LineFilter).map_err(|e| e.to_string())
+    pub fn new(pattern: Option<&str>) -> Result<LineFilter, regex_lite::Error> {
+        pattern.map(Regex::new).transpose().map(LineFilter)
     }
 
     /// Returns whether `line` is wanted. Bytes that are not UTF-8 are replaced for that.

@@ -6,6 +6,7 @@
 //! the caller's.
 
 mod column;
+mod error;
 mod filter;
 mod parser;
 mod process_group;
@@ -14,6 +15,7 @@ mod table;
 mod workers;
 
 pub use column::{EventCell, EventColumn, EventColumnType};
+pub use error::{ColumnError, LineError, ValueError};
 pub use filter::LineFilter;
 pub use parser::{LineFormat, LineParser};
 pub use process_group::ProcessGroup;

@@ -7,6 +7,7 @@ use regex_lite::Regex;
 use serde_json::value::RawValue;
 
 use crate::column::{EventCell, EventColumn, EventColumnType, cell_of_text};
+use crate::error::{ColumnError, LineError, ValueError};
 
 /// The form of lines.
 #[derive(Clone, Debug)]
@@ -31,20 +32,20 @@ impl LineParser {
     ///
     /// # Errors
     /// If a column has no place in a line.
-    pub fn new(format: LineFormat, columns: Vec<EventColumn>) -> Result<LineParser, String> {
+    pub fn new(format: LineFormat, columns: Vec<EventColumn>) -> Result<LineParser, ColumnError> {
         if columns.is_empty() {
-            return Err("it has no columns".to_owned());
+            return Err(ColumnError::None);
         }
         for column in &columns {
             let source = column.source.as_ref().unwrap_or(&column.name);
             match &format {
                 LineFormat::Pattern(pattern) if !pattern.capture_names().flatten().any(|n| n == source) => {
-                    return Err(format!("the pattern has no group '{source}': (?<{source}>...)"));
+                    return Err(ColumnError::NoGroup(source.clone()));
                 }
                 LineFormat::Separated(_)
                     if column.source.as_ref().is_some_and(|s| !s.parse().is_ok_and(|n: usize| n > 0)) =>
                 {
-                    return Err(format!("'{source}' is no number of a field, from 1"));
+                    return Err(ColumnError::NoField(source.clone()));
                 }
                 _ => {}
             }
@@ -61,13 +62,12 @@ impl LineParser {
     ///
     /// # Errors
     /// If the line has not this form. The error says why.
-    pub fn parse<'l>(&self, line: &'l [u8]) -> Result<Vec<EventCell<'l>>, String> {
-        let text = std::str::from_utf8(line).map_err(|_| "it is not UTF-8".to_owned())?;
+    pub fn parse<'l>(&self, line: &'l [u8]) -> Result<Vec<EventCell<'l>>, LineError> {
+        let text = std::str::from_utf8(line).map_err(|_| LineError::NotUtf8)?;
         match &self.format {
             LineFormat::Json => self.of_json(text),
             LineFormat::Pattern(pattern) => {
-                let found =
-                    pattern.captures(text).ok_or_else(|| "the pattern is not found in it".to_owned())?;
+                let found = pattern.captures(text).ok_or(LineError::NoMatch)?;
                 let group = |column: &EventColumn, _| {
                     found.name(column.source.as_ref().unwrap_or(&column.name)).map(|group| group.as_str())
                 };
@@ -80,7 +80,7 @@ impl LineParser {
                 };
                 let is_whole = self.columns.iter().all(|column| column.source.is_none());
                 if is_whole && fields.len() != self.columns.len() {
-                    return Err(format!("it has {} fields, not {}", fields.len(), self.columns.len()));
+                    return Err(LineError::Fields { found: fields.len(), wanted: self.columns.len() });
                 }
                 let field = |column: &EventColumn, n: usize| {
                     let number = column.source.as_ref().and_then(|source| source.parse::<usize>().ok());
@@ -94,25 +94,23 @@ impl LineParser {
     fn of_fields<'l>(
         &self,
         field: impl Fn(&EventColumn, usize) -> Option<&'l str>,
-    ) -> Result<Vec<EventCell<'l>>, String> {
+    ) -> Result<Vec<EventCell<'l>>, LineError> {
         let cell = |(n, column): (usize, &EventColumn)| match field(column, n) {
             // An empty field is no number and no time.
             Some("") if column.kind != EventColumnType::Text => missing(column),
-            Some(text) => cell_of_text(text, column.kind).map_err(|why| format!("'{}': {why}", column.name)),
+            Some(text) => cell_of_text(text, column.kind).map_err(in_column(column)),
             None => missing(column),
         };
         self.columns.iter().enumerate().map(cell).collect()
     }
 
-    fn of_json<'l>(&self, text: &'l str) -> Result<Vec<EventCell<'l>>, String> {
+    fn of_json<'l>(&self, text: &'l str) -> Result<Vec<EventCell<'l>>, LineError> {
         let whole = JsonObject::parse(text)?;
         let cell = |column: &EventColumn| {
             let found = whole.find(column.source.as_ref().unwrap_or(&column.name));
             match found.map(RawValue::get) {
                 None | Some("null") => missing(column),
-                Some(value) => {
-                    cell_of_json(value, column.kind).map_err(|why| format!("'{}': {why}", column.name))
-                }
+                Some(value) => cell_of_json(value, column.kind).map_err(in_column(column)),
             }
         };
         self.columns.iter().map(cell).collect()
@@ -127,10 +125,10 @@ impl<'l> JsonObject<'l> {
     ///
     /// # Errors
     /// If `text` is none.
-    pub(crate) fn parse(text: &'l str) -> Result<JsonObject<'l>, String> {
+    pub(crate) fn parse(text: &'l str) -> Result<JsonObject<'l>, LineError> {
         serde_json::from_str(text).map(JsonObject).map_err(|e| match text.trim_start().starts_with('{') {
-            true => format!("it is no JSON: {e}"),
-            false => "it is no JSON object".to_owned(),
+            true => LineError::Json(e.to_string()),
+            false => LineError::NoObject,
         })
     }
 
@@ -145,13 +143,17 @@ impl<'l> JsonObject<'l> {
 }
 
 /// Returns the cell of a line that has no value for `column`.
-fn missing<'l>(column: &EventColumn) -> Result<EventCell<'l>, String> {
-    if column.is_required { Err(format!("it has no '{}'", column.name)) } else { Ok(EventCell::Null) }
+fn missing<'l>(column: &EventColumn) -> Result<EventCell<'l>, LineError> {
+    if column.is_required { Err(LineError::Missing(column.name.clone())) } else { Ok(EventCell::Null) }
 }
 
-fn cell_of_json<'l>(value: &str, kind: EventColumnType) -> Result<EventCell<'l>, String> {
+fn in_column(column: &EventColumn) -> impl Fn(ValueError) -> LineError {
+    |why| LineError::Value { column: column.name.clone(), why }
+}
+
+fn cell_of_json<'l>(value: &str, kind: EventColumnType) -> Result<EventCell<'l>, ValueError> {
     let text: Cow<'_, str> = match value.starts_with('"') && kind != EventColumnType::Json {
-        true => serde_json::from_str::<String>(value).map_err(|e| e.to_string())?.into(),
+        true => serde_json::from_str::<String>(value).map_err(|e| ValueError::Text(e.to_string()))?.into(),
         false => value.into(),
     };
     Ok(match cell_of_text(&text, kind)? {
@@ -167,7 +169,7 @@ fn cell_of_json<'l>(value: &str, kind: EventColumnType) -> Result<EventCell<'l>,
 mod tests {
     use super::*;
 
-    fn parser(format: LineFormat, columns: &[&str]) -> Result<LineParser, String> {
+    fn parser(format: LineFormat, columns: &[&str]) -> Result<LineParser, ColumnError> {
         LineParser::new(format, columns.iter().map(|text| EventColumn::parse(text).unwrap()).collect())
     }
 
@@ -204,7 +206,7 @@ mod tests {
             assert_eq!(shown(&parser, line), expected, "{line}");
         }
         assert!(shown(&parser, "{").starts_with("error: it is no JSON: "));
-        assert_eq!(parser.parse(b"\xff").unwrap_err(), "it is not UTF-8");
+        assert_eq!(parser.parse(b"\xff").unwrap_err(), LineError::NotUtf8);
     }
 
     #[test]
@@ -215,7 +217,7 @@ mod tests {
         assert_eq!(shown(&parsed, "a took 12ms"), "12|a|-");
         assert_eq!(shown(&parsed, "a took 12ms by bob"), "12|a|bob");
         assert_eq!(shown(&parsed, "other"), "error: the pattern is not found in it");
-        let error = parser(format, &["other text"]).unwrap_err();
+        let error = parser(format, &["other text"]).unwrap_err().to_string();
         assert_eq!(error, "the pattern has no group 'other': (?<other>...)");
     }
 
@@ -230,7 +232,8 @@ mod tests {
         let parsed = parser(blank, &["last integer from 3", "first text from 1"]).unwrap();
         assert_eq!(shown(&parsed, "  a   b  7 more"), "7|a");
         assert_eq!(shown(&parsed, "a b"), "-|a");
-        assert!(parser(tab.clone(), &["a text from 0"]).unwrap_err().contains("is no number of a field"));
+        let none = parser(tab.clone(), &["a text from 0"]);
+        assert!(matches!(none, Err(ColumnError::NoField(source)) if source == "0"));
         assert!(parser(tab, &[]).is_err());
     }
 }

@@ -116,8 +116,7 @@ fn postgres() {
     let Some(server) = weir_testing::PostgresServer::start(&[]) else { return };
     let url = server.schema("collect");
     let open = url.clone();
-    let connect: ConnectPostgres =
-        Arc::new(move || postgres::Client::connect(&open, postgres::NoTls).map_err(|e| e.to_string()));
+    let connect: ConnectPostgres = Arc::new(move || weir_sql::connect_postgres(&open));
     let mut reader = postgres::Client::connect(&url, postgres::NoTls).unwrap();
     fill(&TableDatabase::Postgres(connect), &mut |sql| {
         if sql.starts_with("CREATE") {

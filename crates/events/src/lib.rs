@@ -6,6 +6,7 @@
 //! line says.
 
 mod doors;
+mod error;
 mod notice;
 mod record;
 mod spool;
@@ -14,6 +15,7 @@ mod webhooks;
 pub use doors::{
     DoorGate, EventDoor, EventServer, EventServerOptions, IdleSweep, IntakeCounts, LINE_BYTES_MAX, LastHeard,
 };
+pub use error::{EventError, SecretError, WrongSecret};
 pub use notice::Notice;
 pub use record::{ReceivedLine, now_ms};
 pub use spool::{

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
+use crate::error::EventError;
+
 /// A repository that somebody says has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice<'l> {
@@ -74,8 +76,8 @@ impl<'l> Notice<'l> {
     ///
     /// # Errors
     /// If it names none. The error says why.
-    pub fn parse(line: &'l [u8]) -> Result<Notice<'l>, String> {
-        let text = std::str::from_utf8(line).map_err(|_| "it is not UTF-8".to_owned())?.trim();
+    pub fn parse(line: &'l [u8]) -> Result<Notice<'l>, EventError> {
+        let text = std::str::from_utf8(line).map_err(|_| EventError::NotUtf8)?.trim();
         if text.starts_with('{') {
             return Notice::of_json(text);
         }
@@ -84,7 +86,7 @@ impl<'l> Notice<'l> {
             _ => text,
         };
         match name {
-            "" | "push" => Err("it names no repository".to_owned()),
+            "" | "push" => Err(EventError::NoRepository),
             name => Ok(Notice {
                 names: vec![Cow::Borrowed(name)],
                 old_group: None,
@@ -99,9 +101,8 @@ impl<'l> Notice<'l> {
         self.names.first().or(self.old_group.as_ref()).map_or("", AsRef::as_ref)
     }
 
-    fn of_json(text: &'l str) -> Result<Notice<'l>, String> {
-        let json: JsonNotice<'l> =
-            serde_json::from_str(text).map_err(|e| format!("it is not the expected JSON: {e}"))?;
+    fn of_json(text: &'l str) -> Result<Notice<'l>, EventError> {
+        let json: JsonNotice<'l> = serde_json::from_str(text).map_err(EventError::Json)?;
         let mut names: Vec<Cow<'l, str>> = Vec::new();
         let (mut old_group, mut changes_repository, mut is_deletion) = (None, false, false);
         let mut next = Some(json);
@@ -123,7 +124,7 @@ impl<'l> Notice<'l> {
         names.retain(|name| !name.trim().is_empty());
         let old_group = old_group.filter(|group| !group.trim().is_empty());
         if names.is_empty() && old_group.is_none() {
-            return Err("it has none of the keys name, url, clone_url and repository".to_owned());
+            return Err(EventError::NoKey);
         }
         Ok(Notice { names, old_group, changes_repository, is_deletion })
     }
@@ -153,7 +154,7 @@ mod tests {
             (r#"{"name":"n","repository":{"clone_url":"u","full_name":"f","id":3}}"#, "n u f"),
             (r#"{"old_group_url":"https://h/g"}"#, ""),
         ] {
-            assert_eq!(names(line).as_deref(), Ok(expected), "{line}");
+            assert_eq!(names(line).unwrap(), expected, "{line}");
         }
         for (line, why) in [
             ("", "names no repository"),
@@ -165,7 +166,7 @@ mod tests {
             (r#"{"old_group_url":" "}"#, "none of the keys"),
             (r#"{"name":3}"#, "is not the expected JSON"),
         ] {
-            assert!(names(line).unwrap_err().contains(why), "{line}");
+            assert!(names(line).unwrap_err().to_string().contains(why), "{line}");
         }
         assert!(Notice::parse(b"\xff").is_err());
     }

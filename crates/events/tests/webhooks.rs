@@ -11,8 +11,8 @@ use ring::{hmac, signature};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use weir_events::{
-    EventCommitter, EventIntake, EventSpool, ReceivedLine, SpoolOptions, SpoolReader, WebhookCounts,
-    WebhookDoors, WebhookForge, WebhookOptions, WebhookResult,
+    EventCommitter, EventIntake, EventSpool, ReceivedLine, SecretError, SpoolOptions, SpoolReader,
+    WebhookCounts, WebhookDoors, WebhookForge, WebhookOptions, WebhookResult,
 };
 
 const SECRET: &str = "It's a Secret to Everybody";
@@ -237,7 +237,7 @@ fn a_site_signs_with_its_private_key() {
     let bad = [WebhookOptions { secrets: vec!["AAAA".to_owned()], ..hook("b", WebhookForge::Sourcehut) }];
     let (_, intake) = watch::channel(None);
     let error = WebhookDoors::new(&bad, intake, Arc::default()).err().unwrap();
-    assert!(error.contains("the webhook 'b' is no public key"), "{error}");
+    assert_eq!((error.webhook.as_str(), error.why), ("b", SecretError::NoPublicKey));
 }
 
 #[test]

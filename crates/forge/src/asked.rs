@@ -2,7 +2,7 @@
 
 use weir_catalog::{Listed, Unseen};
 
-use crate::{Error, Forge};
+use crate::{Error, Forge, NoName};
 
 /// The number of repositories in a row about which the forge does not answer, after which it counts as down.
 const FAILED_IN_ROW_MAX: usize = 5;
@@ -24,7 +24,7 @@ pub(crate) struct ForgeAnswers {
 /// If the forge fails for all of them.
 pub(crate) fn ask(
     name: &str,
-    name_of: &dyn Fn(&Listed) -> Result<Option<String>, String>,
+    name_of: &dyn Fn(&Listed) -> Result<Option<String>, NoName>,
     forge: &mut dyn Forge,
     repositories: &[Unseen],
     failed_in_row: &mut usize,

@@ -10,7 +10,7 @@ use crate::api::Usage;
 use crate::asked::{ForgeAnswers, ask};
 use crate::filter::{FilterVerdict, ListingFilter};
 use crate::position::CrawlPosition;
-use crate::{Error, Forge, Page, Skipped};
+use crate::{Error, Forge, NoName, Page, Skipped};
 
 /// The number of pages skipped in a row after which the forge counts as down. The listing then does not go
 /// past them.
@@ -44,7 +44,7 @@ pub struct Crawl<'a> {
     pub filter: &'a ListingFilter,
     /// Returns the name that a repository gets here, or `None` if it is not wanted. An error says why it can
     /// have no name.
-    pub name_of: &'a dyn Fn(&Listed) -> Result<Option<String>, String>,
+    pub name_of: &'a dyn Fn(&Listed) -> Result<Option<String>, NoName>,
     /// Whether the wikis of wanted repositories are wanted, too.
     pub wikis: bool,
     /// Everything that decides which repositories are wanted, as text. An unchanged page is not read again

@@ -59,6 +59,11 @@ pub use sourcehut::Sourcehut;
 pub use webindex::{WebIndex, WebIndexKind};
 pub use weir_catalog::{Account, AccountKind, Listed, RequestBudget};
 
+/// Why a repository that a forge lists gets no name here.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct NoName(pub String);
+
 /// Why a forge returned no page.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

@@ -11,7 +11,7 @@ use crate::accounts::{AccountsProgress, accounts_listing, crawl_accounts};
 use crate::crawl::{Crawl, CrawlError, CrawlProgress};
 use crate::filter::{FilterVerdict, ListingFilter};
 use crate::questions::answer_questions;
-use crate::{Error, Forge};
+use crate::{Error, Forge, NoName};
 
 /// Longest sleep between checks of what is due while watching.
 const WATCH_SLEEP: Duration = Duration::from_millis(200);
@@ -40,7 +40,7 @@ pub trait CrawlSource {
     ///
     /// # Errors
     /// If it can have no name here; the error says why.
-    fn name_of(&self, listed: &Listed) -> Result<Option<String>, String>;
+    fn name_of(&self, listed: &Listed) -> Result<Option<String>, NoName>;
 
     /// Returns whether the wikis of wanted repositories are wanted, too.
     fn wikis(&self) -> bool;

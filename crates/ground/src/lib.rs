@@ -19,7 +19,7 @@ mod time;
 pub use failure::FailureClass;
 pub use file_error::FileError;
 pub use hex::{hex, unhex};
-pub use names::{check_name, check_pattern};
+pub use names::{NameError, check_name, check_pattern};
 pub use number::{Epoch, Seq};
 pub use pattern::{glob_matches, name_matches};
 pub use rate::MinRate;

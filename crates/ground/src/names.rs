@@ -1,5 +1,7 @@
 //! Names of repositories, and patterns of them.
 
+use std::fmt::{Display, Formatter};
+
 /// The longest name, in bytes.
 const NAME_BYTES_MAX: usize = 1000;
 /// The longest part of a name between slashes, in bytes: archives are files of that name.
@@ -8,29 +10,48 @@ const PART_BYTES_MAX: usize = 200;
 /// How the names of files begin that a store keeps beside archives.
 const OWN_FILES: &str = ".weir-";
 
+/// Why a text is no name of a repository, or no pattern of names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NameError {
+    /// It cannot be a name.
+    Name(String),
+    /// It matches no name.
+    Pattern(String),
+}
+
+impl Display for NameError {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        match self {
+            NameError::Name(name) => write!(
+                f,
+                "'{name}' is not a valid name: parts between slashes must not be empty, '.' or '..', begin \
+                 or end with a blank, end in .tar, or contain any of \\*?@:, and the first must not begin \
+                 with a dot"
+            ),
+            NameError::Pattern(pattern) => {
+                write!(f, "the pattern '{pattern}' matches no valid repository name")
+            }
+        }
+    }
+}
+
+impl std::error::Error for NameError {}
+
 /// Checks a repository's name: it becomes a path below the store and part of URLs.
 ///
 /// # Errors
-/// If it cannot be one. The error says why.
-pub fn check_name(name: &str) -> Result<(), String> {
-    if is_name(name) {
-        return Ok(());
-    }
-    Err(format!(
-        "'{name}' is not a valid name: parts between slashes must not be empty, '.' or '..', begin or end \
-        with a blank, end in .tar, or contain any of \\*?@:, and the first must not begin with a dot"
-    ))
+/// If it cannot be one.
+pub fn check_name(name: &str) -> Result<(), NameError> {
+    if is_name(name) { Ok(()) } else { Err(NameError::Name(name.to_owned())) }
 }
 
 /// Checks that `pattern` can match a name. An access rule that never matches hides nothing, for one.
 ///
 /// # Errors
-/// If it cannot. The error says so.
-pub fn check_pattern(pattern: &str) -> Result<(), String> {
-    if is_name(&pattern.trim_matches('/').replace(['*', '?'], "x")) {
-        return Ok(());
-    }
-    Err(format!("the pattern '{pattern}' matches no valid repository name"))
+/// If it cannot.
+pub fn check_pattern(pattern: &str) -> Result<(), NameError> {
+    let is_right = is_name(&pattern.trim_matches('/').replace(['*', '?'], "x"));
+    if is_right { Ok(()) } else { Err(NameError::Pattern(pattern.to_owned())) }
 }
 
 fn is_name(name: &str) -> bool {

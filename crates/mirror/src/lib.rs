@@ -37,7 +37,7 @@ pub use lfs::LfsReport;
 pub use mirror::{Event, Leased, Mirror, MirrorOptions, More, Summary};
 pub use mirror_loop::{MirrorLoop, Select, mend_times};
 pub use options::{Compacting, VisitOptions};
-pub use refs_wanted::RefsWanted;
+pub use refs_wanted::{RefPatternError, RefsWanted};
 pub use replace::{places_aside, relink_or_replace};
 pub use rules::{ForgeRefs, SettingsRule};
 pub use run::RunError;

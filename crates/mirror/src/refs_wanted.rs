@@ -16,15 +16,33 @@ pub struct RefsWanted {
     exclude: Vec<String>,
 }
 
+/// Why patterns select no refs.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RefPatternError {
+    /// There are no patterns.
+    #[error("no ref pattern given; use 'all' for all refs")]
+    None,
+    /// A text is no pattern.
+    #[error(
+        "'{}' is not a ref pattern: use all, heads-and-tags, refs/..., or ^refs/... to exclude; '*' matches \
+         anything",
+        .0.escape_debug()
+    )]
+    Form(String),
+    /// A pattern matches no name that a ref may have.
+    #[error("'{0}' matches no valid ref name; to match all refs below a folder, end it with '*'")]
+    Nothing(String),
+}
+
 impl RefsWanted {
     /// Parses `patterns`: `all`, `heads-and-tags`, or names of refs with `*` for anything. As in git's
     /// negative refspecs, a `^` before a name excludes those refs.
     ///
     /// # Errors
-    /// If a pattern is none of these or can match no ref, or if there are none; the error is a message.
-    pub fn parse<S: AsRef<str>>(patterns: &[S]) -> Result<RefsWanted, String> {
+    /// If a pattern is none of these or can match no ref, or if there are none.
+    pub fn parse<S: AsRef<str>>(patterns: &[S]) -> Result<RefsWanted, RefPatternError> {
         if patterns.is_empty() {
-            return Err("no ref pattern given; use 'all' for all refs".to_owned());
+            return Err(RefPatternError::None);
         }
         let mut wanted = RefsWanted::default();
         for pattern in patterns {
@@ -39,17 +57,10 @@ impl RefsWanted {
                     };
                     if !name.starts_with("refs/") || name.chars().any(|c| c.is_whitespace() || c.is_control())
                     {
-                        return Err(format!(
-                            "'{}' is not a ref pattern: use all, heads-and-tags, refs/..., or ^refs/... to \
-                            exclude; '*' matches anything",
-                            pattern.escape_debug()
-                        ));
+                        return Err(RefPatternError::Form(pattern.to_owned()));
                     }
                     if !refname::is_valid(name.replace(['*', '?'], "x").as_bytes()) {
-                        return Err(format!(
-                            "'{pattern}' matches no valid ref name; to match all refs below a folder, end it \
-                            with '*'"
-                        ));
+                        return Err(RefPatternError::Nothing(pattern.to_owned()));
                     }
                     list.push(name.to_owned());
                 }

@@ -18,7 +18,7 @@ mod trace_context;
 
 pub use access::{
     Access, AccessRule, AccessedName, AwaitedFor, AwaitedVisit, Client, Found, Hook, HttpFeatures, Locator,
-    MapRule, OpenError, Opened, Presentation, Refusal, RepoCache, Token, candidates, map,
+    MapError, MapRule, OpenError, Opened, Presentation, Refusal, RepoCache, Token, candidates, map,
 };
 pub use access_line::AccessLine;
 pub use access_log::{AccessLog, AccessLogFormat, append_access_line};

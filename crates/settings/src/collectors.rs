@@ -11,6 +11,7 @@ use weir_collect::{
 use weir_ground::check_name;
 
 use crate::config_values::{Span, without_password};
+use crate::error::SettingError;
 
 /// The database file for tables without a `database`, in the pool.
 const DATABASE_NAME: &str = "events.db";
@@ -58,39 +59,42 @@ impl TableConfig {
     ///
     /// # Errors
     /// If `match` is no regular expression.
-    pub fn filter(&self) -> Result<LineFilter, String> {
-        LineFilter::new(self.matching.as_deref()).map_err(|e| format!("match: {e}"))
+    pub fn filter(&self) -> Result<LineFilter, SettingError> {
+        LineFilter::new(self.matching.as_deref()).map_err(|e| SettingError::of(format!("match: {e}")))
     }
 
     /// Returns the table for the pool at `pool`, whose events are those of `owner`.
     ///
     /// # Errors
     /// If a setting is wrong. The error says which.
-    pub fn open(&self, pool: &Path, owner: &str) -> Result<TableCollector, String> {
+    pub fn open(&self, pool: &Path, owner: &str) -> Result<TableCollector, SettingError> {
         let format = match (self.format, &self.pattern, &self.separator) {
             (TableFormat::Json, None, None) => LineFormat::Json,
-            (TableFormat::Pattern, Some(pattern), None) => {
-                LineFormat::Pattern(Regex::new(pattern).map_err(|e| format!("pattern: {e}"))?)
-            }
+            (TableFormat::Pattern, Some(pattern), None) => LineFormat::Pattern(
+                Regex::new(pattern).map_err(|e| SettingError::of(format!("pattern: {e}")))?,
+            ),
             (TableFormat::Separated, None, separator) => {
                 let separator = separator.clone().unwrap_or_else(|| "\t".to_owned());
                 if separator.is_empty() {
-                    return Err("separator is empty".to_owned());
+                    return Err("separator is empty".into());
                 }
                 LineFormat::Separated(separator)
             }
-            (TableFormat::Pattern, None, None) => return Err("format 'pattern' needs a pattern".to_owned()),
+            (TableFormat::Pattern, None, None) => return Err("format 'pattern' needs a pattern".into()),
             _ => {
                 let text = "pattern is for the format 'pattern', and separator for the format 'separated'";
-                return Err(text.to_owned());
+                return Err(text.into());
             }
         };
-        let columns =
-            self.columns.iter().map(|text| EventColumn::parse(text)).collect::<Result<Vec<_>, _>>()?;
+        let columns: Vec<_> = self
+            .columns
+            .iter()
+            .map(|text| EventColumn::parse(text).map_err(SettingError::of))
+            .collect::<Result<_, _>>()?;
         let mut names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
         names.sort_unstable();
         if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(format!("it has two columns named '{}'", twice[0]));
+            return Err(format!("it has two columns named '{}'", twice[0]).into());
         }
         let database = self.database(pool)?;
         let spec = EventTableSpec {
@@ -99,26 +103,26 @@ impl TableConfig {
             columns: columns.clone(),
             owner: owner.to_owned(),
         };
-        let (filter, parser) = (self.filter()?, LineParser::new(format, columns)?);
-        Ok(TableCollector { filter, parser, table: EventTable::new(spec)? })
+        let (filter, parser) = (self.filter()?, LineParser::new(format, columns).map_err(SettingError::of)?);
+        Ok(TableCollector { filter, parser, table: EventTable::new(spec).map_err(SettingError::of)? })
     }
 
-    fn database(&self, pool: &Path) -> Result<TableDatabase, String> {
+    fn database(&self, pool: &Path) -> Result<TableDatabase, SettingError> {
         match self.database.as_deref() {
             Some(url) if url.starts_with("postgres://") || url.starts_with("postgresql://") => {
-                weir_sql::check_url(url).map_err(|e| e.to_string())?;
+                weir_sql::check_url(url).map_err(SettingError::of)?;
                 let url = url.to_owned();
-                let connect = move || weir_sql::connect_postgres(&url).map_err(|e| e.to_string());
+                let connect = move || weir_sql::connect_postgres(&url);
                 Ok(TableDatabase::Postgres(Arc::new(connect)))
             }
             Some(url) if url.contains("://") => {
-                Err("database is neither a file nor begins with postgres://".to_owned())
+                Err("database is neither a file nor begins with postgres://".into())
             }
             Some(path)
                 if path.trim().is_empty()
                     || Path::new(path).file_name().is_some_and(|n| n == "catalog.db") =>
             {
-                Err(format!("database '{path}' cannot be one of yours: choose another file"))
+                Err(format!("database '{path}' cannot be one of yours: choose another file").into())
             }
             path => Ok(TableDatabase::Sqlite(pool.join(path.unwrap_or(DATABASE_NAME)))),
         }
@@ -154,16 +158,16 @@ impl WorkerConfig {
     ///
     /// # Errors
     /// If a setting is wrong. The error says which.
-    pub fn spec(&self, folder: &Path) -> Result<WorkerSpec, String> {
+    pub fn spec(&self, folder: &Path) -> Result<WorkerSpec, SettingError> {
         check_name(&self.name)?;
         if self.command.first().is_none_or(String::is_empty) {
-            return Err("command is empty".to_owned());
+            return Err("command is empty".into());
         }
         if self.timeout.0.is_zero() {
-            return Err("timeout must be at least 1s".to_owned());
+            return Err("timeout must be at least 1s".into());
         }
         if self.count == 0 {
-            return Err("count must be at least 1".to_owned());
+            return Err("count must be at least 1".into());
         }
         Ok(WorkerSpec {
             name: self.name.clone(),
@@ -171,7 +175,8 @@ impl WorkerConfig {
             folder: folder.to_owned(),
             count: self.count.into(),
             key: self.key.clone(),
-            filter: LineFilter::new(self.matching.as_deref()).map_err(|e| format!("match: {e}"))?,
+            filter: LineFilter::new(self.matching.as_deref())
+                .map_err(|e| SettingError::of(format!("match: {e}")))?,
             timeout: self.timeout.0,
         })
     }

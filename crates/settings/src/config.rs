@@ -15,7 +15,7 @@ use crate::collectors::{TableConfig, WorkerConfig};
 use crate::config_errors::{Wrong, line_of, toml_error, without_empty_tables};
 use crate::config_values::{IntervalSetting, MirrorRule, RefsConfig, Size, Span, without_password};
 use crate::environment::Environment;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, SettingError};
 use crate::forges::ForgeConfig;
 use crate::hooks::HooksConfig;
 use crate::on_demand::OnDemandConfig;
@@ -175,7 +175,7 @@ impl EventsConfig {
     ///
     /// # Errors
     /// If there is no such token or user. The error says which.
-    pub fn gate(&self, access: &AccessConfig) -> std::result::Result<DoorGate, String> {
+    pub fn gate(&self, access: &AccessConfig) -> std::result::Result<DoorGate, SettingError> {
         let all = access.known_tokens()?;
         let token = |name: &String| {
             let found = all.iter().find(|token| token.name == *name);
@@ -184,10 +184,10 @@ impl EventsConfig {
         };
         let tokens = self.tokens.iter().map(token).collect::<std::result::Result<_, _>>()?;
         let user = |name: &String| match name.parse() {
-            Ok(uid) => Ok(uid),
+            Ok(uid) => Ok::<_, SettingError>(uid),
             Err(_) => match User::from_name(name) {
                 Ok(Some(user)) => Ok(user.uid.as_raw()),
-                _ => Err(format!("users names '{name}', which is no user of this machine")),
+                _ => Err(format!("users names '{name}', which is no user of this machine").into()),
             },
         };
         let users = self.users.as_ref().map(|users| users.iter().map(user).collect());
@@ -360,8 +360,8 @@ impl MapConfig {
     ///
     /// # Errors
     /// If its patterns are wrong.
-    pub fn rule(&self) -> std::result::Result<MapRule, String> {
-        MapRule::new(&self.host, &self.path, &self.to)
+    pub fn rule(&self) -> std::result::Result<MapRule, SettingError> {
+        MapRule::new(&self.host, &self.path, &self.to).map_err(SettingError::of)
     }
 }
 
@@ -436,21 +436,24 @@ impl AccessConfig {
     ///
     /// # Errors
     /// If a rule or a token is wrong.
-    pub fn rules(&self) -> std::result::Result<Access, String> {
+    pub fn rules(&self) -> std::result::Result<Access, SettingError> {
         let tokens = self.known_tokens()?;
         let rule = |r: &RuleConfig| {
-            r.repositories.iter().try_for_each(|pattern| check_pattern(pattern))?;
+            r.repositories.iter().try_for_each(|pattern| check_pattern(pattern)).map_err(SettingError::of)?;
             if let Some(unknown) = r.tokens.iter().find(|name| !tokens.iter().any(|t| t.name == **name)) {
                 return Err(format!(
                     "the rule for {:?} names a token '{unknown}', which is not among access.tokens",
                     r.repositories
-                ));
+                )
+                .into());
             }
             let network = |text: &String| {
                 network_of(text)
                     .ok_or_else(|| format!("'{text}' is neither an address nor a network such as 10.0.0.0/8"))
+                    .map_err(SettingError::from)
             };
-            let addresses = r.addresses.iter().map(network).collect::<std::result::Result<_, String>>()?;
+            let addresses =
+                r.addresses.iter().map(network).collect::<std::result::Result<_, SettingError>>()?;
             Ok(AccessRule {
                 repositories: r.repositories.clone(),
                 public: r.public,
@@ -458,12 +461,12 @@ impl AccessConfig {
                 addresses,
             })
         };
-        let rules = self.rules.iter().map(rule).collect::<std::result::Result<_, String>>()?;
+        let rules = self.rules.iter().map(rule).collect::<std::result::Result<_, SettingError>>()?;
         Ok(Access { public: self.public, rules, tokens })
     }
 
     /// Returns the tokens.
-    fn known_tokens(&self) -> std::result::Result<Vec<Token>, String> {
+    fn known_tokens(&self) -> std::result::Result<Vec<Token>, SettingError> {
         let token = |t: &TokenConfig| {
             let nibble = |c: u8| (c as char).to_digit(16).map(|d| d as u8);
             let bytes: Option<Vec<u8>> = t
@@ -576,17 +579,17 @@ impl Config {
     ///
     /// # Errors
     /// If there are several, or none of that name.
-    pub fn github(&self, name: Option<&str>) -> std::result::Result<ForgeConfig, String> {
+    pub fn github(&self, name: Option<&str>) -> std::result::Result<ForgeConfig, SettingError> {
         let is_meant = |f: &&ForgeConfig| f.is_github_com() && name.is_none_or(|name| f.name() == name);
         let mut found = self.forge.iter().filter(is_meant);
         match (found.next(), found.next(), name) {
             (Some(one), None, _) => Ok(one.clone()),
             (Some(_), Some(_), _) => {
-                Err("weir.toml has several forges for GitHub; choose one with --forge".to_owned())
+                Err("weir.toml has several forges for GitHub; choose one with --forge".into())
             }
             (None, _, None) => ForgeConfig::github_com(self.environment),
             (None, _, Some(name)) => {
-                Err(format!("no [[forge]] for https://github.com is called '{name}' in weir.toml"))
+                Err(format!("no [[forge]] for https://github.com is called '{name}' in weir.toml").into())
             }
         }
     }

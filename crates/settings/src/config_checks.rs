@@ -7,6 +7,7 @@ use weir_serve::{ListenAddress, TrustedProxies};
 
 use crate::config::Config;
 use crate::config_errors::Wrong;
+use crate::error::SettingError;
 use crate::forges::ForgeConfig;
 use crate::webhooks::WebhookConfig;
 
@@ -163,19 +164,20 @@ impl Config {
 
 impl Config {
     /// Checks that the forge is there which lists the deliveries of `webhook`.
-    fn check_sweep(&self, webhook: &WebhookConfig) -> std::result::Result<(), String> {
+    fn check_sweep(&self, webhook: &WebhookConfig) -> std::result::Result<(), SettingError> {
         if webhook.sweep().is_empty() {
             return Ok(());
         }
         let name = webhook.sweep_forge();
         match self.forge.iter().find(|forge| forge.name() == name) {
-            None => Err(format!("sweep_forge '{name}': no [[forge]] has this name")),
+            None => Err(format!("sweep_forge '{name}': no [[forge]] has this name").into()),
             Some(forge) if Some(forge.kind) != webhook.sweep_kind() => {
-                Err(format!("sweep_forge '{name}' is of another type"))
+                Err(format!("sweep_forge '{name}' is of another type").into())
             }
             Some(forge) if forge.is_without_credentials() => Err(format!(
                 "sweep_forge '{name}' needs tokens or an app: only who owns a webhook may list its deliveries"
-            )),
+            )
+            .into()),
             Some(_) => Ok(()),
         }
     }

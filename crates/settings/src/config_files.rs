@@ -9,19 +9,20 @@ use weir_forge::CrawlSource;
 use weir_serve::Tls;
 
 use crate::config::Config;
+use crate::error::SettingError;
 
 /// A key of the configuration that names something unusable, and why it cannot be used.
 pub struct Unusable {
     /// The key.
     pub key: String,
     /// The reason.
-    pub why: String,
+    pub why: SettingError,
 }
 
 /// Returns everything that cannot be used. Hooks run in `store`.
 pub fn unusable(config: &Config, store: &Path) -> Vec<Unusable> {
     let mut found = Vec::new();
-    let mut try_out = |key: &str, outcome: Result<(), String>| {
+    let mut try_out = |key: &str, outcome: Result<(), SettingError>| {
         if let Err(why) = outcome {
             found.push(Unusable { key: key.to_owned(), why });
         }
@@ -51,7 +52,7 @@ pub fn unusable(config: &Config, store: &Path) -> Vec<Unusable> {
         }
     }
     for webhook in &config.hooks.webhook {
-        try_out("hooks.webhook", webhook.signer().map(drop).map_err(|e| e.to_string()));
+        try_out("hooks.webhook", webhook.signer().map(drop).map_err(SettingError::of));
     }
     if let Some(hook) = &config.access.hook {
         try_out("access.hook", find_program(&hook.to_string_lossy(), here, path));
@@ -63,23 +64,23 @@ pub fn unusable(config: &Config, store: &Path) -> Vec<Unusable> {
         try_out("transport.netrc", read(netrc));
     }
     if let (Some(certificate), Some(key)) = (&config.serve.tls_certificate, &config.serve.tls_key) {
-        try_out("serve.tls_certificate", Tls::load(certificate, key).map(drop));
+        try_out("serve.tls_certificate", Tls::load(certificate, key).map(drop).map_err(SettingError::of));
     }
     if let Some(folder) = config.serve.access_log.as_deref().and_then(Path::parent) {
         let is_there = folder.as_os_str().is_empty() || folder.is_dir();
-        let missing = || format!("there is no folder '{}'; make it first", folder.display());
+        let missing = || format!("there is no folder '{}'; make it first", folder.display()).into();
         try_out("serve.access_log", is_there.then_some(()).ok_or_else(missing));
     }
     if let Some(url) = &config.catalog.url {
-        try_out("catalog.url", weir_sql::check_url(url).map_err(|e| e.to_string()));
+        try_out("catalog.url", weir_sql::check_url(url).map_err(SettingError::of));
     }
     for forge in &config.forge {
         let key = |name: &str| format!("{name} of the forge {}", forge.name());
-        try_out(&key("token_files"), forge.tokens().map(drop).map_err(|e| e.to_string()));
-        try_out(&key("app_key_file"), forge.app().map(drop).map_err(|e| e.to_string()));
+        try_out(&key("token_files"), forge.tokens().map(drop).map_err(SettingError::of));
+        try_out(&key("app_key_file"), forge.app().map(drop).map_err(SettingError::of));
     }
     for webhook in &config.events.webhook {
-        try_out("events.webhook", webhook.options().map(drop).map_err(|e| e.to_string()));
+        try_out("events.webhook", webhook.options().map(drop).map_err(SettingError::of));
     }
     found
 }
@@ -99,19 +100,19 @@ pub fn is_for_everybody(path: &Path) -> bool {
 }
 
 /// Looks for `program` as execvp(3) does, from `folder` and in the folders of `places`.
-fn find_program(program: &str, folder: &Path, places: &OsStr) -> Result<(), String> {
+fn find_program(program: &str, folder: &Path, places: &OsStr) -> Result<(), SettingError> {
     let may_run = |path: &Path| path.is_file() && access(path, AccessFlags::X_OK).is_ok();
     if program.contains('/') {
         let path = folder.join(program);
         return match path.is_file() {
             true if may_run(&path) => Ok(()),
-            true => Err(format!("'{}' may not be run: chmod +x", path.display())),
-            false => Err(format!("there is no program '{}'", path.display())),
+            true => Err(format!("'{}' may not be run: chmod +x", path.display()).into()),
+            false => Err(format!("there is no program '{}'", path.display()).into()),
         };
     }
     match std::env::split_paths(places).any(|place| may_run(&place.join(program))) {
         true => Ok(()),
-        false => Err(format!("no program '{program}' in PATH")),
+        false => Err(format!("no program '{program}' in PATH").into()),
     }
 }
 
@@ -121,8 +122,10 @@ fn program_of_line(line: &str) -> Option<&str> {
     (!word.contains(['"', '\'', '\\', '$', '`', '(', '~', '*', '?', '['])).then_some(word)
 }
 
-fn read(path: &Path) -> Result<(), String> {
-    std::fs::File::open(path).map(drop).map_err(|e| format!("cannot read '{}': {e}", path.display()))
+fn read(path: &Path) -> Result<(), SettingError> {
+    std::fs::File::open(path)
+        .map(drop)
+        .map_err(|e| SettingError::of(format!("cannot read '{}': {e}", path.display())))
 }
 
 #[cfg(test)]
@@ -139,14 +142,21 @@ mod tests {
         assert!(
             find_program("no-such-program", Path::new(""), places)
                 .unwrap_err()
+                .to_string()
                 .contains("no program 'no-such-program' in PATH")
         );
         assert!(
             find_program("./no-such-program", Path::new("/"), places)
                 .unwrap_err()
+                .to_string()
                 .contains("there is no program '/./no-such-program'")
         );
-        assert!(find_program("/etc/passwd", Path::new(""), places).unwrap_err().contains("may not be run"));
+        assert!(
+            find_program("/etc/passwd", Path::new(""), places)
+                .unwrap_err()
+                .to_string()
+                .contains("may not be run")
+        );
         for (line, program) in [
             ("ssh -v", Some("ssh")),
             ("A=1 /x/ssh -i 'a b'", Some("/x/ssh")),

@@ -9,6 +9,8 @@ use weir_catalog::{Interval, Settings};
 use weir_ground::check_pattern;
 use weir_mirror::{RefsWanted, SettingsRule};
 
+use crate::error::SettingError;
+
 /// A number of bytes: `4096`, `"64 MiB"`, `"1GB"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size(
@@ -58,12 +60,12 @@ impl IntervalSetting {
 ///
 /// # Errors
 /// If it is none. The error says what is.
-pub fn interval_argument(text: &str) -> Result<IntervalSetting, String> {
+pub fn interval_argument(text: &str) -> Result<IntervalSetting, SettingError> {
     match parse_span(text) {
         _ if text == "auto" => Ok(IntervalSetting::Auto),
         Some(1..=INTERVAL_MAX_S) => span_argument(text).map(|time| IntervalSetting::Every(Span(time))),
-        Some(_) => Err("an interval must be between a second and ten years".to_owned()),
-        None => Err("either auto, default, or a time such as 5m, 1h or 7d".to_owned()),
+        Some(_) => Err("an interval must be between a second and ten years".into()),
+        None => Err("either auto, default, or a time such as 5m, 1h or 7d".into()),
     }
 }
 
@@ -130,16 +132,18 @@ fn parse_span(text: &str) -> Option<u64> {
 ///
 /// # Errors
 /// If it is none. The error says what is.
-pub fn size_argument(text: &str) -> std::result::Result<u64, String> {
-    parse_size(text).ok_or_else(|| "not a size such as 512 MiB or 4 GiB".to_owned())
+pub fn size_argument(text: &str) -> std::result::Result<u64, SettingError> {
+    parse_size(text).ok_or(SettingError::from("not a size such as 512 MiB or 4 GiB"))
 }
 
 /// Parses a time on a command line, written as in the file.
 ///
 /// # Errors
 /// If it is none. The error says what is.
-pub fn span_argument(text: &str) -> std::result::Result<Duration, String> {
-    parse_span(text).map(Duration::from_secs).ok_or_else(|| "not a time such as 30s, 5m, 1h or 2d".to_owned())
+pub fn span_argument(text: &str) -> std::result::Result<Duration, SettingError> {
+    parse_span(text)
+        .map(Duration::from_secs)
+        .ok_or(SettingError::from("not a time such as 30s, 5m, 1h or 2d"))
 }
 
 struct Quantity {
@@ -267,14 +271,14 @@ pub struct MirrorRule {
 
 impl MirrorRule {
     /// Checks that the rule names repositories and sets something. An error says what is wrong.
-    pub(crate) fn check(&self) -> std::result::Result<(), String> {
+    pub(crate) fn check(&self) -> std::result::Result<(), SettingError> {
         if self.repositories.is_empty() {
-            return Err("it needs at least one pattern of names in 'repositories'".to_owned());
+            return Err("it needs at least one pattern of names in 'repositories'".into());
         }
         self.repositories.iter().try_for_each(|pattern| check_pattern(pattern))?;
         let MirrorRule { repositories: _, interval, refs, lfs } = self;
         if interval.is_none() && refs.is_none() && lfs.is_none() {
-            return Err("it sets none of 'interval', 'refs' and 'lfs'".to_owned());
+            return Err("it sets none of 'interval', 'refs' and 'lfs'".into());
         }
         Ok(())
     }

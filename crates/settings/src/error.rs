@@ -1,6 +1,6 @@
 //! Why settings cannot be used.
 
-use weir_ground::FileError;
+use weir_ground::{FileError, NameError};
 
 /// Why settings cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +30,36 @@ pub enum Error {
     /// A forge cannot be opened with its settings. The text gives the reason.
     #[error("{0}")]
     Forge(String),
+}
+
+/// What is wrong with a setting. The words go on after its name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct SettingError(String);
+
+impl SettingError {
+    /// Returns the error that another one causes.
+    pub fn of(cause: impl std::fmt::Display) -> SettingError {
+        SettingError(cause.to_string())
+    }
+}
+
+impl From<String> for SettingError {
+    fn from(words: String) -> SettingError {
+        SettingError(words)
+    }
+}
+
+impl From<NameError> for SettingError {
+    fn from(cause: NameError) -> SettingError {
+        SettingError::of(cause)
+    }
+}
+
+impl From<&str> for SettingError {
+    fn from(words: &str) -> SettingError {
+        SettingError(words.to_owned())
+    }
 }
 
 /// The result of a function of this crate.

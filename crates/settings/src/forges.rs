@@ -6,14 +6,15 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use weir_forge::{
     Api, ApiOptions, Bitbucket, Connect, CrawlSource, Folder, Forge, Gerrit, GitHub, GitHubApp, GitLab,
-    Gitea, Listed, ListingFilter, Manifest, MetadataKind, OtherError, Sourcehut, WebIndex, WebIndexKind,
+    Gitea, Listed, ListingFilter, Manifest, MetadataKind, NoName, OtherError, Sourcehut, WebIndex,
+    WebIndexKind,
 };
 use weir_ground::{FileError, Stop, check_name, check_pattern};
 use weir_transport::http_client;
 
 use crate::config_values::{RefsConfig, Size, Span, hidden};
 use crate::environment::Environment;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, SettingError};
 
 /// The software of a forge, or what lists repositories in its place.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
@@ -143,9 +144,9 @@ impl ForgeConfig {
     }
 
     /// Returns https://github.com as an empty configuration has it.
-    pub(crate) fn github_com(environment: Environment) -> std::result::Result<ForgeConfig, String> {
+    pub(crate) fn github_com(environment: Environment) -> std::result::Result<ForgeConfig, SettingError> {
         let text = "type = 'github'\nurl = 'https://github.com'";
-        let default: ForgeConfig = toml::from_str(text).map_err(|e| e.to_string())?;
+        let default: ForgeConfig = toml::from_str(text).map_err(SettingError::of)?;
         Ok(ForgeConfig { environment, ..default })
     }
 
@@ -156,44 +157,42 @@ impl ForgeConfig {
     }
 
     /// Checks the settings. An error says what is wrong.
-    pub(crate) fn check(&self) -> std::result::Result<(), String> {
-        check_name(&self.name()).map_err(|e| format!("{e}; set 'name'"))?;
+    pub(crate) fn check(&self) -> std::result::Result<(), SettingError> {
+        check_name(&self.name()).map_err(|e| SettingError::of(format!("{e}; set 'name'")))?;
         self.include.iter().chain(&self.exclude).try_for_each(|pattern| check_pattern(pattern))?;
         if self.kind != ForgeKind::Github && (!self.search.is_empty() || self.app.is_some()) {
-            return Err("search and app are for GitHub only".to_owned());
+            return Err("search and app are for GitHub only".into());
         }
         if !self.search.is_empty() && !self.owners.is_empty() {
             return Err(
-                "owners and search exclude each other; in a search, 'user:NAME' selects an owner".to_owned()
+                "owners and search exclude each other; in a search, 'user:NAME' selects an owner".into()
             );
         }
         if self.search.iter().any(|question| question.contains("created:")) {
-            return Err(
-                "'created:' in a search is reserved: weir splits searches by creation date".to_owned()
-            );
+            return Err("'created:' in a search is reserved: weir splits searches by creation date".into());
         }
         if self.app.is_some() != self.app_key_file.is_some() {
-            return Err("app and app_key_file must be set together".to_owned());
+            return Err("app and app_key_file must be set together".into());
         }
         if self.accounts && !matches!(self.kind, ForgeKind::Github | ForgeKind::Gitea) {
-            return Err("accounts is for GitHub and Gitea only".to_owned());
+            return Err("accounts is for GitHub and Gitea only".into());
         }
         if self.wikis && !matches!(self.kind, ForgeKind::Github | ForgeKind::Gitea | ForgeKind::Gitlab) {
-            return Err("wikis is for GitHub, GitLab and Gitea only".to_owned());
+            return Err("wikis is for GitHub, GitLab and Gitea only".into());
         }
         if let Some(since) = self.active_since.as_ref().filter(|since| !is_date(since)) {
-            return Err(format!("active_since '{since}' is no date: YYYY-MM-DD"));
+            return Err(format!("active_since '{since}' is no date: YYYY-MM-DD").into());
         }
         if !self.metadata.is_empty() && !self.has_metadata() {
-            return Err("metadata is for GitHub, GitLab and Gitea only".to_owned());
+            return Err("metadata is for GitHub, GitLab and Gitea only".into());
         }
         match self.kind {
             ForgeKind::Folder if !Path::new(&self.url).is_absolute() => {
-                Err(format!("url '{}' must be an absolute path", self.url))
+                Err(format!("url '{}' must be an absolute path", self.url).into())
             }
             ForgeKind::Folder => Ok(()),
             _ if self.url.starts_with("https://") || self.url.starts_with("http://") => Ok(()),
-            _ => Err(format!("url '{}' must start with https:// or http://", self.url)),
+            _ => Err(format!("url '{}' must start with https:// or http://", self.url).into()),
         }
     }
 
@@ -222,7 +221,7 @@ impl ForgeConfig {
 
     /// Checks that a clone URL from the forge leads to an allowed host. It must not name a file of this
     /// machine, nor another host, for which there may be a password.
-    fn check_clone_url(&self, clone_url: &str) -> std::result::Result<(), String> {
+    fn check_clone_url(&self, clone_url: &str) -> std::result::Result<(), SettingError> {
         if self.kind == ForgeKind::Folder {
             return Ok(());
         }
@@ -238,7 +237,8 @@ impl ForgeConfig {
         }
         Err(format!(
             "its clone URL '{clone_url}' leads elsewhere; if that is right, add the host to clone_from"
-        ))
+        )
+        .into())
     }
 
     /// Returns its tokens, including those in files.
@@ -355,7 +355,7 @@ impl CrawlSource for ForgeConfig {
         }
     }
 
-    fn name_of(&self, listed: &Listed) -> std::result::Result<Option<String>, String> {
+    fn name_of(&self, listed: &Listed) -> std::result::Result<Option<String>, NoName> {
         let matches = |pattern: &String| weir_ground::name_matches(pattern, &listed.full_name);
         if (!self.include.is_empty() && !self.include.iter().any(matches)) || self.exclude.iter().any(matches)
         {
@@ -363,10 +363,10 @@ impl CrawlSource for ForgeConfig {
         }
         let name = format!("{}/{}", self.name(), listed.full_name);
         if name.split('/').any(|part| part == ".git") {
-            return Err(format!("'{name}' is not a valid name"));
+            return Err(NoName(format!("'{name}' is not a valid name")));
         }
-        check_name(&name)?;
-        self.check_clone_url(&listed.clone_url)?;
+        check_name(&name).map_err(|e| NoName(e.to_string()))?;
+        self.check_clone_url(&listed.clone_url).map_err(|e| NoName(e.to_string()))?;
         Ok(Some(name))
     }
 

@@ -11,7 +11,7 @@ use weir_transport::{HttpPost, Url};
 
 use crate::config_values::{Span, hidden};
 use crate::environment::Environment;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, SettingError};
 use crate::forges::secrets_of;
 
 /// The most workers of a command or a webhook.
@@ -82,12 +82,14 @@ impl EventSelection {
         self.repositories.is_empty() || name.is_none_or(is_named)
     }
 
-    fn check(&self) -> std::result::Result<(), String> {
+    fn check(&self) -> std::result::Result<(), SettingError> {
         if self.events.is_empty() {
-            return Err("events is empty: name kinds of events, such as \"update\"".to_owned());
+            return Err("events is empty: name kinds of events, such as \"update\"".into());
         }
         match self.events.iter().find(|kind| !EventKind::NAMES.contains(&kind.as_str())) {
-            Some(unknown) => Err(format!("'{unknown}' is no kind of event: {}", EventKind::NAMES.join(", "))),
+            Some(unknown) => {
+                Err(format!("'{unknown}' is no kind of event: {}", EventKind::NAMES.join(", ")).into())
+            }
             None => Ok(()),
         }
     }
@@ -144,16 +146,16 @@ fn check_common(
     count: u16,
     timeout: Duration,
     selection: &EventSelection,
-) -> std::result::Result<(), String> {
+) -> std::result::Result<(), SettingError> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     if name.is_empty() || !name.bytes().all(is_plain) {
-        return Err(format!("name '{name}': letters, digits, '.', '_' and '-'"));
+        return Err(format!("name '{name}': letters, digits, '.', '_' and '-'").into());
     }
     if !(1..=COUNT_MAX).contains(&count) {
-        return Err(format!("count must be between 1 and {COUNT_MAX}"));
+        return Err(format!("count must be between 1 and {COUNT_MAX}").into());
     }
     if timeout.is_zero() {
-        return Err("timeout must be at least 1 second".to_owned());
+        return Err("timeout must be at least 1 second".into());
     }
     selection.check()
 }
@@ -165,9 +167,9 @@ impl HookCommandConfig {
     }
 
     /// Checks the settings. An error says what is wrong.
-    pub(crate) fn check(&self) -> std::result::Result<(), String> {
+    pub(crate) fn check(&self) -> std::result::Result<(), SettingError> {
         if self.command.first().is_none_or(String::is_empty) {
-            return Err("command is empty".to_owned());
+            return Err("command is empty".into());
         }
         check_common(&self.name, self.count, self.timeout.0, &self.selection())
     }
@@ -180,16 +182,16 @@ impl HookWebhookConfig {
     }
 
     /// Checks the settings. An error says what is wrong.
-    pub(crate) fn check(&self) -> std::result::Result<(), String> {
+    pub(crate) fn check(&self) -> std::result::Result<(), SettingError> {
         let is_http = self.url.starts_with("https://") || self.url.starts_with("http://");
         match Url::parse(&self.url) {
             Ok(url) if is_http && !url.host.is_empty() => {}
-            _ => return Err(format!("url '{}' must start with https:// or http://", self.url)),
+            _ => return Err(format!("url '{}' must start with https:// or http://", self.url).into()),
         }
         if self.secrets.iter().any(|secret| secret.trim().is_empty()) {
-            return Err("a secret is empty".to_owned());
+            return Err("a secret is empty".into());
         }
-        WebhookSigner::new(&self.secrets).map_err(|e| format!("a secret {e}"))?;
+        WebhookSigner::new(&self.secrets).map_err(|e| SettingError::of(format!("a secret {e}")))?;
         check_common(&self.name, self.count, self.timeout.0, &self.selection())
     }
 

@@ -33,7 +33,7 @@ pub use config_values::{
     IntervalSetting, MirrorRule, RefsConfig, Size, Span, interval_argument, size_argument, span_argument,
 };
 pub use environment::Environment;
-pub use error::{Error, Result};
+pub use error::{Error, Result, SettingError};
 pub use forge_credentials::ForgeCredentials;
 pub use forges::{ForgeConfig, ForgeKind};
 pub use hooks::{EventSelection, HookCommandConfig, HookWebhookConfig, HooksConfig};

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use weir_ground::{check_pattern, name_matches};
 
 use crate::config_values::Span;
+use crate::error::SettingError;
 
 /// Repositories that are mirrored when a client asks for them (`[[serve.fetch_on_demand]]`).
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -37,13 +38,13 @@ impl OnDemandConfig {
     ///
     /// # Errors
     /// If it is wrong. The error says why.
-    pub fn check(&self, tokens: &[String]) -> Result<(), String> {
+    pub fn check(&self, tokens: &[String]) -> Result<(), SettingError> {
         if self.repositories.is_empty() {
-            return Err("'repositories' must name some".to_owned());
+            return Err("'repositories' must name some".into());
         }
         self.repositories.iter().try_for_each(|pattern| check_pattern(pattern))?;
         if let Some(unknown) = self.tokens.iter().find(|name| !tokens.contains(name)) {
-            return Err(format!("it names a token '{unknown}', which is not among access.tokens"));
+            return Err(format!("it names a token '{unknown}', which is not among access.tokens").into());
         }
         let names_host =
             |pattern: &String| !pattern.split('/').next().unwrap_or_default().contains(['*', '?']);
@@ -51,10 +52,11 @@ impl OnDemandConfig {
         if let Some(pattern) = self.repositories.iter().find(|pattern| is_chosen && !names_host(pattern)) {
             return Err(format!(
                 "with '{pattern}' clients could choose any host: begin with the name of one"
-            ));
+            )
+            .into());
         }
         if !self.url.contains("{name}") && !self.url.contains("{path}") {
-            return Err(format!("the url '{}' needs {{name}} or {{path}}", self.url));
+            return Err(format!("the url '{}' needs {{name}} or {{path}}", self.url).into());
         }
         Ok(())
     }
@@ -102,7 +104,7 @@ mod tests {
             ("repositories = ['a']\nurl = 'https://x/y'", "needs {name} or {path}"),
             ("repositories = ['a', '*/b']", "with '*/b' clients could choose any host"),
         ] {
-            let error = rule(text).check(&tokens).unwrap_err();
+            let error = rule(text).check(&tokens).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");
         }
         assert!(rule("repositories = ['a/*']\ntokens = ['ci']").check(&tokens).is_ok());

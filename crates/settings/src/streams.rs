@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::SettingError;
+
 /// The form of a stream's lines.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
@@ -25,12 +27,12 @@ pub struct StreamConfig {
 
 impl StreamConfig {
     /// Checks the settings. An error says what is wrong.
-    pub(crate) fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), SettingError> {
         if self.name.trim().is_empty() {
-            return Err("name is empty".to_owned());
+            return Err("name is empty".into());
         }
         if self.command.first().is_none_or(String::is_empty) {
-            return Err("command is empty".to_owned());
+            return Err("command is empty".into());
         }
         // A site need not have a path, unlike a repository.
         match weir_transport::Url::parse(&format!("{}/x", self.url.trim_end_matches('/'))) {
@@ -38,7 +40,8 @@ impl StreamConfig {
             _ => Err(format!(
                 "url '{}' is no URL of a server: that below which its repositories are",
                 self.url
-            )),
+            )
+            .into()),
         }
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use weir_events::{WebhookForge, WebhookOptions};
 
 use crate::config_values::{Span, hidden};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, SettingError};
 use crate::forges::{ForgeKind, secrets_of};
 
 /// A table `[[events.webhook]]`.
@@ -68,12 +68,12 @@ impl WebhookConfig {
         }
     }
 
-    fn check_sweep(&self) -> std::result::Result<(), String> {
+    fn check_sweep(&self) -> std::result::Result<(), SettingError> {
         let kinds: &[&str] = match self.forge {
             WebhookForge::GitHub => &["repos/", "orgs/", "enterprises/"],
             WebhookForge::GitLab => &["projects/", "groups/"],
             _ if self.sweep.is_empty() => return Ok(()),
-            _ => return Err(format!("{} lists no deliveries: remove sweep", self.forge.name())),
+            _ => return Err(format!("{} lists no deliveries: remove sweep", self.forge.name()).into()),
         };
         let is_place = |place: &str| {
             let name = kinds.iter().find_map(|kind| place.strip_prefix(kind));
@@ -86,15 +86,13 @@ impl WebhookConfig {
         };
         match self.sweep.iter().find(|place| !is_place(place)) {
             Some(wrong) if self.forge == WebhookForge::GitHub => {
-                Err(format!("sweep '{wrong}' is none of repos/OWNER/NAME, orgs/NAME and app"))
+                Err(format!("sweep '{wrong}' is none of repos/OWNER/NAME, orgs/NAME and app").into())
             }
-            Some(wrong) => Err(format!("sweep '{wrong}' is neither projects/PATH nor groups/PATH")),
+            Some(wrong) => Err(format!("sweep '{wrong}' is neither projects/PATH nor groups/PATH").into()),
             None if !self.sweep.is_empty() && self.sweep_forge.is_none() => {
-                Err("sweep needs sweep_forge: the name of the [[forge]] whose tokens it uses".to_owned())
+                Err("sweep needs sweep_forge: the name of the [[forge]] whose tokens it uses".into())
             }
-            None if self.sweep_interval.0.is_zero() => {
-                Err("sweep_interval must be at least 1 second".to_owned())
-            }
+            None if self.sweep_interval.0.is_zero() => Err("sweep_interval must be at least 1 second".into()),
             None => Ok(()),
         }
     }
@@ -105,29 +103,33 @@ impl WebhookConfig {
     }
 
     /// Checks the settings. An error says what is wrong.
-    pub(crate) fn check(&self) -> std::result::Result<(), String> {
+    pub(crate) fn check(&self) -> std::result::Result<(), SettingError> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         if self.name().is_empty() || !self.name().bytes().all(is_plain) {
-            return Err(format!("name '{}' ends a URL: letters, digits, '.', '_' and '-'", self.name()));
+            return Err(
+                format!("name '{}' ends a URL: letters, digits, '.', '_' and '-'", self.name()).into()
+            );
         }
         if self.secrets.iter().any(|secret| secret.trim().is_empty()) {
-            return Err("a secret is empty".to_owned());
+            return Err("a secret is empty".into());
         }
         self.check_sweep()?;
         let has_secrets = !self.secrets.is_empty() || !self.secret_files.is_empty();
         match (self.unsigned, has_secrets) {
-            (true, true) => Err("unsigned and secrets exclude each other".to_owned()),
+            (true, true) => Err("unsigned and secrets exclude each other".into()),
             (false, false) if !self.forge.has_public_key() => {
-                Err("it needs secrets or secret_files: the secret that the forge signs with".to_owned())
+                Err("it needs secrets or secret_files: the secret that the forge signs with".into())
             }
             _ if self
                 .url
                 .as_ref()
                 .is_some_and(|url| !url.starts_with("https://") && !url.starts_with("http://")) =>
             {
-                Err("url must start with https:// or http://".to_owned())
+                Err("url must start with https:// or http://".into())
             }
-            _ => self.with(self.secrets.clone()).check().map_err(|e| format!("a secret {e}")),
+            _ => {
+                self.with(self.secrets.clone()).check().map_err(|e| SettingError::of(format!("a secret {e}")))
+            }
         }
     }
 

@@ -19,7 +19,7 @@ use weir_mirror::{
 };
 use weir_repo::ingest::{IngestLimits, Quota};
 use weir_testing::run_git;
-use weir_transport::{LocalServer, LocalStream, TransportOptions};
+use weir_transport::{LocalServer, LocalServerError, LocalStream, TransportOptions};
 use weir_upload::{UploadOptions, UploadPack, Version};
 
 /// Seconds of an hour, the interval of visits.
@@ -39,20 +39,20 @@ pub struct Upstreams {
 }
 
 impl LocalServer for Upstreams {
-    fn connect(&self, path: &Path) -> Result<LocalStream, String> {
+    fn connect(&self, path: &Path) -> Result<LocalStream, LocalServerError> {
         self.asked.lock().unwrap().push(self.clock.now());
         if self.are_broken.load(Ordering::Relaxed) {
-            return Err("out of order".to_owned());
+            return Err(LocalServerError::of("out of order"));
         }
-        let repo = Arc::new(weir_repo::open_directory(path).map_err(|e| e.to_string())?);
-        let (ours, theirs) = UnixStream::pair().map_err(|e| e.to_string())?;
-        let reader = ours.try_clone().map_err(|e| e.to_string())?;
+        let repo = Arc::new(weir_repo::open_directory(path).map_err(LocalServerError::of)?);
+        let (ours, theirs) = UnixStream::pair().map_err(LocalServerError::of)?;
+        let reader = ours.try_clone().map_err(LocalServerError::of)?;
         let serve = move || {
             let mut machine = UploadPack::new(repo, Version::V2, UploadOptions::default());
             let cancelled = AtomicBool::new(false);
             let _ = weir_serve::serve_blocking(&mut machine, &mut &theirs, &mut &theirs, &cancelled, &|_| {});
         };
-        spawn("upstream", serve).map_err(|e| e.to_string())?;
+        spawn("upstream", serve).map_err(LocalServerError::of)?;
         Ok((Box::new(reader), Box::new(ours)))
     }
 }

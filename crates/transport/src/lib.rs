@@ -38,7 +38,7 @@ pub use fetch::{FetchRequest, FetchedPack, Negotiator};
 pub use files::{HttpFile, HttpFiles};
 pub use lfs::{LFS_BATCH_MAX, Lfs};
 pub use lfs_answer::{LfsAnswer, LfsDownload};
-pub use options::{LocalServer, LocalStream, TransportOptions};
+pub use options::{LocalServer, LocalServerError, LocalStream, TransportOptions};
 pub use post::{HttpPost, PostAnswer};
 pub use proxy::{Proxies, http_client};
 pub use session::Session;

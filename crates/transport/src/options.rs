@@ -1,5 +1,6 @@
 //! Options of connections to upstreams.
 
+use std::fmt::Display;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -17,13 +18,25 @@ use crate::tls::system_roots;
 /// The two directions of a local connection.
 pub type LocalStream = (Box<dyn Read + Send>, Box<dyn Write + Send>);
 
+/// Why a repository on this machine's disk is not served.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct LocalServerError(String);
+
+impl LocalServerError {
+    /// Returns the error that another one causes.
+    pub fn of(cause: impl Display) -> LocalServerError {
+        LocalServerError(cause.to_string())
+    }
+}
+
 /// Serves repositories on this machine's disk, in place of a git process.
 pub trait LocalServer: Send + Sync {
     /// Connects to the repository at `path`, asking for protocol `version` 2.
     ///
     /// # Errors
     /// If there is none.
-    fn connect(&self, path: &Path) -> std::result::Result<LocalStream, String>;
+    fn connect(&self, path: &Path) -> std::result::Result<LocalStream, LocalServerError>;
 }
 
 /// Options of connections to upstreams.

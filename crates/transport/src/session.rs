@@ -159,7 +159,8 @@ impl Session {
                     .local
                     .as_ref()
                     .ok_or_else(|| Error::Local("local paths cannot be served here".to_owned()))?;
-                let (reader, writer) = local.connect(&url.local_path()).map_err(Error::Remote)?;
+                let (reader, writer) =
+                    local.connect(&url.local_path()).map_err(|e| Error::Remote(e.to_string()))?;
                 Wire::Stream(PktReader::new(BufReader::with_capacity(BUFFER_BYTES, reader)), writer)
             }
             Scheme::Http { .. } => Wire::Http(Box::new(Http::new(url, url, options)?)),

@@ -119,7 +119,7 @@ pub(crate) fn open_doors(
         connections_max: connections_max(c.connections_max),
         connections_per_address_max: c.connections_per_address_max,
         idle_timeout: Some(c.idle_timeout.0).filter(|time| !time.is_zero()),
-        gate: c.gate(&pool.config.access).map_err(Error::Config)?,
+        gate: c.gate(&pool.config.access).map_err(|e| Error::Config(e.to_string()))?,
         ..EventServerOptions::default()
     };
     let server = EventServer::start(doors, spool, options, counters.events.clone())?;

@@ -8,6 +8,7 @@ mod spec;
 mod sqlite;
 
 use crate::column::check_identifier;
+use crate::error::ColumnError;
 use crate::table::postgres::PostgresTable;
 use crate::table::spec::TableConnection;
 pub use crate::table::spec::{
@@ -26,7 +27,7 @@ impl EventTable {
     ///
     /// # Errors
     /// If its name cannot be one.
-    pub fn new(spec: EventTableSpec) -> Result<EventTable, String> {
+    pub fn new(spec: EventTableSpec) -> Result<EventTable, ColumnError> {
         check_identifier(&spec.name)?;
         Ok(EventTable { spec, connection: None })
     }

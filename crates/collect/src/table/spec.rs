@@ -7,8 +7,8 @@ use weir_sql::quoted;
 
 use crate::column::{EventCell, EventColumn};
 
-/// Connects to a PostgreSQL server. An error is a text for the user.
-pub type ConnectPostgres = Arc<dyn Fn() -> Result<::postgres::Client, String> + Send + Sync>;
+/// Connects to a PostgreSQL server.
+pub type ConnectPostgres = Arc<dyn Fn() -> Result<::postgres::Client, weir_sql::Error> + Send + Sync>;
 
 /// Where a table is.
 #[derive(Clone)]

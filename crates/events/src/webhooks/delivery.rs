@@ -6,6 +6,7 @@ use http::HeaderMap;
 use serde::{Deserialize, Serialize};
 
 use crate::doors::LINE_BYTES_MAX;
+use crate::error::EventError;
 
 /// A delivery of a webhook. As JSON, it is a line as senders may send it ([`crate::Notice`]).
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
@@ -69,14 +70,14 @@ impl<'b> Delivery<'b> {
     ///
     /// # Errors
     /// If it names no repository, or one with too long a URL.
-    pub(crate) fn line(&self) -> Result<Vec<u8>, String> {
+    pub(crate) fn line(&self) -> Result<Vec<u8>, EventError> {
         let has_url = |url: &Option<Cow<'_, str>>| url.as_ref().is_some_and(|url| !url.is_empty());
         if ![&self.clone_url, &self.ssh_url, &self.old_url, &self.old_group_url].into_iter().any(has_url) {
-            return Err(format!("the '{}' event names no repository", self.event));
+            return Err(EventError::EventWithoutRepository(self.event.to_string()));
         }
-        let line = serde_json::to_vec(self).map_err(|e| e.to_string())?;
+        let line = serde_json::to_vec(self).map_err(EventError::Json)?;
         if line.len() > LINE_BYTES_MAX {
-            return Err(format!("the URL and ref of the '{}' event are too long", self.event));
+            return Err(EventError::TooLong(self.event.to_string()));
         }
         Ok(line)
     }
@@ -91,8 +92,8 @@ pub(crate) fn header<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> 
 ///
 /// # Errors
 /// If `body` is no JSON of the expected form.
-pub(crate) fn json<'b, T: Deserialize<'b>>(body: &'b [u8]) -> Result<T, String> {
-    serde_json::from_slice(body).map_err(|e| format!("the body is not the expected JSON: {e}"))
+pub(crate) fn json<'b, T: Deserialize<'b>>(body: &'b [u8]) -> Result<T, EventError> {
+    serde_json::from_slice(body).map_err(EventError::Body)
 }
 
 /// Returns the URL of the wiki of the repository at `clone_url`.

@@ -12,6 +12,7 @@ use percent_encoding::percent_decode;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use crate::error::{EventError, SecretError, WrongSecret};
 use crate::notice::Notice;
 use crate::record::now_ms;
 use crate::spool::EventIntake;
@@ -65,7 +66,7 @@ impl WebhookOptions {
     ///
     /// # Errors
     /// If one cannot be a secret of the forge. The error says why.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), SecretError> {
         self.secrets.iter().try_for_each(|secret| WebhookKey::new(self.forge, secret).map(drop))
     }
 
@@ -74,7 +75,7 @@ impl WebhookOptions {
     ///
     /// # Errors
     /// If it cannot be read. The error says why.
-    pub fn line_of(&self, headers: &HeaderMap, body: &[u8]) -> Result<Option<Vec<u8>>, String> {
+    pub fn line_of(&self, headers: &HeaderMap, body: &[u8]) -> Result<Option<Vec<u8>>, EventError> {
         let mut delivery = self.forge.read(headers, body, self.site.as_deref())?;
         if !delivery.is_change {
             return Ok(None);
@@ -120,11 +121,11 @@ impl WebhookDoors {
         webhooks: &[WebhookOptions],
         intake: watch::Receiver<Option<EventIntake>>,
         counts: Arc<WebhookCounts>,
-    ) -> Result<WebhookDoors, String> {
+    ) -> Result<WebhookDoors, WrongSecret> {
         let prepare = |options: &WebhookOptions| {
             let key = |secret: &String| {
                 WebhookKey::new(options.forge, secret)
-                    .map_err(|e| format!("a secret of the webhook '{}' {e}", options.name))
+                    .map_err(|why| WrongSecret { webhook: options.name.clone(), why })
             };
             let mut keys = options.secrets.iter().map(key).collect::<Result<Vec<_>, _>>()?;
             if keys.is_empty() {
@@ -133,7 +134,7 @@ impl WebhookDoors {
             let WebhookOptions { forge, unsigned, site, .. } = options.clone();
             Ok((options.name.clone(), Webhook { forge, keys, unsigned, site, told: Mutex::default() }))
         };
-        let webhooks = webhooks.iter().map(prepare).collect::<Result<_, String>>()?;
+        let webhooks = webhooks.iter().map(prepare).collect::<Result<_, WrongSecret>>()?;
         Ok(WebhookDoors { webhooks, intake, seen: Mutex::default(), counts })
     }
 
@@ -203,7 +204,7 @@ impl WebhookDoors {
                 .or_else(|why| of_form.map_or(Err(why), check))
                 .map_err(|why| WebhookAnswer::new(WebhookResult::Refused, why))?;
         }
-        let bad = |why: String| WebhookAnswer::new(WebhookResult::Bad, why);
+        let bad = |why: EventError| WebhookAnswer::new(WebhookResult::Bad, why.to_string());
         let site = webhook.site.as_deref();
         let mut delivery = webhook.forge.read(headers, form.as_deref().unwrap_or(body), site).map_err(bad)?;
         if !delivery.is_change {

@@ -3,6 +3,7 @@
 use http::HeaderMap;
 use serde::{Deserialize, Serialize};
 
+use crate::error::EventError;
 use crate::webhooks::delivery::Delivery;
 use crate::webhooks::forges::{azure_devops, bitbucket, generic, github, gitlab, sourceforge, sourcehut};
 
@@ -93,7 +94,7 @@ impl WebhookForge {
         headers: &'b HeaderMap,
         body: &'b [u8],
         site: Option<&str>,
-    ) -> Result<Delivery<'b>, String> {
+    ) -> Result<Delivery<'b>, EventError> {
         match self {
             WebhookForge::GitHub => github::read(headers, body, &github::GITHUB),
             WebhookForge::Gitea => github::read(headers, body, &github::GITEA),

@@ -8,6 +8,7 @@ use ring::{hmac, signature};
 use subtle::ConstantTimeEq;
 use weir_ground::unhex;
 
+use crate::error::SecretError;
 use crate::webhooks::delivery::header;
 use crate::webhooks::forge::WebhookForge;
 
@@ -35,8 +36,8 @@ impl WebhookKey {
     ///
     /// # Errors
     /// If it cannot be one.
-    pub(crate) fn new(forge: WebhookForge, secret: &str) -> Result<WebhookKey, String> {
-        let decode = |text: &str| STANDARD.decode(text).map_err(|_| "is not in base64".to_owned());
+    pub(crate) fn new(forge: WebhookForge, secret: &str) -> Result<WebhookKey, SecretError> {
+        let decode = |text: &str| STANDARD.decode(text).map_err(|_| SecretError::NotBase64);
         let standard = match secret.strip_prefix(STANDARD_PREFIX) {
             Some(rest) => decode(rest)?,
             None => secret.as_bytes().to_vec(),
@@ -45,7 +46,7 @@ impl WebhookKey {
             true => {
                 let key = decode(secret)?;
                 if key.len() != 32 {
-                    return Err("is no public key of Ed25519: 32 bytes in base64".to_owned());
+                    return Err(SecretError::NoPublicKey);
                 }
                 Some(signature::UnparsedPublicKey::new(&signature::ED25519, key))
             }

@@ -4,6 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use weir_ground::hex;
 
+use crate::error::SecretError;
 use crate::webhooks::forge::WebhookForge;
 use crate::webhooks::signature::WebhookKey;
 
@@ -18,7 +19,7 @@ impl WebhookSigner {
     ///
     /// # Errors
     /// If one begins with `whsec_` and is not in base64.
-    pub fn new(secrets: &[String]) -> Result<WebhookSigner, String> {
+    pub fn new(secrets: &[String]) -> Result<WebhookSigner, SecretError> {
         let key = |secret: &String| WebhookKey::new(WebhookForge::Standard, secret);
         Ok(WebhookSigner { keys: secrets.iter().map(key).collect::<Result<_, _>>()? })
     }

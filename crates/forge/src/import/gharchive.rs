@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use weir_catalog::Listed;
 
-use super::row::{DumpRow, clone_url_of, full_name_of};
+use super::row::{DumpRow, DumpRowError, clone_url_of, full_name_of};
 
 #[derive(Deserialize)]
 struct HourlyEvent {
@@ -28,7 +28,7 @@ struct EventRepository {
     private: Option<bool>,
 }
 
-pub(super) fn row(line: &[u8]) -> Result<DumpRow, String> {
+pub(super) fn row(line: &[u8]) -> Result<DumpRow, DumpRowError> {
     if line.is_empty() {
         return Ok(DumpRow::Nothing);
     }
@@ -38,7 +38,7 @@ pub(super) fn row(line: &[u8]) -> Result<DumpRow, String> {
             .split_once('/')
             .is_some_and(|(owner, name)| !owner.is_empty() && !name.is_empty() && !name.contains('/'));
         if !is_name {
-            return Err(format!("'{full_name}' is no repository's name"));
+            return Err(format!("'{full_name}' is no repository's name").into());
         }
         let clone_url = clone_url_of(&full_name);
         return Ok(DumpRow::Of(Box::new(Listed {

@@ -7,12 +7,12 @@ use std::cell::RefCell;
 use csv_core::{ReadFieldResult, Reader, ReaderBuilder};
 use weir_catalog::Listed;
 
-use super::row::{DumpRow, clone_url_of, full_name_of};
+use super::row::{DumpRow, DumpRowError, clone_url_of, full_name_of};
 
 /// Fields that are read.
 const FIELDS: usize = 9;
 
-pub(super) fn row(line: &[u8]) -> Result<DumpRow, String> {
+pub(super) fn row(line: &[u8]) -> Result<DumpRow, DumpRowError> {
     let fields = fields(line);
     let text = |n: usize| {
         fields.get(n).map(|f| String::from_utf8_lossy(f).into_owned()).filter(|f| f != "\\N" && !f.is_empty())

@@ -17,6 +17,7 @@ use std::io::Read;
 use weir_catalog::{Account, Catalog, ImportPosition, Listed, Taken};
 use weir_ground::Timestamp;
 
+use crate::NoName;
 use crate::filter::{FilterVerdict, ListingFilter};
 use lines::{DumpLines, Line, Unit};
 use row::DumpRow;
@@ -122,7 +123,7 @@ pub struct Import<'a> {
     /// The filter for the repositories that are wanted.
     pub filter: &'a ListingFilter,
     /// Returns the name of a repository here; `None` if it is not wanted, an error if it can have no name.
-    pub name_of: &'a dyn Fn(&Listed) -> Result<Option<String>, String>,
+    pub name_of: &'a dyn Fn(&Listed) -> Result<Option<String>, NoName>,
     /// Called for each bad row with its line and what is wrong.
     pub on_bad_row: &'a dyn Fn(u64, &str),
     /// Returns the time.
@@ -214,8 +215,8 @@ impl Import<'_> {
             (Line::Is(line), Dump::GhArchive) => gharchive::row(line),
             (Line::Is(line), Dump::Objects) => objects::json_row(line),
             (Line::Is(document), Dump::Documents) => objects::bson_row(document),
-            (Line::TooLong, _) => Err("too long".to_owned()),
-            (Line::Unclosed, _) => Err("a quote is not closed".to_owned()),
+            (Line::TooLong, _) => Err("too long".into()),
+            (Line::Unclosed, _) => Err("a quote is not closed".into()),
             (Line::End, _) => return,
         };
         let listed = match row {
@@ -229,7 +230,7 @@ impl Import<'_> {
                 return accounts.members.push((organization, account));
             }
             Ok(DumpRow::Nothing) => return done.unwanted += 1,
-            Err(what) => return bad(&what),
+            Err(why) => return bad(&why.to_string()),
         };
         done.rows += 1;
         match self.filter.verdict(&listed) {
@@ -241,7 +242,7 @@ impl Import<'_> {
             }
         }
         match (self.name_of)(&listed) {
-            Err(what) => bad(&what),
+            Err(why) => bad(&why.to_string()),
             Ok(None) => done.unwanted += 1,
             Ok(Some(name)) => {
                 let key = if listed.forge_id.is_empty() { name.clone() } else { listed.forge_id.clone() };

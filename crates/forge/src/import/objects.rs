@@ -4,13 +4,13 @@
 use bson::{RawBsonRef, RawDocument};
 use serde_json::{Map, Value};
 
-use super::row::{DumpRow, clone_url_of};
+use super::row::{DumpRow, DumpRowError, clone_url_of};
 use crate::github;
 
 /// Depth to which documents within documents are read: an owner, a parent and its owner.
 const DEPTH_MAX: usize = 2;
 
-pub(super) fn json_row(line: &[u8]) -> Result<DumpRow, String> {
+pub(super) fn json_row(line: &[u8]) -> Result<DumpRow, DumpRowError> {
     if line.trim_ascii().is_empty() {
         return Ok(DumpRow::Nothing);
     }
@@ -18,12 +18,12 @@ pub(super) fn json_row(line: &[u8]) -> Result<DumpRow, String> {
     row(&object)
 }
 
-pub(super) fn bson_row(document: &[u8]) -> Result<DumpRow, String> {
+pub(super) fn bson_row(document: &[u8]) -> Result<DumpRow, DumpRowError> {
     let document = RawDocument::from_bytes(document).map_err(|e| format!("no document: {e}"))?;
     row(&value(document, DEPTH_MAX).map_err(|e| format!("a damaged document: {e}"))?)
 }
 
-fn row(object: &Value) -> Result<DumpRow, String> {
+fn row(object: &Value) -> Result<DumpRow, DumpRowError> {
     if object.get("full_name").is_none()
         && let Some(account) = github::account(object)
     {
@@ -40,7 +40,7 @@ fn row(object: &Value) -> Result<DumpRow, String> {
         .split_once('/')
         .is_some_and(|(owner, name)| !owner.is_empty() && !name.is_empty() && !name.contains('/'))
     {
-        return Err(format!("'{}' is no repository's name", listed.full_name));
+        return Err(format!("'{}' is no repository's name", listed.full_name).into());
     }
     // The clone URL of a dump is not trusted: anyone may have written it.
     listed.clone_url = clone_url_of(&listed.full_name);

@@ -14,6 +14,23 @@ pub(super) enum DumpRow {
     Nothing,
 }
 
+/// Why a row of a dump cannot be read.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct DumpRowError(String);
+
+impl From<String> for DumpRowError {
+    fn from(why: String) -> DumpRowError {
+        DumpRowError(why)
+    }
+}
+
+impl From<&str> for DumpRowError {
+    fn from(why: &str) -> DumpRowError {
+        DumpRowError(why.to_owned())
+    }
+}
+
 /// Returns owner and name in a URL of GitHub's site or API.
 pub(super) fn full_name_of(url: &str) -> Option<&str> {
     let path = url.split_once("://")?.1.split_once('/')?.1;

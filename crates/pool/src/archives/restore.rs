@@ -47,7 +47,7 @@ pub fn restore(
     let target = match name {
         None => source.clone(),
         Some(name) => {
-            check_name(name).map_err(Error::Refused)?;
+            check_name(name).map_err(|e| Error::Refused(e.to_string()))?;
             let target = store.path.join(path_for(name));
             if target.exists() || catalog.get(name)?.is_some() {
                 return Err(Error::Refused(format!("a repository named '{name}' already exists")));

@@ -87,7 +87,7 @@ pub fn entry(url: &str, name: Option<&str>) -> Result<NewRepository> {
     let is_given = name.is_some();
     let name = name.map_or(default, |n| n.trim_matches('/').to_owned());
     check_name(&name).map_err(|why| {
-        Error::Refused(if is_given { why } else { format!("{why}; choose a name with --name") })
+        Error::Refused(if is_given { why.to_string() } else { format!("{why}; choose a name with --name") })
     })?;
     let path = format!("{name}{SUFFIX}");
     Ok(NewRepository { name, url: kept, path })

@@ -10,27 +10,29 @@ use tempfile::TempDir;
 use weir_ground::thread::spawn;
 use weir_repo::Repo;
 use weir_serve::serve_blocking;
-use weir_transport::{LocalServer, LocalStream};
+use weir_transport::{LocalServer, LocalServerError, LocalStream};
 use weir_upload::{UploadOptions, UploadPack, Version};
 
 /// Serves the repository at a local path.
 pub struct LocalUpstreams;
 
 impl LocalServer for LocalUpstreams {
-    fn connect(&self, path: &Path) -> Result<LocalStream, String> {
+    fn connect(&self, path: &Path) -> Result<LocalStream, LocalServerError> {
         if weir_repo::is_bundle(path) {
-            let folder = tempfile::tempdir().map_err(|e| format!("cannot make a temporary folder: {e}"))?;
-            let repo = weir_repo::open_bundle(path, folder.path()).map_err(|e| e.to_string())?;
+            let folder = tempfile::tempdir()
+                .map_err(|e| LocalServerError::of(format!("cannot make a temporary folder: {e}")))?;
+            let repo = weir_repo::open_bundle(path, folder.path()).map_err(LocalServerError::of)?;
             return serve(repo, Some(folder));
         }
-        let repo = open_local(path).map_err(|e| e.to_string())?;
+        let repo = open_local(path).map_err(LocalServerError::of)?;
         // An alternate on a disk that is not mounted: its refs are as they were, but nothing can be fetched.
         if let [folder, ..] = repo.objects().lost_folders()
             && let Some(lost) = repo.refs().list().iter().find(|r| !repo.contains(&r.oid))
         {
             let name = weir_ground::printable(&String::from_utf8_lossy(&lost.name));
             let folder = folder.display();
-            return Err(format!("the object of '{name}' is missing: the alternate '{folder}' is not there"));
+            let why = format!("the object of '{name}' is missing: the alternate '{folder}' is not there");
+            return Err(LocalServerError::of(why));
         }
         serve(repo, None)
     }
@@ -63,19 +65,18 @@ pub fn bytes_of(path: &Path) -> u64 {
 pub struct LocalClones;
 
 impl LocalServer for LocalClones {
-    fn connect(&self, path: &Path) -> Result<LocalStream, String> {
-        let mut repo = weir_repo::open_directory(path).map_err(|e| e.to_string())?;
+    fn connect(&self, path: &Path) -> Result<LocalStream, LocalServerError> {
+        let mut repo = weir_repo::open_directory(path).map_err(LocalServerError::of)?;
         repo.set_refs(repo.refs().of_origin());
         serve(repo, None)
     }
 }
 
 /// Serves `repo`, whose files may be in the temporary `folder`.
-fn serve(repo: Repo, folder: Option<TempDir>) -> Result<LocalStream, String> {
+fn serve(repo: Repo, folder: Option<TempDir>) -> Result<LocalStream, LocalServerError> {
     let repo = Arc::new(repo);
-    let fail = |e: std::io::Error| e.to_string();
-    let (ours, theirs) = UnixStream::pair().map_err(fail)?;
-    let reader = ours.try_clone().map_err(fail)?;
+    let (ours, theirs) = UnixStream::pair().map_err(LocalServerError::of)?;
+    let reader = ours.try_clone().map_err(LocalServerError::of)?;
     spawn("local upstream", move || {
         let options = UploadOptions { tells_lost_folders: true, ..UploadOptions::default() };
         let mut machine = UploadPack::new(repo, Version::V2, options);
@@ -84,6 +85,6 @@ fn serve(repo: Repo, folder: Option<TempDir>) -> Result<LocalStream, String> {
         let _ = serve_blocking(&mut machine, &mut input, &mut output, &AtomicBool::new(false), &|_| {});
         drop(folder);
     })
-    .map_err(fail)?;
+    .map_err(LocalServerError::of)?;
     Ok((Box::new(reader), Box::new(ours)))
 }

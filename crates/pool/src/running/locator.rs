@@ -11,7 +11,8 @@ use weir_catalog::{Catalog, Exposure, Repository};
 use weir_ground::check_name;
 use weir_repo::NamedState;
 use weir_serve::{
-    Access, AccessedName, AwaitedFor, AwaitedVisit, Client, Found, Hook, Locator, MapRule, Refusal, map,
+    Access, AccessedName, AwaitedFor, AwaitedVisit, Client, Found, Hook, Locator, MapError, MapRule, Refusal,
+    map,
 };
 use weir_transport::{Scheme, Url};
 use weir_upload::{DaemonRequest, Service};
@@ -191,7 +192,8 @@ impl CatalogLocator {
     /// If a rule is wrong, or the catalog cannot be opened again.
     pub fn new(pool: &Pool) -> Result<CatalogLocator> {
         let (serve, access) = (&pool.config.serve, &pool.config.access);
-        let wrong = |why: String| Error::Settings(weir_settings::Error::Wrong(why));
+        let wrong =
+            |why: weir_settings::SettingError| Error::Settings(weir_settings::Error::Wrong(why.to_string()));
         Ok(CatalogLocator {
             lookups: NameLookups::new(pool)?,
             store: pool.store.path.clone(),
@@ -214,12 +216,12 @@ impl CatalogLocator {
     ///
     /// # Errors
     /// If no rule matches, or the result is not a name. The error says why.
-    pub fn name_of(&self, host: Option<&str>, path: &str) -> std::result::Result<String, String> {
+    pub fn name_of(&self, host: Option<&str>, path: &str) -> std::result::Result<String, MapError> {
         if self.rules.is_empty() {
             return Ok(path.trim_matches('/').to_owned());
         }
         map(&self.rules, host, path)
-            .unwrap_or_else(|| Err("no rule of serve.map matches".to_owned()))
+            .unwrap_or_else(|| Err(MapError::NoRule))
             .map(|name| name.trim_matches('/').to_owned())
     }
 

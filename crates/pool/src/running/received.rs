@@ -82,7 +82,8 @@ impl ReceivedEvent {
         let shown = without_passwords(&String::from_utf8_lossy(line));
         let subject = match verdict {
             Verdict::Collected => shown.clone(),
-            _ => Notice::parse(line).map_or_else(|why| why, |notice| without_passwords(notice.subject())),
+            _ => Notice::parse(line)
+                .map_or_else(|why| why.to_string(), |notice| without_passwords(notice.subject())),
         };
         Some(ReceivedEvent { id, at_ms, peer, line: shown, raw: line.to_owned(), verdict, subject })
     }

@@ -54,6 +54,45 @@ enum Function {
     Mod(u64),
 }
 
+/// Why a rule is none, or what it makes of a path is no name.
+#[derive(Debug, thiserror::Error)]
+pub enum MapError {
+    /// The rule would take long to match.
+    #[error("the rule is longer than {PATTERN_BYTES_MAX} bytes")]
+    TooLong,
+    /// The host is no pattern.
+    #[error("host '{0}' must be a name, '*.name' or '*'")]
+    Host(String),
+    /// The path is no regular expression.
+    #[error("path '{path}': {source}")]
+    Path {
+        /// The expression.
+        path: String,
+        /// What is wrong.
+        source: Box<regex_lite::Error>,
+    },
+    /// The name has a wrong part.
+    #[error("to '{to}': {what}")]
+    To {
+        /// The name, as the rule has it.
+        to: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// No rule matches.
+    #[error("no rule of serve.map matches")]
+    NoRule,
+    /// A rule makes something else of a path than a name.
+    #[error("a rule makes '{}' of it, which is no name", .0.escape_default())]
+    NoName(String),
+}
+
+impl MapError {
+    fn to(to: &str, what: impl Into<String>) -> MapError {
+        MapError::To { to: to.to_owned(), what: what.into() }
+    }
+}
+
 impl MapRule {
     /// Returns a rule for `host` (a name, `*.name`, or `*` for all). `path` is a regular expression for the
     /// whole path. `to` names the repository: text that may contain `{host}`, `{path}`, `{1}`..., each with
@@ -62,9 +101,9 @@ impl MapRule {
     ///
     /// # Errors
     /// If one of them is malformed; the error says which, and how.
-    pub fn new(host: &str, path: &str, to: &str) -> Result<MapRule, String> {
+    pub fn new(host: &str, path: &str, to: &str) -> Result<MapRule, MapError> {
         if host.len() + path.len() + to.len() > PATTERN_BYTES_MAX {
-            return Err(format!("the rule is longer than {PATTERN_BYTES_MAX} bytes"));
+            return Err(MapError::TooLong);
         }
         let pattern = match host {
             "" | "*" => HostPattern::Any,
@@ -73,16 +112,17 @@ impl MapRule {
                     HostPattern::Below(below.to_ascii_lowercase())
                 }
                 None if !host.contains('*') => HostPattern::Exact(host.to_ascii_lowercase()),
-                _ => return Err(format!("host '{host}' must be a name, '*.name' or '*'")),
+                _ => return Err(MapError::Host(host.to_owned())),
             },
         };
-        let expression = Regex::new(&format!("^(?:{path})$")).map_err(|e| format!("path '{path}': {e}"))?;
+        let expression = Regex::new(&format!("^(?:{path})$"))
+            .map_err(|source| MapError::Path { path: path.to_owned(), source: Box::new(source) })?;
         let to_parts = parse_template(to)?;
         for part in &to_parts {
             if let TemplatePart::Value(TemplateValue::Capture(n), _) = part
                 && *n >= expression.captures_len()
             {
-                return Err(format!("to '{to}': there is no group {n} in path '{path}'"));
+                return Err(MapError::to(to, format!("there is no group {n} in path '{path}'")));
             }
         }
         Ok(MapRule {
@@ -130,16 +170,12 @@ impl MapRule {
 ///
 /// # Errors
 /// If the resulting name could lead elsewhere: empty parts, `.`, `..`, control characters.
-pub fn map(rules: &[MapRule], host: Option<&str>, path: &str) -> Option<Result<String, String>> {
+pub fn map(rules: &[MapRule], host: Option<&str>, path: &str) -> Option<Result<String, MapError>> {
     let host = host.map(without_port).unwrap_or_default().to_ascii_lowercase();
     let name = rules.iter().find_map(|rule| rule.apply(&host, path))?;
     let is_safe = name.trim_start_matches('/').split('/').all(|part| !matches!(part, "" | "." | ".."))
         && !name.chars().any(char::is_control);
-    Some(if is_safe {
-        Ok(name)
-    } else {
-        Err(format!("a rule makes '{}' of it, which is no name", name.escape_default()))
-    })
+    Some(if is_safe { Ok(name) } else { Err(MapError::NoName(name)) })
 }
 
 /// Returns `host` of `host:port`, `[::1]:port` and the like.
@@ -191,8 +227,8 @@ impl Function {
     }
 }
 
-fn parse_template(template: &str) -> Result<Vec<TemplatePart>, String> {
-    let fail = |what: &str| Err(format!("to '{template}': {what}"));
+fn parse_template(template: &str) -> Result<Vec<TemplatePart>, MapError> {
+    let fail = |what: &str| Err(MapError::to(template, what));
     if template.is_empty() {
         return fail("it names nothing");
     }
@@ -238,7 +274,7 @@ fn parse_template(template: &str) -> Result<Vec<TemplatePart>, String> {
 mod tests {
     use super::*;
 
-    fn mapped(rules: &[(&str, &str, &str)], host: &str, path: &str) -> Option<Result<String, String>> {
+    fn mapped(rules: &[(&str, &str, &str)], host: &str, path: &str) -> Option<Result<String, MapError>> {
         let rules: Vec<MapRule> = rules.iter().map(|(h, p, t)| MapRule::new(h, p, t).unwrap()).collect();
         map(&rules, Some(host), path)
     }
@@ -252,7 +288,7 @@ mod tests {
             ("*.example.org", "/(.+)", "{host}/{1}"),
         ];
         let is = |host: &str, path: &str, name: &str| {
-            assert_eq!(mapped(&rules, host, path), Some(Ok(name.to_owned())), "{host}{path}")
+            assert_eq!(mapped(&rules, host, path).unwrap().unwrap(), name, "{host}{path}")
         };
         is("github.com", "/x", "x");
         is("GitHub.com:9418", "/x", "x");
@@ -260,8 +296,8 @@ mod tests {
         is("solid.local", "/Me/foo", "2/me/foo");
         is("a.example.org", "/r", "a.example.org/r");
         // The md5 of foo starts with a: 10 mod 8.
-        assert_eq!(mapped(&rules, "example.org", "/r"), None);
-        assert_eq!(mapped(&rules, "github.com", "/x/y"), None, "patterns are about the whole path");
+        assert!(mapped(&rules, "example.org", "/r").is_none());
+        assert!(mapped(&rules, "github.com", "/x/y").is_none(), "patterns are about the whole path");
         assert!(mapped(&rules, "a.example.org", "/../etc").unwrap().is_err());
         assert!(mapped(&rules, "a.example.org", "/a//b").unwrap().is_err());
         assert_eq!(mapped(&[("*", "/(.*)", "{1|sha1|first(2)}")], "", "/x").unwrap().unwrap(), "11");
@@ -270,7 +306,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named() {
-        let fails = |host: &str, path: &str, to: &str| MapRule::new(host, path, to).unwrap_err();
+        let fails = |host: &str, path: &str, to: &str| MapRule::new(host, path, to).unwrap_err().to_string();
         assert!(fails("a*b", "/", "x").contains("host 'a*b'"));
         assert!(fails("*", "/(", "x").contains("path '/('"));
         assert!(fails("*", "/(.*)", "{2}").contains("no group 2"));

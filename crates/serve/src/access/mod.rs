@@ -14,7 +14,7 @@ mod rules;
 pub use cache::{OpenError, RepoCache};
 pub use hook::Hook;
 pub use locate::{AwaitedFor, AwaitedVisit, Client, Found, Locator, Refusal};
-pub use mapping::{MapRule, map};
+pub use mapping::{MapError, MapRule, map};
 pub use opened::{HttpFeatures, Opened};
 pub use presentation::{Presentation, candidates};
 pub use rules::{Access, AccessRule, AccessedName, Token};

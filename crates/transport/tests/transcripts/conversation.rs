@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use weir_git::pktline::{self, Pkt};
-use weir_transport::{LocalServer, LocalStream};
+use weir_transport::{LocalServer, LocalServerError, LocalStream};
 
 const HEX_DIGITS: &str = "0123456789abcdef";
 
@@ -130,7 +130,7 @@ impl Script {
 }
 
 impl LocalServer for Upstream {
-    fn connect(&self, _: &Path) -> Result<LocalStream, String> {
+    fn connect(&self, _: &Path) -> Result<LocalStream, LocalServerError> {
         Ok((Box::new(self.clone()), Box::new(self.clone())))
     }
 }

@@ -46,7 +46,7 @@ pub(crate) fn config_check(global: &Global, urls: &[String]) -> Result<ExitCode>
     }
     if global.json {
         let unusable: Vec<_> =
-            unusable.iter().map(|u| serde_json::json!({ "key": u.key, "why": u.why })).collect();
+            unusable.iter().map(|u| serde_json::json!({ "key": u.key, "why": u.why.to_string() })).collect();
         output::json(&serde_json::json!({ "file": path, "ok": ok, "unusable": unusable, "urls": meanings }))?;
     } else {
         for meaning in &meanings {
@@ -81,7 +81,7 @@ impl Meaning {
         let named = locator.name_of(host.as_deref(), &path);
         let (name, repository) = named.as_ref().map_or((String::new(), None), |name| locator.look_up(name));
         let public = named.is_ok() && locator.check(&name, repository.as_ref(), &Client::default()).is_ok();
-        let error = named.as_ref().err().cloned();
+        let error = named.as_ref().err().map(ToString::to_string);
         Ok(Meaning {
             url: url.to_owned(),
             name: named.is_ok().then_some(name),

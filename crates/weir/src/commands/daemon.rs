@@ -47,7 +47,7 @@ fn read_rules(path: &Path) -> Result<Vec<MapRule>> {
     let text = std::fs::read_to_string(path).map_err(FileError::on("read", path))?;
     let fail = |why: String| Error::Config(format!("{}: {}", path.display(), why.trim().replace('\n', " ")));
     let file: MapFile = toml::from_str(&text).map_err(|e| fail(e.to_string()))?;
-    file.map.iter().map(|m| m.rule().map_err(&fail)).collect()
+    file.map.iter().map(|m| m.rule().map_err(|e| fail(e.to_string()))).collect()
 }
 
 /// Returns the requested services that stay off, whether upload-pack is on, and whether repositories may

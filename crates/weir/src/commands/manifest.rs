@@ -21,7 +21,7 @@ pub(crate) fn manifest(
     selection: &RepoSelection,
     known_as: Option<String>,
 ) -> Result<()> {
-    let access = pool.config.access.rules().map_err(Error::Config)?;
+    let access = pool.config.access.rules().map_err(|e| Error::Config(e.to_string()))?;
     if let Some(name) =
         known_as.as_ref().filter(|name| !access.tokens.iter().any(|token| token.name == **name))
     {

@@ -184,7 +184,7 @@ pub(crate) fn pause(pool: &mut Pool, global: &Global, patterns: &[String], is_pa
 
 pub(crate) fn rename(pool: &mut Pool, global: &Global, name: &str, new: &str) -> Result<()> {
     let new = new.trim_matches('/');
-    check_name(new).map_err(Error::Message)?;
+    check_name(new).map_err(|e| Error::Message(e.to_string()))?;
     let repository = pool.get(name)?;
     pool.catalog.rename(&repository.name, new)?;
     if global.json {

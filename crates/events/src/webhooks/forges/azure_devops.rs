@@ -6,6 +6,7 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
+use crate::error::EventError;
 use crate::webhooks::delivery::{Delivery, MovedRef, json};
 
 #[derive(Deserialize)]
@@ -49,14 +50,14 @@ struct AzureUpdate<'b> {
 }
 
 /// Reads a delivery.
-pub(crate) fn read(body: &[u8]) -> Result<Delivery<'_>, String> {
+pub(crate) fn read(body: &[u8]) -> Result<Delivery<'_>, EventError> {
     let AzurePayload { id, event, resource } = json(body)?;
     let mut found = Delivery { delivery: id, ..Delivery::of(event) };
     found.is_change = found.event == "git.push"
         || found.event.starts_with("git.repo.")
         || found.event.starts_with("git.pullrequest.");
     if found.is_change && resource.as_ref().is_none_or(|resource| resource.repository.is_none()) {
-        return Err("it names no repository: choose 'All' for the resource details to send".to_owned());
+        return Err(EventError::NoResource);
     }
     found.repository_changed = found.event.starts_with("git.repo.");
     found.repository_deleted = found.event == "git.repo.deleted";

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use http::HeaderMap;
 use serde::Deserialize;
 
+use crate::error::EventError;
 use crate::webhooks::delivery::{Delivery, MovedRef, header, json, url_at};
 
 #[derive(Deserialize)]
@@ -147,9 +148,8 @@ pub(crate) fn read<'b>(
     headers: &'b HeaderMap,
     body: &'b [u8],
     site: Option<&str>,
-) -> Result<Delivery<'b>, String> {
-    let event = header(headers, "x-event-key")
-        .ok_or_else(|| "the header x-event-key is missing: is this webhook of another forge?".to_owned())?;
+) -> Result<Delivery<'b>, EventError> {
+    let event = header(headers, "x-event-key").ok_or(EventError::NoHeader("x-event-key"))?;
     let id = ["x-request-uuid", "x-request-id"].into_iter().find_map(|name| header(headers, name));
     let mut found = Delivery { delivery: id.map(Cow::Borrowed), ..Delivery::of(event) };
     found.is_change = matches!(
@@ -205,15 +205,13 @@ pub(crate) fn read<'b>(
 type CloneUrls<'b> = (Option<Cow<'b, str>>, Option<Cow<'b, str>>);
 
 /// Returns the URLs of `repository`.
-fn urls<'b>(repository: BitbucketRepository<'b>, site: Option<&str>) -> Result<CloneUrls<'b>, String> {
+fn urls<'b>(repository: BitbucketRepository<'b>, site: Option<&str>) -> Result<CloneUrls<'b>, EventError> {
     let BitbucketRepository { slug, project, links } = repository;
     let Some(BitbucketLinks { html, clone }) = links else {
         let Some((slug, key)) = slug.zip(project.and_then(|project| project.key)) else {
             return Ok((None, None));
         };
-        let site = site.ok_or_else(|| {
-            "it does not say where the instance is: set url in [[events.webhook]]".to_owned()
-        })?;
+        let site = site.ok_or(EventError::NoSite)?;
         return Ok((Some(url_at(site, &format!("scm/{}/{slug}", key.to_lowercase())).into()), None));
     };
     let (mut http, mut ssh) = (None, None);

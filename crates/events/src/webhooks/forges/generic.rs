@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use http::HeaderMap;
 use serde::Deserialize;
 
+use crate::error::EventError;
 use crate::notice::Notice;
 use crate::webhooks::delivery::{Delivery, header, json};
 
@@ -17,7 +18,7 @@ struct GenericPayload<'b> {
 }
 
 /// Reads a delivery.
-pub(crate) fn read<'b>(headers: &'b HeaderMap, body: &'b [u8]) -> Result<Delivery<'b>, String> {
+pub(crate) fn read<'b>(headers: &'b HeaderMap, body: &'b [u8]) -> Result<Delivery<'b>, EventError> {
     let GenericPayload { kind } = json(body)?;
     let is_typed = kind.is_some();
     let mut found = Delivery::of(kind.unwrap_or(Cow::Borrowed("push")));

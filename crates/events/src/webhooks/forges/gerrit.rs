@@ -6,6 +6,7 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
+use crate::error::EventError;
 use crate::webhooks::delivery::{Delivery, MovedRef, json, url_at};
 
 #[derive(Deserialize)]
@@ -58,25 +59,24 @@ pub enum StreamLine {
 ///
 /// # Errors
 /// If it is no event. The error says why.
-pub fn gerrit_line(site: &str, line: &[u8]) -> Result<StreamLine, String> {
+pub fn gerrit_line(site: &str, line: &[u8]) -> Result<StreamLine, EventError> {
     let event: GerritEvent<'_> = json(line)?;
+    let no_part = |part| EventError::NoPart { event: event.kind.to_string(), part };
     let (project, update) = match event.kind.as_ref() {
         "dropped-output" => return Ok(StreamLine::Lost),
         "ref-updated" => {
-            let update = event.ref_update.ok_or("the event 'ref-updated' has no refUpdate")?;
+            let update = event.ref_update.ok_or_else(|| no_part("refUpdate"))?;
             (update.project.clone(), Some(update))
         }
         // All of them are of one project.
         "batch-ref-updated" => {
             let mut updates = event.ref_updates.into_iter();
-            let update = updates.next().ok_or("the event 'batch-ref-updated' has no refUpdates")?;
+            let update = updates.next().ok_or_else(|| no_part("refUpdates"))?;
             (update.project.clone(), Some(update))
         }
-        "patchset-created" => {
-            (event.change.ok_or("the event 'patchset-created' has no change")?.project, None)
-        }
+        "patchset-created" => (event.change.ok_or_else(|| no_part("change"))?.project, None),
         "project-created" | "project-head-updated" => {
-            (event.project_name.ok_or("it has no projectName")?, None)
+            (event.project_name.ok_or_else(|| no_part("projectName"))?, None)
         }
         _ => return Ok(StreamLine::Ignored),
     };
@@ -118,8 +118,9 @@ mod tests {
         ] {
             assert_eq!(event(text)["clone_url"], "https://review.example.org/p.git", "{text}");
         }
-        assert_eq!(line(r#"{"type":"comment-added","change":{"project":"p"}}"#), Ok(StreamLine::Ignored));
-        assert_eq!(line(r#"{"type":"dropped-output"}"#), Ok(StreamLine::Lost));
+        let other = r#"{"type":"comment-added","change":{"project":"p"}}"#;
+        assert_eq!(line(other).unwrap(), StreamLine::Ignored);
+        assert_eq!(line(r#"{"type":"dropped-output"}"#).unwrap(), StreamLine::Lost);
         for text in
             ["", "x", "{}", r#"{"type":"ref-updated"}"#, r#"{"type":"batch-ref-updated","refUpdates":[]}"#]
         {

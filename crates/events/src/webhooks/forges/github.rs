@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use http::HeaderMap;
 use serde::Deserialize;
 
+use crate::error::EventError;
 use crate::webhooks::delivery::{Delivery, MovedRef, group_url_at, header, json, wiki_url};
 
 /// The headers of a forge.
@@ -139,9 +140,8 @@ pub(crate) fn read<'b>(
     headers: &'b HeaderMap,
     body: &'b [u8],
     names: &HeaderNames,
-) -> Result<Delivery<'b>, String> {
-    let event = header(headers, names.event)
-        .ok_or_else(|| format!("the header {} is missing: is this webhook of another forge?", names.event))?;
+) -> Result<Delivery<'b>, EventError> {
+    let event = header(headers, names.event).ok_or(EventError::NoHeader(names.event))?;
     let delivery = header(headers, names.delivery).map(Cow::Borrowed);
     if !is_of_repository(event) {
         return Ok(Delivery { delivery, ..Delivery::of(event) });

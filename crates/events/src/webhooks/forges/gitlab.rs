@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use http::HeaderMap;
 use serde::Deserialize;
 
+use crate::error::EventError;
 use crate::webhooks::delivery::{Delivery, MovedRef, group_url_at, header, json, url_at};
 
 #[derive(Deserialize)]
@@ -66,9 +67,9 @@ pub(crate) fn read<'b>(
     headers: &'b HeaderMap,
     body: &'b [u8],
     site: Option<&str>,
-) -> Result<Delivery<'b>, String> {
+) -> Result<Delivery<'b>, EventError> {
     if header(headers, "x-gitlab-event").is_none() {
-        return Err("the header x-gitlab-event is missing: is this webhook of another forge?".to_owned());
+        return Err(EventError::NoHeader("x-gitlab-event"));
     }
     // X-Gitlab-Webhook-UUID is the same in all deliveries of a webhook.
     let id = ["idempotency-key", "webhook-id", "x-gitlab-event-uuid"];
@@ -78,7 +79,7 @@ pub(crate) fn read<'b>(
     let mut found = Delivery { delivery, ..Delivery::of(event) };
     let of_instance = || {
         let named = header(headers, "x-gitlab-instance").or(site);
-        named.ok_or_else(|| "it does not say where the instance is: set url in [[events.webhook]]".to_owned())
+        named.ok_or(EventError::NoSite)
     };
     let project = match found.event.as_ref() {
         "push" | "tag_push" | "repository_update" => payload.project,

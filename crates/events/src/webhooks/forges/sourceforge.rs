@@ -6,6 +6,7 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
+use crate::error::EventError;
 use crate::webhooks::delivery::{Delivery, MovedRef, json, url_at};
 
 /// Where SourceForge serves the repositories of its projects.
@@ -34,7 +35,7 @@ struct SourceforgeRepository<'b> {
 }
 
 /// Reads a delivery. They have no ids.
-pub(crate) fn read(body: &[u8]) -> Result<Delivery<'_>, String> {
+pub(crate) fn read(body: &[u8]) -> Result<Delivery<'_>, EventError> {
     let SourceforgePayload { repository, ref_name, before, after } = json(body)?;
     let host = repository.url.split("://").nth(1).and_then(|rest| rest.split('/').next());
     let clone_url = match host {

@@ -10,6 +10,7 @@ use std::borrow::Cow;
 use http::HeaderMap;
 use serde::Deserialize;
 
+use crate::error::EventError;
 use crate::webhooks::delivery::{Delivery, MovedRef, header, json};
 
 /// The site whose key is known.
@@ -88,7 +89,7 @@ pub(crate) fn read<'b>(
     headers: &'b HeaderMap,
     body: &'b [u8],
     site: Option<&str>,
-) -> Result<Delivery<'b>, String> {
+) -> Result<Delivery<'b>, EventError> {
     let SourcehutAnswer { data: SourcehutData { webhook } } = json(body)?;
     let event = webhook.event.or_else(|| header(headers, "x-webhook-event").map(Cow::Borrowed));
     let delivery = webhook.uuid.or_else(|| header(headers, "x-webhook-delivery").map(Cow::Borrowed));

@@ -45,7 +45,7 @@ impl Collectors {
         let stop = Stop::default();
         let wrong = |name: &str| {
             let name = name.to_owned();
-            move |why| Error::Collector { name, why }
+            move |why: weir_settings::SettingError| Error::Collector { name, why: why.to_string() }
         };
         let mut runs: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
         for table in &c.table {

@@ -136,7 +136,7 @@ impl TableThread {
             }
             match self.collector.parser.parse(line) {
                 Ok(cells) => rows.push(EventRow { id, at_ms, peer, cells }),
-                Err(why) => refused.push(rejected(&self.name, id, record, why)),
+                Err(why) => refused.push(rejected(&self.name, id, record, why.to_string())),
             }
         }
         loop {

@@ -22,7 +22,7 @@ use weir_mirror::{Compacting, Known, RefsWanted, Scratch, Space, VisitOptions, v
 use weir_repo::ingest::{IngestLimits, Quota, SpillPlace};
 use weir_repo::{ArchiveRepo, NewState, Repo, Rewrite, Sharing, StateKind};
 use weir_serve::serve_blocking;
-use weir_transport::{LocalServer, LocalStream, TransportOptions, Url};
+use weir_transport::{LocalServer, LocalServerError, LocalStream, TransportOptions, Url};
 use weir_upload::{UploadOptions, UploadPack, Version};
 
 use crate::common::Rng;
@@ -34,10 +34,10 @@ mod model;
 struct Local;
 
 impl LocalServer for Local {
-    fn connect(&self, path: &Path) -> Result<LocalStream, String> {
-        let repo = Arc::new(weir_repo::open_directory(path).map_err(|e| e.to_string())?);
-        let (ours, theirs) = UnixStream::pair().map_err(|e| e.to_string())?;
-        let reader = ours.try_clone().map_err(|e| e.to_string())?;
+    fn connect(&self, path: &Path) -> Result<LocalStream, LocalServerError> {
+        let repo = Arc::new(weir_repo::open_directory(path).map_err(LocalServerError::of)?);
+        let (ours, theirs) = UnixStream::pair().map_err(LocalServerError::of)?;
+        let reader = ours.try_clone().map_err(LocalServerError::of)?;
         std::thread::spawn(move || {
             let mut machine = UploadPack::new(repo, Version::V2, UploadOptions::default());
             let _ =
