@@ -62,6 +62,11 @@ pub(crate) fn switch(
         workspaces.add_objects(&mut workspace, &to.commit, &OwnProcesses).map_err(of_workspace)?;
         own = open()?;
     }
+    if let Some(branch) = &to.branch
+        && let Some(other) = linked_tree_on(&git_dir, branch)
+    {
+        return Err(Error::Message(format!("'{branch}' is checked out at '{other}', a linked working tree")));
+    }
     let from = resolve_revision(&own, "HEAD").map_err(|e| Error::Message(e.to_string()))?;
     let before = match &own.refs().head {
         Head::Symbolic(name) => {
@@ -79,13 +84,14 @@ pub(crate) fn switch(
     };
     let switched = workspaces.switch(&mut workspace, switch, &OwnProcesses).map_err(of_workspace)?;
     let said = format!("checkout: moving from {before} to {revision}");
-    let (moved, ended) = std::thread::scope(|scope| {
+    let moved = std::thread::scope(|scope| {
         let moving = spawn_scoped("head", scope, || move_head(&folder, &to, &said));
-        (moving.map(ScopedJoinHandle::join), workspaces.end_switch(&switched))
+        workspaces.end_switch(&switched);
+        moving.map(ScopedJoinHandle::join)
     });
     moved?.unwrap_or_else(|panic| resume_unwind(panic))?;
-    ended.map_err(of_workspace)?;
     let count = switched.count;
+    switched.head_is_moved();
     if global.json {
         return output::json(
             &json!({ "commit": to.commit.to_string(), "branch": to.branch, "files": count }),
@@ -96,6 +102,16 @@ pub(crate) fn switch(
         writeln!(output::stdout(), "{} is at {at}, {count} files differ", folder.display())?;
     }
     Ok(())
+}
+
+/// Returns the linked working tree (git-worktree(1)) that is on `branch`, if there is one.
+fn linked_tree_on(git_dir: &Path, branch: &str) -> Option<String> {
+    let on = format!("ref: refs/heads/{branch}");
+    let mut trees = std::fs::read_dir(git_dir.join("worktrees")).ok()?.flatten().map(|entry| entry.path());
+    let found = trees
+        .find(|tree| std::fs::read_to_string(tree.join("HEAD")).is_ok_and(|head| head.trim_end() == on))?;
+    let place = std::fs::read_to_string(found.join("gitdir")).unwrap_or_default();
+    Some(place.trim_end().trim_end_matches("/.git").to_owned())
 }
 
 /// Moves HEAD of the workspace in `folder`, and logs `why`.

@@ -6,12 +6,13 @@
 //! nanoseconds, and the seconds. All numbers are little-endian; records ascend by hash.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use crate::error::{Error, Result};
+use crate::known_folders::now;
 
 const MAGIC: &[u8; 8] = b"weirtim1";
 const RECORD_BYTES: usize = 16;
@@ -28,6 +29,13 @@ impl FileTime {
     /// Returns a whole second.
     pub(crate) fn second(seconds: u64) -> FileTime {
         FileTime { seconds, nanoseconds: 0 }
+    }
+
+    /// Returns when a file was written last.
+    pub(crate) fn modified(about: &Metadata) -> FileTime {
+        // A time before 1970 is no later than any other.
+        let seconds = u64::try_from(about.mtime()).unwrap_or(0);
+        FileTime { seconds, nanoseconds: about.mtime_nsec() as u32 }
     }
 
     /// Returns the next nanosecond.
@@ -93,20 +101,20 @@ impl FileTimes {
         written.map_err(Error::on(path))
     }
 
-    /// Reads the file `path`. If it is damaged, as after a loss of power, all files have the time at which it
-    /// was written, so that a build tool builds what may have changed.
+    /// Reads the file `path`. If it is gone or damaged, as after a loss of power, all files have the time of
+    /// the next second, so that a build tool builds what may have changed.
     ///
     /// # Errors
-    /// If there is none, or it cannot be read.
+    /// If it cannot be read.
     pub fn read(path: &Path) -> Result<FileTimes> {
-        let data = fs::read(path).map_err(Error::on(path))?;
-        if let Some(times) = FileTimes::parse(&data) {
-            return Ok(times);
-        }
-        tracing::warn!("'{}' is damaged: all files have the time at which it was written", path.display());
-        let about = fs::metadata(path).map_err(Error::on(path))?;
-        let seconds = u64::try_from(about.mtime()).map_err(|_| io::Error::from(io::ErrorKind::InvalidData));
-        Ok(FileTimes::all(seconds.map_err(Error::on(path))? + 1))
+        let data = match fs::read(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
+            data => data.map_err(Error::on(path))?,
+        };
+        Ok(FileTimes::parse(&data).unwrap_or_else(|| {
+            tracing::warn!("'{}' is gone or damaged: all files have the time of now", path.display());
+            FileTimes::all(now().as_secs() + 1)
+        }))
     }
 
     fn parse(data: &[u8]) -> Option<FileTimes> {
@@ -163,6 +171,6 @@ mod tests {
             assert!(read.of(1).seconds > now && read.later.is_empty(), "{damaged:?}");
         }
         fs::remove_file(&at).unwrap();
-        assert!(FileTimes::read(&at).is_err());
+        assert!(FileTimes::read(&at).unwrap().of(1).seconds > now);
     }
 }

@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 
 use crate::touched_scan::{hides_below, was_renamed};
 
+/// Folders in which it is looked for renamed ones.
+const FOLDERS_MAX: usize = 10_000;
+
 /// What a folder that was written in is to the commit's folder of that path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LayerFolder {
@@ -28,11 +31,13 @@ pub(crate) struct LayersAbove<'a> {
     /// The files of the commit.
     lower: &'a Path,
     known: Vec<HashMap<Vec<u8>, LayerFolder>>,
+    /// Whether a folder of the commit may be seen at another path than its own, once that is asked.
+    has_moved: Option<bool>,
 }
 
 impl<'a> LayersAbove<'a> {
     pub(crate) fn new(layers: &'a [PathBuf], lower: &'a Path) -> LayersAbove<'a> {
-        LayersAbove { layers, lower, known: vec![HashMap::new(); layers.len()] }
+        LayersAbove { layers, lower, known: vec![HashMap::new(); layers.len()], has_moved: None }
     }
 
     /// Returns those of `paths` where the commit's file is not seen, or would not be if it had one. `None` if
@@ -71,16 +76,36 @@ impl<'a> LayersAbove<'a> {
     }
 
     /// Looks at a folder of a layer. Those above it are open.
-    fn look(&self, layer: usize, path: &[u8]) -> LayerFolder {
+    fn look(&mut self, layer: usize, path: &[u8]) -> LayerFolder {
         let at = self.layers[layer].join(OsStr::from_bytes(path));
         let Ok(about) = fs::symlink_metadata(&at) else { return LayerFolder::Missing };
         if about.is_dir() && !was_renamed(&at) && !hides_below(&at) {
             return LayerFolder::Open;
         }
         // What hides a folder of the commit may stand where that was, and it be somewhere else.
-        match fs::symlink_metadata(self.lower.join(OsStr::from_bytes(path))) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound && !was_renamed(&at) => LayerFolder::Closed,
-            _ => LayerFolder::Moved,
+        if *self.has_moved.get_or_insert_with(|| has_moved(self.layers)) {
+            let below = fs::symlink_metadata(self.lower.join(OsStr::from_bytes(path)));
+            let is_new = below.is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound);
+            return if is_new && !was_renamed(&at) { LayerFolder::Closed } else { LayerFolder::Moved };
         }
+        LayerFolder::Closed
     }
+}
+
+/// Returns whether a folder in `layers` was renamed, or they have too many to tell.
+fn has_moved(layers: &[PathBuf]) -> bool {
+    let mut folders: Vec<PathBuf> = layers.to_vec();
+    let mut looked_at = 0;
+    while let Some(folder) = folders.pop() {
+        looked_at += 1;
+        if looked_at > FOLDERS_MAX || was_renamed(&folder) {
+            return true;
+        }
+        // git's own folders are no commit's.
+        let is_git = |name: &OsStr| name == ".git" && layers.contains(&folder);
+        let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+        let below = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        folders.extend(below.filter(|entry| !is_git(&entry.file_name())).map(|entry| entry.path()));
+    }
+    false
 }

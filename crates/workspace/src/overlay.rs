@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 pub(crate) const FUSE_OVERLAYFS: &str = "fuse-overlayfs";
 
 /// How long to wait for whoever looks into a workspace while it is mounted anew, and how often to look.
-const IN_USE_MAX: Duration = Duration::from_secs(2);
+const IN_USE_MAX: Duration = Duration::from_millis(100);
 const IN_USE_TICK: Duration = Duration::from_micros(500);
 
 /// What is mounted upon each other.
@@ -105,11 +105,10 @@ pub(crate) fn is_free(folder: &Path) -> bool {
     umount2(folder, MntFlags::MNT_EXPIRE) == Err(Errno::EAGAIN)
 }
 
-/// Mounts `new` on `folder`, in place of what is mounted there. At each moment one of the two is seen. If
-/// something begins to use the old one meanwhile and does not end, it goes on in it, and cannot write.
+/// Mounts `new` on `folder`, in place of what is mounted there. At each moment one of the two is seen.
 ///
 /// # Errors
-/// If the system does not mount so (Linux before 6.5), and then nothing has changed.
+/// If the system does not mount so (Linux before 6.5), or something uses what is mounted. Then it stays.
 pub(crate) fn replace(folder: &Path, new: &OwnedFd) -> Result<()> {
     let old = clone_of(folder)?;
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_BENEATH;
@@ -117,9 +116,12 @@ pub(crate) fn replace(folder: &Path, new: &OwnedFd) -> Result<()> {
     let end = Instant::now() + IN_USE_MAX;
     while let Err(e) = unmount(folder) {
         if Instant::now() > end {
-            tracing::warn!("{e}; what uses it goes on in what it showed before");
-            let _ = set_read_only(folder, true);
-            return detach(folder);
+            // Whoever came in meanwhile goes on in the same files, by another mount of them.
+            detach(folder)?;
+            detach(folder)?;
+            let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+            move_mount(&old, "", CWD, folder, flags).map_err(mount_failed(folder))?;
+            return Err(e);
         }
         std::thread::sleep(IN_USE_TICK);
     }
@@ -143,27 +145,6 @@ fn close_aside(mount: OwnedFd) {
             libc::_exit(0)
         }
     }
-}
-
-/// Returns whether a program waits for changes of files in what is mounted on `folder` (inotify(7),
-/// fanotify(7)), as far as this user may know.
-pub(crate) fn is_watched(folder: &Path) -> bool {
-    let Ok(about) = fs::symlink_metadata(folder) else { return false };
-    let (major, minor) = (rustix::fs::major(about.dev()), rustix::fs::minor(about.dev()));
-    // As the kernel prints its own numbers of devices.
-    let device = format!(" sdev:{:x} ", major << 20 | minor);
-    let entries = |path: &Path| Some(fs::read_dir(path).ok()?.flatten());
-    let processes = entries(Path::new("/proc")).into_iter().flatten();
-    let processes = processes.filter(|entry| entry.file_name().as_bytes().iter().all(u8::is_ascii_digit));
-    let mut watching = processes.map(|entry| entry.path()).flat_map(|process| {
-        let descriptors = entries(&process.join("fd")).into_iter().flatten();
-        descriptors.filter_map(move |descriptor| {
-            let kind = fs::read_link(descriptor.path()).ok()?;
-            let is_such = matches!(kind.to_str()?, "anon_inode:inotify" | "anon_inode:[fanotify]");
-            is_such.then(|| process.join("fdinfo").join(descriptor.file_name()))
-        })
-    });
-    watching.any(|about| fs::read_to_string(about).is_ok_and(|about| about.contains(&device)))
 }
 
 fn mount_failed(path: &Path) -> impl Fn(rustix::io::Errno) -> Error {

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fs::{self, DirEntry};
+use std::fs::{self, DirEntry, File};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -22,8 +22,9 @@ use crate::error::{Error, Result};
 use crate::file_times::{FileTime, FileTimes};
 use crate::hidden::LayersAbove;
 use crate::index::LowerFiles;
-use crate::overlay;
-use crate::switch::{BegunSwitch, TreeSwitch};
+use crate::mounts_elsewhere::is_used_elsewhere;
+use crate::overlay::{self, unmount_dead};
+use crate::switch::{BegunSwitch, TreeSwitch, begun_path};
 use crate::touched;
 use crate::tree::CommitTree;
 use crate::tree_changes::{TreeChanges, tree_changes};
@@ -48,12 +49,23 @@ pub struct CommitSwitch<'a> {
     pub prefers_mount: bool,
 }
 
-/// A switch that was done.
+/// A switch that is done but for HEAD. Until it is dropped, no other process makes, forks, mounts or removes
+/// workspaces.
 pub struct Switched {
     /// The number of files that differ.
     pub count: usize,
     /// What the workspace stood on before.
     left: Option<Workspace>,
+    /// What says that it is not finished.
+    begun: PathBuf,
+    _alone: File,
+}
+
+impl Switched {
+    /// Notes that HEAD was moved.
+    pub fn head_is_moved(self) {
+        let _ = fs::remove_file(&self.begun);
+    }
 }
 
 /// A workspace as it is to be, on the view of another commit.
@@ -84,7 +96,7 @@ impl SeenFiles {
 
 impl Workspaces {
     /// Shows the files of another commit in a mounted workspace, and writes the index. HEAD stays as it is.
-    /// [`Workspaces::end_switch`] is to follow.
+    /// [`Workspaces::end_switch`] and [`Switched::head_is_moved`] are to follow.
     ///
     /// # Errors
     /// If a file that differs has other changes, or cannot be written.
@@ -94,7 +106,7 @@ impl Workspaces {
         switch: CommitSwitch<'_>,
         processes: &dyn Processes,
     ) -> Result<Switched> {
-        let _alone = self.lock()?;
+        let alone = self.lock()?;
         let CommitSwitch { own, open, source, from, to, prefers_mount } = switch;
         let base = Oid::from_hex_any(workspace.commit.as_bytes()).ok_or(Error::NoNode)?;
         let (base, time) = CommitTree::top_of(&own, &base)?;
@@ -106,7 +118,10 @@ impl Workspaces {
         let (trees, folder) = ([tree(&from)?, tree(&to)?], workspace.folder.clone());
         let token = touched::oldest_token(&self.place(&folder));
         let (hash, lower) = (own.hash(), LowerFiles::new(&times));
-        let tree_switch = TreeSwitch { folder: &folder, hash, trees, lower, token: &token };
+        let commits = [from, to];
+        let tree_switch = TreeSwitch { folder: &folder, hash, commits, trees, lower, token: &token };
+        let begun_path = begun_path(&folder.join(".git"));
+        let switched = |count, left| Switched { count, left, begun: begun_path, _alone: alone };
         let begun = tree_switch.begin(&mut own.reader())?;
         let count = begun.changes.files.len();
         let may_mount = !workspace.uses_fuse_overlayfs && (prefers_mount || count >= WRITTEN_MAX);
@@ -114,9 +129,9 @@ impl Workspaces {
         let seen = source.map(|_| self.seen(workspace, &own, [base, trees[0], trees[1]], &begun));
         let (Some(source), Some(seen)) = (source, seen.transpose()?.flatten()) else {
             tree_switch.check(&begun, |_| false)?;
-            let index = tree_switch.write_files(&begun, &mut own.reader(), |_| true)?;
-            tree_switch.finish(begun, &index)?;
-            return Ok(Switched { count, left: None });
+            begun.lock.write(&tree_switch.write_files(&begun, &mut own.reader(), |_| true)?)?;
+            begun.lock.commit()?;
+            return Ok(switched(count, None));
         };
         tree_switch.check(&begun, |path| seen.is_untouched(path))?;
         // Its own packs are files of the workspace, which are in use while it is open.
@@ -126,40 +141,35 @@ impl Workspaces {
         let next = NextMount { workspace: next, source, times, seen };
         let on_next = TreeSwitch { lower: LowerFiles::new(&next.times), ..tree_switch };
         match self.remount(&next, on_next, &begun, processes) {
-            Ok(index) => {
-                self.finish_remount(&next, workspace, on_next, begun, index)?;
+            Ok(()) => {
+                self.finish_remount(&next, workspace, on_next, begun)?;
                 let left = Some(std::mem::replace(workspace, next.workspace));
-                Ok(Switched { count, left })
+                Ok(switched(count, left))
             }
             Err(e) => {
                 tracing::debug!("'{}' is not mounted anew: {e}", folder.display());
+                let _ = fs::remove_dir_all(self.work(&next.workspace));
                 self.record(workspace)?;
-                self.forget(&next.workspace);
-                let index = tree_switch.write_files(&begun, &mut open()?.reader(), |_| true)?;
-                tree_switch.finish(begun, &index)?;
-                Ok(Switched { count, left: None })
+                begun.lock.write(&tree_switch.write_files(&begun, &mut open()?.reader(), |_| true)?)?;
+                begun.lock.commit()?;
+                Ok(switched(count, None))
             }
         }
     }
 
-    /// Ends what a workspace stood on before a switch.
-    ///
-    /// # Errors
-    /// If the lock cannot be taken.
-    pub fn end_switch(&self, switched: &Switched) -> Result<()> {
-        let Some(left) = &switched.left else { return Ok(()) };
-        let _alone = self.lock()?;
-        self.forget(left);
-        Ok(())
+    /// Ends what a workspace stood on before a switch, and what killed processes have left.
+    pub fn end_switch(&self, switched: &Switched) {
+        if let Some(left) = &switched.left {
+            let _ = fs::remove_dir_all(self.work(left));
+            if self.list().is_ok_and(|all| all.iter().all(|one| one.commit != left.commit)) {
+                self.remove_kept_index(&left.commit);
+            }
+        }
+        self.release_views();
     }
 
-    fn forget(&self, workspace: &Workspace) {
-        let _ = fs::remove_dir_all(self.work(workspace));
-        self.release_views(workspace);
-    }
-
-    /// Mounts a workspace as it is to be, in place of what is mounted. Returns the index, if it is known
-    /// before files are written.
+    /// Mounts a workspace as it is to be, in place of what is mounted. Writes the index if it is known before
+    /// files are written.
     ///
     /// # Errors
     /// If something uses or watches the workspace, or the system does not mount so. Nothing is mounted anew
@@ -170,28 +180,32 @@ impl Workspaces {
         switch: TreeSwitch<'_>,
         begun: &BegunSwitch,
         processes: &dyn Processes,
-    ) -> Result<Option<Vec<u8>>> {
+    ) -> Result<()> {
         let folder = &next.workspace.folder;
         let in_use = || Err(Error::Odd("it is in use".to_owned()));
         if !overlay::is_free(folder) {
             return in_use();
         }
-        let (new, index, is_watched) = std::thread::scope(|scope| {
+        let (new, written, is_used) = std::thread::scope(|scope| {
             let mounting = spawn_scoped("view", scope, || self.mount_next(next, processes));
-            let index = next.seen.hidden.is_empty();
-            let index = index.then(|| switch.write_files(begun, &mut next.source.reader(), |_| false));
-            let is_watched = overlay::is_watched(folder);
-            (mounting.map(ScopedJoinHandle::join), index.transpose(), is_watched)
+            let write = || {
+                let index = switch.write_files(begun, &mut next.source.reader(), |_| false)?;
+                begun.lock.write(&index)
+            };
+            let written = if next.seen.hidden.is_empty() { write() } else { Ok(()) };
+            (mounting.map(ScopedJoinHandle::join), written, is_used_elsewhere(folder))
         });
         let new = new.map_err(Error::on(folder))?.unwrap_or_else(|panic| resume_unwind(panic))?;
-        let index = index?;
-        // After a crash from here on, it is to be mounted on the new view.
-        self.record(&next.workspace)?;
-        if is_watched || !overlay::is_free(folder) {
+        written?;
+        if is_used {
             return in_use();
         }
-        overlay::replace(folder, &new)?;
-        Ok(index)
+        // After a crash from here on, it is to be mounted on the new view.
+        self.record(&next.workspace)?;
+        if !overlay::is_free(folder) {
+            return in_use();
+        }
+        overlay::replace(folder, &new)
     }
 
     /// Mounts a workspace as it is to be, where nobody sees it yet.
@@ -202,7 +216,9 @@ impl Workspaces {
         for commit in &workspace.later {
             self.show_later(workspace, commit, processes)?;
         }
-        let by = self.place(&workspace.folder).join("next");
+        let by = self.next_place(workspace);
+        // What a killed process left.
+        unmount_dead(&by);
         fs::create_dir_all(&by).map_err(Error::on(&by))?;
         self.with_layers(workspace, |layers| overlay::mount_detached(&by, layers))
     }
@@ -214,7 +230,6 @@ impl Workspaces {
         old: &Workspace,
         switch: TreeSwitch<'_>,
         begun: BegunSwitch,
-        index: Option<Vec<u8>>,
     ) -> Result<()> {
         let NextMount { workspace, source, seen, .. } = next;
         self.note_mounted(workspace)?;
@@ -222,9 +237,11 @@ impl Workspaces {
         touched::note_other(&self.place(&workspace.folder), begun.paths_of_folders())?;
         self.remove_left(workspace, &seen.left);
         self.replace_objects(workspace, old)?;
-        let write = || switch.write_files(&begun, &mut source.reader(), |path| seen.hidden.contains(path));
-        let index = index.map_or_else(write, Ok)?;
-        switch.finish(begun, &index)
+        if !seen.hidden.is_empty() {
+            let is_hidden = |path: &[u8]| seen.hidden.contains(path);
+            begun.lock.write(&switch.write_files(&begun, &mut source.reader(), is_hidden)?)?;
+        }
+        begun.lock.commit()
     }
 
     /// Returns what is seen of the commits with the trees `trees`: the one below a workspace, HEAD's, and the
@@ -253,7 +270,15 @@ impl Workspaces {
             false => tree_changes(&mut reader, &below, &to)?,
         };
         // What HEAD has not any more is marked as deleted, and may have been renamed.
-        if above.hidden(since_below.paths()).is_none() {
+        let Some(hidden_since) = above.hidden(since_below.paths()) else {
+            return Ok(None);
+        };
+        // Files of the commit below where HEAD's is meant to stay are changes, as 'git reset' leaves them.
+        let differs = |path: &[u8]| {
+            let found = begun.changes.files.binary_search_by(|change| change.path.as_slice().cmp(path));
+            found.is_ok()
+        };
+        if since_below.paths().any(|path| !hidden_since.contains(path) && !differs(path)) {
             return Ok(None);
         }
         let all = begun.changes.files.iter().chain(&since_below.files);
@@ -270,19 +295,19 @@ impl Workspaces {
     /// Removes folders that the commit does not have, if nothing is in them but marks of files that were
     /// deleted.
     fn remove_left(&self, workspace: &Workspace, folders: &BTreeSet<Vec<u8>>) {
-        let (written, lower) = (self.written(workspace), self.lower(workspace));
+        let (layers, lower) = (self.asked_layers(workspace), self.lower(workspace));
+        let Some((written, frozen)) = layers.split_last() else { return };
+        let is_in = |layer: &Path, path: &Path| fs::symlink_metadata(layer.join(path)).is_ok();
         // The deepest first.
         for folder in folders.iter().rev() {
             let path = Path::new(OsStr::from_bytes(folder));
-            let upper = written.join(path);
-            let is_left = fs::symlink_metadata(&upper).is_ok_and(|about| about.is_dir())
-                && fs::symlink_metadata(lower.join(path)).is_err();
-            if !is_left {
+            if !layers.iter().any(|layer| is_in(layer, path)) || is_in(&lower, path) {
                 continue;
             }
-            for entry in fs::read_dir(&upper).into_iter().flatten().flatten() {
-                // It hides nothing any more.
-                if is_whiteout(&entry) {
+            for entry in fs::read_dir(written.join(path)).into_iter().flatten().flatten() {
+                let name = path.join(entry.file_name());
+                // It hides nothing any more, unless it hides what was written before a fork.
+                if is_whiteout(&entry) && !frozen.iter().any(|layer| is_in(layer, &name)) {
                     let _ = fs::remove_file(entry.path());
                 }
             }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::{self, Metadata, OpenOptions};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -22,6 +22,7 @@ use crate::file_times::{FileTime, FileTimes};
 use crate::folders_above::{Above, FoldersAbove};
 use crate::index::LowerFiles;
 use crate::index_file::{CacheEntry, EntryStat, IndexReader, IndexWriter, MODE, MODIFIED, SIZE};
+use crate::index_lock::{IndexLock, in_use};
 use crate::staged_in_way::StagedInWay;
 use crate::tree::{PATH_HASH_START, path_hash};
 use crate::tree_changes::{TreeChange, TreeChanges, tree_changes};
@@ -46,7 +47,9 @@ pub(crate) struct TreeSwitch<'a> {
     pub(crate) folder: &'a Path,
     /// The hash of its objects.
     pub(crate) hash: HashKind,
-    /// The trees of the commit that it shows, and of the one that it will.
+    /// The commit that HEAD is at, and the one that it will be.
+    pub(crate) commits: [Oid; 2],
+    /// Their trees.
     pub(crate) trees: [Oid; 2],
     /// What an index says of the files below.
     pub(crate) lower: LowerFiles<'a>,
@@ -56,12 +59,14 @@ pub(crate) struct TreeSwitch<'a> {
 
 /// A switch that has the index locked.
 pub(crate) struct BegunSwitch {
-    lock: IndexLock,
+    pub(crate) lock: IndexLock,
     /// What differs.
     pub(crate) changes: TreeChanges,
     /// The index before the switch, and when it was written.
     index: Vec<u8>,
     index_time: FileTime,
+    /// Whether it was begun before, and ended half way.
+    resumes: bool,
 }
 
 impl BegunSwitch {
@@ -93,52 +98,30 @@ struct KnownFile {
     path: Vec<u8>,
 }
 
-/// A lock on the index, as git takes it; what was written so far is dropped, unless it is committed. It has
-/// no file open, so that the working tree can be mounted anew.
-struct IndexLock {
-    path: PathBuf,
-    index: PathBuf,
-    /// When it was taken, as the file system has it.
-    time: FileTime,
-}
-
-impl IndexLock {
-    fn take(git_dir: &Path) -> Result<IndexLock> {
-        let path = git_dir.join("index.lock");
-        let file = OpenOptions::new().write(true).create_new(true).open(&path);
-        let file = file.map_err(|e| match e.kind() {
-            std::io::ErrorKind::AlreadyExists => Error::Odd(format!(
-                "'{}' is there: another git works here, or has crashed; then remove the file",
-                path.display()
-            )),
-            _ => Error::on(&path)(e),
-        })?;
-        let time = modified(&file.metadata().map_err(Error::on(&path))?);
-        Ok(IndexLock { path, index: git_dir.join("index"), time })
-    }
-
-    fn commit(self, data: &[u8]) -> Result<()> {
-        let file = OpenOptions::new().write(true).open(&self.path);
-        file.and_then(|mut file| file.write_all(data)).map_err(Error::on(&self.path))?;
-        fs::rename(&self.path, &self.index).map_err(Error::on(&self.index))
-    }
-}
-
-impl Drop for IndexLock {
-    fn drop(&mut self) {
-        // It has another name after a commit.
-        let _ = fs::remove_file(&self.path);
-    }
-}
-
 impl TreeSwitch<'_> {
     fn git_dir(&self) -> PathBuf {
         self.folder.join(".git")
     }
 
-    /// The file that says which tree the files are being switched to.
-    fn begun_path(&self) -> PathBuf {
-        self.git_dir().join("switch.begun")
+    /// Returns whether the same switch was begun before, and ended half way.
+    ///
+    /// # Errors
+    /// If another one was, from the commit at which HEAD still is.
+    fn resumes(&self) -> Result<bool> {
+        let path = begun_path(&self.git_dir());
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        let [from, to] = self.commits.map(|commit| commit.to_string());
+        let Some((_, other)) = text.split_once(' ').filter(|(begun, _)| *begun == from) else {
+            return Ok(false);
+        };
+        if other == to {
+            return Ok(true);
+        }
+        let (folder, path) = (self.folder.display(), path.display());
+        Err(Error::Odd(format!(
+            "a switch to '{other}' is not finished; 'weir workspace switch {folder} {other}' ends it, or \
+             'git reset --hard' takes it back, after which '{path}' is to be removed"
+        )))
     }
 
     /// Locks the index, and finds what differs.
@@ -152,14 +135,20 @@ impl TreeSwitch<'_> {
                 return Err(Error::Odd(format!("a {what} is not finished; 'git {what} --abort' ends it")));
             }
         }
+        // What git would say when the files are written already.
+        let head_lock = git_dir.join("HEAD.lock");
+        if head_lock.exists() {
+            return Err(in_use(&head_lock));
+        }
+        let resumes = self.resumes()?;
         let lock = IndexLock::take(&git_dir)?;
         // What a switch left that ended half way.
         let _ = fs::remove_file(git_dir.join("switch.new"));
         let changes = tree_changes(reader, &self.trees[0], &self.trees[1])?;
         let path = git_dir.join("index");
         let index = fs::read(&path).map_err(Error::on(&path))?;
-        let index_time = modified(&fs::metadata(&path).map_err(Error::on(&path))?);
-        Ok(BegunSwitch { lock, changes, index, index_time })
+        let index_time = FileTime::modified(&fs::metadata(&path).map_err(Error::on(&path))?);
+        Ok(BegunSwitch { lock, changes, index, index_time, resumes })
     }
 
     /// Checks that nothing is lost: each file that differs is as the index has it, the index as the commit,
@@ -168,11 +157,10 @@ impl TreeSwitch<'_> {
     /// # Errors
     /// With what would be lost. Nothing has changed then.
     pub(crate) fn check(&self, switch: &BegunSwitch, untouched: impl Fn(&[u8]) -> bool) -> Result<()> {
-        let path = self.begun_path();
-        let begun = self.trees[1].to_string();
-        let resumes = fs::read_to_string(&path).is_ok_and(|was| was == begun);
-        self.check_files(switch, untouched, resumes)?;
-        fs::write(&path, begun).map_err(Error::on(&path))
+        self.check_files(switch, untouched)?;
+        let path = begun_path(&self.git_dir());
+        let [from, to] = self.commits;
+        fs::write(&path, format!("{from} {to}")).map_err(Error::on(&path))
     }
 
     /// Writes the files at the paths for which `is_written` returns true. The others are below already.
@@ -197,16 +185,6 @@ impl TreeSwitch<'_> {
             stats.insert(&*change.path, stat);
         }
         self.index(switch, &stats)
-    }
-
-    /// Writes the index, and ends the switch.
-    ///
-    /// # Errors
-    /// If it cannot be written.
-    pub(crate) fn finish(&self, switch: BegunSwitch, index: &[u8]) -> Result<()> {
-        switch.lock.commit(index)?;
-        let _ = fs::remove_file(self.begun_path());
-        Ok(())
     }
 
     /// Returns the entries of the index at the paths of `changes`.
@@ -263,32 +241,29 @@ impl TreeSwitch<'_> {
     fn about(&self, path: &[u8]) -> Result<Option<Metadata>> {
         let at = self.at(path);
         match fs::symlink_metadata(&at) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
             about => about.map(Some).map_err(Error::on(&at)),
         }
     }
 
-    /// Does the work of [`TreeSwitch::check`]. If the switch `resumes` one that ended half way, files may be
-    /// the new ones already.
-    fn check_files(
-        &self,
-        switch: &BegunSwitch,
-        untouched: impl Fn(&[u8]) -> bool,
-        resumes: bool,
-    ) -> Result<()> {
-        let BegunSwitch { changes: TreeChanges { files: changes, .. }, index, index_time, .. } = switch;
+    /// Does the work of [`TreeSwitch::check`]. If the switch was begun before, files and the index may be the
+    /// new ones already.
+    fn check_files(&self, switch: &BegunSwitch, untouched: impl Fn(&[u8]) -> bool) -> Result<()> {
+        let &BegunSwitch { ref changes, ref index, index_time, resumes, .. } = switch;
+        let changes = &changes.files;
         let known = &self.known(index, changes)?;
         let removed: BTreeSet<&[u8]> =
             changes.iter().filter(|c| c.old.is_some()).map(|c| c.path.as_slice()).collect();
         let mut above = FoldersAbove::new(self.folder);
         let (mut staged, mut changed, mut in_way) = (Vec::new(), Vec::new(), Vec::new());
+        let mut full = Vec::new();
         for (change, known) in changes.iter().zip(known) {
-            let is_as_committed = match (change.old, &known.entry) {
+            let is_as_in = |tree: Option<TreeFile>| match (tree, &known.entry) {
                 (None, None) => true,
-                (Some(old), Some(entry)) => old.oid == entry.oid && old.mode == entry.stat[MODE],
+                (Some(file), Some(entry)) => file.oid == entry.oid && file.mode == entry.stat[MODE],
                 _ => false,
             };
-            if !is_as_committed {
+            if !is_as_in(change.old) && !(resumes && is_as_in(change.new)) {
                 staged.push(change.path.as_slice());
                 continue;
             }
@@ -299,6 +274,8 @@ impl TreeSwitch<'_> {
             let about = match state {
                 Above::Folders => self.about(&change.path)?,
                 Above::Missing => None,
+                // It was removed already, and a file is in the place of a folder.
+                Above::File if resumes && change.new.is_none() => continue,
                 Above::File => {
                     let list = if known.entry.is_some() { &mut changed } else { &mut in_way };
                     list.push(change.path.as_slice());
@@ -308,8 +285,19 @@ impl TreeSwitch<'_> {
             match (&known.entry, about) {
                 // What was deleted may be deleted, or written again.
                 (_, None) => {}
+                // A folder of the new commit is in its place already.
+                (_, Some(about)) if resumes && change.new.is_none() && about.is_dir() => {}
+                // Its files are those of another repository, which may have them alone.
+                (Some(entry), Some(about))
+                    if entry.stat[MODE] == SUBMODULE
+                        && change.new.is_some_and(|new| new.mode != SUBMODULE)
+                        && about.is_dir()
+                        && !is_empty(&self.at(&change.path)) =>
+                {
+                    full.push(change.path.as_slice());
+                }
                 (Some(entry), Some(about)) => {
-                    let is_clean = self.is_clean(&change.path, entry, &about, *index_time)?;
+                    let is_clean = self.is_clean(&change.path, entry, &about, index_time)?;
                     let is_new = !is_clean && resumes && self.is_switched(change, &about)?;
                     if !is_clean && !is_new {
                         changed.push(change.path.as_slice());
@@ -328,6 +316,7 @@ impl TreeSwitch<'_> {
             ("there are staged changes in", staged),
             ("there are changes in", changed),
             ("git does not track", in_way),
+            ("there are files of the submodule", full),
         ] {
             if !paths.is_empty() {
                 return Err(self.refused(what, &paths));
@@ -373,7 +362,7 @@ impl TreeSwitch<'_> {
         let stat = stat_of(about, file.mode);
         let is_equal = (0..stat.len()).filter(is_known).all(|n| stat[n] == entry.stat[n]);
         // It may have changed at the same time without a trace.
-        if is_equal && modified(about) < index_time {
+        if is_equal && FileTime::modified(about) < index_time {
             return Ok(true);
         }
         file.is_content_of(self.hash, &self.at(path))
@@ -405,7 +394,8 @@ impl TreeSwitch<'_> {
                 _ => fs::remove_file(&path),
             };
             match removed {
-                Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+                // A folder is there if the switch ended half way before.
+                Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::IsADirectory) => {}
                 removed => removed.map_err(Error::on(&path))?,
             }
             let mut len = change.path.len();
@@ -438,6 +428,9 @@ impl TreeSwitch<'_> {
             fs::create_dir_all(above).map_err(&failed)?;
         }
         if file.mode == SUBMODULE {
+            if fs::symlink_metadata(&at).is_ok_and(|about| !about.is_dir()) {
+                fs::remove_file(&at).map_err(&failed)?;
+            }
             fs::create_dir_all(&at).map_err(&failed)?;
             return Ok(stat_of(&fs::symlink_metadata(&at).map_err(&failed)?, file.mode));
         }
@@ -457,13 +450,13 @@ impl TreeSwitch<'_> {
         }
         match fs::rename(&new, &at) {
             // A submodule that is not there any more, or a folder with empty ones, which hold nothing.
-            Err(e) if e.kind() == std::io::ErrorKind::IsADirectory => {
+            Err(e) if e.kind() == ErrorKind::IsADirectory => {
                 remove_empty(&at).and_then(|()| fs::rename(&new, &at)).map_err(&failed)?;
             }
             renamed => renamed.map_err(&failed)?,
         }
         let about = fs::symlink_metadata(&at).map_err(&failed)?;
-        if modified(&about) > began {
+        if FileTime::modified(&about) > began {
             return Ok(stat_of(&about, file.mode));
         }
         // What was built right before has the same time: the clock of files ticks a few hundred times a
@@ -520,6 +513,19 @@ impl TreeSwitch<'_> {
     }
 }
 
+/// Returns the file that says between which commits the files are being switched, until HEAD is moved.
+pub(crate) fn begun_path(git_dir: &Path) -> PathBuf {
+    git_dir.join("switch.begun")
+}
+
+/// Returns whether nothing but folders is in a folder.
+fn is_empty(folder: &Path) -> bool {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .into_iter()
+        .all(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()) && is_empty(&entry.path()))
+}
+
 /// Removes a folder that has nothing but folders of this kind.
 fn remove_empty(folder: &Path) -> std::io::Result<()> {
     for entry in fs::read_dir(folder)? {
@@ -539,13 +545,6 @@ fn without_race(mut entry: CacheEntry, index_time: FileTime) -> CacheEntry {
         entry.stat[SIZE] = 0;
     }
     entry
-}
-
-/// Returns when a file was written last.
-fn modified(about: &Metadata) -> FileTime {
-    // A time before 1970 is no later than any other.
-    let seconds = u64::try_from(about.mtime()).unwrap_or(0);
-    FileTime { seconds, nanoseconds: about.mtime_nsec() as u32 }
 }
 
 /// Returns the size in bytes of a file of a tree.

@@ -1,5 +1,6 @@
 //! The views of commits that workspaces stand on.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -72,35 +73,36 @@ impl Workspaces {
         Ok(view)
     }
 
-    /// Ends the views that `workspace` stood on, if no workspace does any more.
-    pub(crate) fn release_views(&self, workspace: &Workspace) {
-        let Ok(others) = self.list() else { return };
+    /// Ends the views that no workspace stands on, also those that a killed process has left. The caller has
+    /// the lock.
+    pub(crate) fn release_views(&self) {
+        let Ok(workspaces) = self.list() else { return };
         if self.has_damaged_record() {
             return;
         }
-        if !others.iter().any(|other| other.commit == workspace.commit) {
-            self.remove_kept_index(&workspace.commit);
+        let needed: BTreeSet<PathBuf> = workspaces.iter().flat_map(|one| self.views(one)).collect();
+        let entries = fs::read_dir(self.root.join(VIEWS)).into_iter().flatten().flatten();
+        let paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+        let is_view = |path: &Path| path.extension().is_none();
+        for view in paths.iter().filter(|path| is_view(path) && !needed.contains(*path)) {
+            unmount_dead(view);
+            let _ = fs::remove_dir(view);
         }
-        for view in self.views(workspace) {
-            if !others.iter().any(|other| self.views(other).contains(&view)) {
-                unmount_dead(&view);
-                let _ = fs::remove_dir(&view);
-                let _ = fs::remove_file(view.with_extension("log"));
-                let _ = fs::remove_file(view.with_extension("times"));
+        for path in paths.iter().filter(|path| !is_view(path)) {
+            let view = path.with_extension("");
+            let is_locked = || {
+                // Who still shows it, here or elsewhere, has its lock.
+                path.extension().is_some_and(|end| end == "lock")
+                    && fs::File::open(path).is_ok_and(|file| file.try_lock().is_err())
+            };
+            if !needed.contains(&view) && !is_locked() {
+                let _ = fs::remove_file(path);
             }
         }
-        self.remove_locks();
     }
 
-    /// Removes the locks of views that are no more. Who still shows one, here or elsewhere, has its lock.
-    fn remove_locks(&self) {
-        let entries = fs::read_dir(self.root.join(VIEWS)).into_iter().flatten().flatten();
-        for lock in entries.map(|entry| entry.path()) {
-            let is_left =
-                lock.extension().is_some_and(|end| end == "lock") && !lock.with_extension("").exists();
-            if is_left && fs::File::open(&lock).is_ok_and(|file| file.try_lock().is_ok()) {
-                let _ = fs::remove_file(&lock);
-            }
-        }
+    /// Returns the folder by way of which a workspace is mounted anew.
+    pub(crate) fn next_place(&self, workspace: &Workspace) -> PathBuf {
+        self.place(&workspace.folder).join("next")
     }
 }

@@ -308,7 +308,7 @@ impl Workspaces {
         });
         let converts = made.inspect_err(|_| {
             let _ = fs::remove_dir_all(&place);
-            self.release_views(&workspace);
+            self.release_views();
             if is_new {
                 let _ = fs::remove_dir(new.folder);
             }
@@ -481,6 +481,7 @@ impl Workspaces {
             overlay::unmount(&workspace.folder)?;
         }
         let place = self.place(&workspace.folder);
+        unmount_dead(&self.next_place(workspace));
         fs::remove_dir_all(&place).map_err(Error::on(&place))?;
         // It is empty, unless somebody wrote to it while it was not mounted.
         let _ = fs::remove_dir(&workspace.folder);
@@ -494,7 +495,10 @@ impl Workspaces {
                 let _ = fs::remove_dir_all(self.layer(name));
             }
         }
-        self.release_views(workspace);
+        if !others.iter().any(|other| other.commit == workspace.commit) {
+            self.remove_kept_index(&workspace.commit);
+        }
+        self.release_views();
         self.release_alone(&workspace.source);
         if others.is_empty() {
             monitor_socket::end(&self.root);

@@ -201,7 +201,7 @@ fn move_folder(from: &Path, to: &Path) -> std::io::Result<()> {
 
 /// Changes of [`change`].
 const CHANGES: u64 = 17;
-const COMMANDS: [&[&str]; 9] = [
+const COMMANDS: [&[&str]; 11] = [
     &["add", "-A"],
     &["commit", "-q", "-a", "--allow-empty", "-m", "c"],
     &["commit", "-q", "-a", "--allow-empty", "-m", "d"],
@@ -211,6 +211,8 @@ const COMMANDS: [&[&str]; 9] = [
     // also misses changes in folders that it remembers.
     &["-c", "core.fsmonitor=false", "-c", "core.untrackedCache=false", "stash", "-q", "-u"],
     &["reset", "-q", "--hard", "HEAD~1"],
+    &["reset", "-q", "HEAD~1"],
+    &["reset", "-q", "--soft", "HEAD~1"],
     &["merge", "-q", "-m", "m", "origin/other"],
     &["revert", "--no-edit", "HEAD"],
 ];

@@ -176,3 +176,124 @@ fn workspace_switch_tells_git_of_names_that_are_ignored_no_more() {
         assert_eq!(status(), left, "{revision}, again");
     }
 }
+
+#[test]
+fn workspace_switch_keeps_what_a_reset_left_in_the_files() {
+    let env = Env::new();
+    let Some((_, it)) = mirrored(&env) else { return };
+    let work = it.folder.to_str().unwrap();
+    let [older, newest] = ["main~3", "main"].map(|name| env.git(&it.folder, &["rev-parse", name]));
+    for mode in ["--mixed", "--soft"] {
+        // The files stay those of the commit below, which nobody has written.
+        env.git(&it.folder, &["reset", "-q", mode, &older]);
+        let before = env.git(&it.folder, &["-c", "core.fsmonitor=false", "diff", "HEAD", "--"]);
+        assert!(!before.is_empty());
+        let output = env.weir_command(&["ws", "switch", work, &older, "--mount"]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(
+            env.git(&it.folder, &["-c", "core.fsmonitor=false", "diff", "HEAD", "--"]),
+            before,
+            "{mode}"
+        );
+        // Where the commits differ, nothing is switched.
+        let other = env.weir_command(&["ws", "switch", work, "v1", "--mount"]).output().unwrap();
+        assert!(!other.status.success(), "{other:?}");
+        assert_eq!(
+            env.git(&it.folder, &["-c", "core.fsmonitor=false", "diff", "HEAD", "--"]),
+            before,
+            "{mode}"
+        );
+        env.git(&it.folder, &["reset", "-q", "--hard", &newest]);
+    }
+}
+
+#[test]
+fn workspace_switch_sees_who_uses_it_by_another_mount() {
+    let env = Env::new();
+    let Some((_, it)) = mirrored(&env) else { return };
+    let work = it.folder.to_str().unwrap();
+    let first = device(&it.folder);
+    // A namespace of its own, as a container has.
+    let mut inside = weir_testing::command("unshare");
+    inside.args([
+        "--mount",
+        "--propagation",
+        "private",
+        "sh",
+        "-c",
+        "echo; read x; echo mine > \"$0/mine\"; read x",
+    ]);
+    let mut inside = inside.arg(work).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    std::io::Read::read_exact(inside.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+    env.weir(&["ws", "switch", work, "other", "--mount"]);
+    assert_eq!(device(&it.folder), first);
+    std::io::Write::write_all(inside.stdin.as_mut().unwrap(), b"x\nx\n").unwrap();
+    assert!(inside.wait().unwrap().success());
+    assert_eq!(fs::read(it.folder.join("mine")).unwrap(), b"mine\n");
+    assert_eq!(env.git(&it.folder, &["status", "--porcelain"]), "?? mine");
+    // Another place, as a container gets it.
+    let bound = env.path("bound");
+    fs::create_dir(&bound).unwrap();
+    let mount = |program: &str, args: &[&str]| {
+        assert!(weir_testing::command(program).args(args).status().unwrap().success());
+    };
+    mount("mount", &["--bind", work, bound.to_str().unwrap()]);
+    env.weir(&["ws", "switch", work, "main", "--mount"]);
+    assert_eq!(device(&it.folder), first);
+    mount("umount", &[bound.to_str().unwrap()]);
+    env.weir(&["ws", "switch", work, "other", "--mount"]);
+    assert_ne!(device(&it.folder), first);
+}
+
+#[test]
+fn workspace_switch_brings_nothing_back_in_a_fork() {
+    let env = Env::new();
+    let Some((_, it)) = mirrored(&env) else { return };
+    let work = it.folder.to_str().unwrap();
+    // d1 is not in the other branch.
+    fs::write(it.folder.join("d1/new"), b"n").unwrap();
+    fs::write(it.folder.join("d1/a.out"), b"o").unwrap();
+    env.git(&it.folder, &["add", "d1/new"]);
+    env.git(&it.folder, &["commit", "-qm", "n"]);
+    env.weir(&["ws", "fork", work, "fork"]);
+    let fork = Workspace { env: &env, folder: env.path("fork") };
+    for one in [&fork, &it] {
+        env.git(&one.folder, &["rm", "-q", "d1/new"]);
+        env.git(&one.folder, &["commit", "-qm", "rm"]);
+        fs::remove_file(one.folder.join("d1/a.out")).unwrap();
+        env.weir(&["ws", "switch", one.folder.to_str().unwrap(), "other", "--mount"]);
+        assert_eq!(env.git(&one.folder, &["status", "--porcelain", "--ignored"]), "");
+        assert!(!one.folder.join("d1").exists());
+    }
+}
+
+#[test]
+fn workspace_switch_that_is_killed_leaves_nothing_for_ever() {
+    let env = Env::new();
+    let Some((_, it)) = mirrored(&env) else { return };
+    let work = it.folder.to_str().unwrap();
+    fs::write(it.folder.join("mine"), b"mine").unwrap();
+    for n in 0..30 {
+        let revision = ["other", "main"][n % 2];
+        let mut switch =
+            env.weir_command(&["-q", "ws", "switch", work, revision, "--mount"]).spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(2 * n as u64));
+        let _ = switch.kill();
+        switch.wait().unwrap();
+        // The same again ends it.
+        env.weir(&["-q", "ws", "switch", work, revision, "--mount"]);
+        assert_eq!(env.git(&it.folder, &["status", "--porcelain"]), "?? mine", "{n}");
+        assert_eq!(env.git(&it.folder, &["-c", "core.fsmonitor=false", "diff", revision, "--"]), "", "{n}");
+    }
+    let ends: Vec<String> = views(&env).into_iter().filter(|name| !name.contains('.')).collect();
+    assert_eq!(ends.len(), 1, "{ends:?}");
+    // The file with the times of the files is gone: all are new.
+    let times = env.path(STATE).join("views").join(format!("{}.times", ends[0]));
+    let umount =
+        |at: &Path| assert!(weir_testing::command("umount").arg("-l").arg(at).status().unwrap().success());
+    umount(&it.folder);
+    umount(&env.path(STATE).join("views").join(&ends[0]));
+    fs::remove_file(times).unwrap();
+    env.weir(&["ws", "switch", work, "v1", "--mount"]);
+    assert_eq!(env.git(&it.folder, &["status", "--porcelain"]), "?? mine");
+}

@@ -140,13 +140,13 @@ fn a_switch_loses_no_change() {
     let said = env.weir_fails(&["ws", "switch", work, "nothing"]);
     assert!(said.contains("no such revision: 'nothing'"), "{said}");
     // A switch that ended half way, as on a full disk, is resumed; another is refused.
-    let target = git(&["rev-parse", "main^{tree}"]);
-    fs::write(it.folder.join(".git/switch.begun"), target).unwrap();
+    let begun = git(&["rev-parse", "HEAD", "main"]).replace('\n', " ");
+    fs::write(it.folder.join(".git/switch.begun"), begun).unwrap();
     fs::remove_file(it.folder.join("other")).unwrap();
     fs::create_dir_all(it.folder.join("d1/e1")).unwrap();
     fs::write(it.folder.join("d1/e1/f1"), git(&["show", "main:d1/e1/f1"]) + "\n").unwrap();
     let said = env.weir_fails(&["ws", "switch", work, "v1"]);
-    assert!(said.contains("git does not track"), "{said}");
+    assert!(said.contains("is not finished"), "{said}");
     env.weir(&["ws", "switch", work, "main"]);
     assert_eq!(git(&["status", "--porcelain"]), "");
     env.weir(&["ws", "switch", work, "other"]);
@@ -181,5 +181,74 @@ fn workspace_switch_hides_no_change_within_a_second() {
         switch.extend(mount);
         env.weir(&switch);
         assert_eq!(env.git(&it.folder, &["status", "--porcelain"]), "AM mine", "{revision}");
+    }
+}
+
+#[test]
+fn workspace_switch_is_finished_by_another_try() {
+    let env = Env::new();
+    let Some((_, it)) = mirrored(&env) else { return };
+    let work = it.folder.to_str().unwrap();
+    let git = |args: &[&str]| env.git(&it.folder, args);
+    let git_dir = it.folder.join(".git");
+    for mount in [None, Some("--mount")] {
+        let switch = |to| ["ws", "switch", work, to].into_iter().chain(mount).collect::<Vec<_>>();
+        // HEAD cannot be moved: nothing is done.
+        fs::write(git_dir.join("HEAD.lock"), b"").unwrap();
+        let said = env.weir_fails(&switch("other"));
+        assert!(said.contains("HEAD.lock' is there"), "{said}");
+        fs::remove_file(git_dir.join("HEAD.lock")).unwrap();
+        assert_eq!(git(&["-c", "core.fsmonitor=false", "status", "--porcelain"]), "");
+        // Files and index are switched, and HEAD is not, as after a kill.
+        env.weir(&switch("other"));
+        let [from, to] = ["main", "other"].map(|name| git(&["rev-parse", &format!("refs/heads/{name}")]));
+        git(&["symbolic-ref", "HEAD", "refs/heads/main"]);
+        fs::write(git_dir.join("switch.begun"), format!("{from} {to}")).unwrap();
+        fs::write(git_dir.join("index.lock"), b"").unwrap();
+        fs::hard_link(git_dir.join("index.lock"), git_dir.join("switch.lock")).unwrap();
+        assert!(env.weir_fails(&switch("v1")).contains(&format!("a switch to '{to}' is not finished")));
+        env.weir(&switch("other"));
+        assert_eq!(git(&["status", "--porcelain", "--branch"]), "## other...origin/other");
+        assert_eq!(git(&["-c", "core.fsmonitor=false", "diff", "other", "--"]), "");
+        for left in ["switch.begun", "switch.lock", "index.lock"] {
+            assert!(!git_dir.join(left).exists(), "{left}");
+        }
+        // A lock of another program stays.
+        fs::write(git_dir.join("index.lock"), b"").unwrap();
+        assert!(env.weir_fails(&switch("main")).contains("another git works here"));
+        fs::remove_file(git_dir.join("index.lock")).unwrap();
+        env.weir(&switch("main"));
+    }
+}
+
+#[test]
+fn workspace_switch_between_files_and_submodules() {
+    let env = Env::new();
+    let up = env.init_bare("up.git");
+    let commit = |branch: &str, more: &str| {
+        let head = format!("commit refs/heads/{branch}\ncommitter C <c@x> 1700000000 +0000\ndata 1\nx\n");
+        head + more
+    };
+    let submodule = "1234567890123456789012345678901234567890";
+    let stream = commit("main", "M 644 inline f\ndata 2\na\n\nM 644 inline g\ndata 2\na\n\n")
+        + &commit("sub", "from refs/heads/main\n")
+        + &format!("M 160000 {submodule} f\nM 644 inline g\ndata 2\nb\n\n");
+    env.git_with(&up, &["fast-import", "--quiet"], stream.as_bytes());
+    env.mirror_new("it", &up);
+    let Some(it) = Workspace::new(&env, "it", "work") else { return };
+    let work = it.folder.to_str().unwrap();
+    for mount in [None, Some("--mount")] {
+        let switch = |to| ["ws", "switch", work, to].into_iter().chain(mount).collect::<Vec<_>>();
+        env.weir(&switch("sub"));
+        assert!(it.folder.join("f").is_dir());
+        assert_eq!(env.git(&it.folder, &["status", "--porcelain"]), "");
+        // What is in it may be nowhere else.
+        fs::write(it.folder.join("f/own"), b"own").unwrap();
+        let said = env.weir_fails(&switch("main"));
+        assert!(said.contains("there are files of the submodule 'f'"), "{said}");
+        assert_eq!(fs::read(it.folder.join("g")).unwrap(), b"b\n");
+        fs::remove_file(it.folder.join("f/own")).unwrap();
+        env.weir(&switch("main"));
+        assert_eq!(env.git(&it.folder, &["status", "--porcelain"]), "");
     }
 }
