@@ -86,7 +86,7 @@ pub(crate) fn switch(
     let said = format!("checkout: moving from {before} to {revision}");
     let moved = std::thread::scope(|scope| {
         let moving = spawn_scoped("head", scope, || move_head(&folder, &to, &said));
-        workspaces.end_switch(&switched);
+        workspaces.end_switch(&workspace, &switched);
         moving.map(ScopedJoinHandle::join)
     });
     moved?.unwrap_or_else(|panic| resume_unwind(panic))?;

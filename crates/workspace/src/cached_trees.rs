@@ -19,7 +19,7 @@ pub(crate) struct IndexChanges<'c> {
 
 impl IndexChanges<'_> {
     /// Returns the trees `data` of an index after the changes. A folder is not known any more if it was not
-    /// the tree from which the changes were found.
+    /// the tree from which the changes were found, nor are those above it.
     ///
     /// # Errors
     /// If they are cut.
@@ -30,8 +30,8 @@ impl IndexChanges<'_> {
         Ok(out)
     }
 
-    /// Copies one tree with those below it. Deeper ones than git writes are not copied. Returns whether it is
-    /// there after the changes; `None` if it is cut.
+    /// Copies one tree with those below it. Deeper ones than git writes are not copied. Returns what is there
+    /// after the changes; `None` if it is cut.
     fn copy(
         &self,
         hash: HashKind,
@@ -39,7 +39,7 @@ impl IndexChanges<'_> {
         path: &mut Vec<u8>,
         out: &mut Vec<u8>,
         depth: usize,
-    ) -> Option<bool> {
+    ) -> Option<CopiedTree> {
         let name_len = rest.iter().position(|byte| *byte == 0)?;
         let (name, after) = rest.split_at(name_len + 1);
         let line_len = after.iter().position(|byte| *byte == b'\n')?;
@@ -57,31 +57,77 @@ impl IndexChanges<'_> {
             path.push(b'/');
         }
         let change = self.folders.get(path.as_slice());
-        let (mut trees, mut left) = (Vec::new(), 0);
+        let (mut trees, mut left, mut are_known) = (Vec::new(), 0, true);
         for _ in 0..below {
-            left += u32::from(self.copy(hash, rest, path, &mut trees, depth + 1)?);
+            let copied = self.copy(hash, rest, path, &mut trees, depth + 1)?;
+            left += u32::from(copied.is_there);
+            are_known &= copied.is_known;
         }
-        let is_there = depth == 0 || !matches!(change, Some([_, None]));
-        if is_there {
-            let from = self.files.partition_point(|(changed, _)| *changed < path.as_slice());
-            let files = self.files[from..].iter().take_while(|(changed, _)| changed.starts_with(path));
-            let now = match (files.clone().next(), change) {
-                _ if count < 0 => None,
-                (None, _) => Some((count, id)),
-                (Some(_), Some([Some(old), Some(new)])) if old.as_bytes() == id => {
-                    Some((count + files.map(|(_, more)| more).sum::<i64>(), new.as_bytes()))
-                }
-                (Some(_), _) => None,
-            };
-            let (count, id) = now.filter(|(count, _)| *count >= 0).unwrap_or((-1, &[]));
-            out.extend_from_slice(name);
-            out.extend_from_slice(format!("{count} {left}\n").as_bytes());
-            out.extend_from_slice(id);
-            out.append(&mut trees);
+        if depth > 0 && matches!(change, Some([_, None])) {
+            path.truncate(len);
+            return Some(CopiedTree { is_there: false, is_known: true });
         }
+        let more = self.more_files(path);
+        let now = match (more, change) {
+            _ if count < 0 || !are_known => None,
+            (None, _) => Some((count, id)),
+            (Some(more), Some([Some(old), Some(new)])) if old.as_bytes() == id => {
+                left += self.add_new(path, &mut trees, depth)?;
+                Some((count.checked_add(more)?, new.as_bytes()))
+            }
+            (Some(_), _) => None,
+        };
+        let is_known = now.is_some();
+        let (count, id) = now.unwrap_or((-1, &[]));
+        out.extend_from_slice(name);
+        out.extend_from_slice(format!("{count} {left}\n").as_bytes());
+        out.extend_from_slice(id);
+        out.append(&mut trees);
         path.truncate(len);
-        Some(is_there)
+        Some(CopiedTree { is_there: true, is_known })
     }
+
+    /// Returns how many more files there are below the folder `path`; `None` if none has changed.
+    fn more_files(&self, path: &[u8]) -> Option<i64> {
+        let from = self.files.partition_point(|(changed, _)| *changed < path);
+        let mut files = self.files[from..].iter().take_while(|(changed, _)| changed.starts_with(path));
+        let (_, first) = files.next()?;
+        Some(first + files.map(|(_, more)| more).sum::<i64>())
+    }
+
+    /// Adds the trees that are new right in the folder `path`, and those below. Returns how many are right in
+    /// it; `None` if they are too deep.
+    fn add_new(&self, path: &[u8], out: &mut Vec<u8>, depth: usize) -> Option<u32> {
+        if depth > DEPTH_MAX {
+            return None;
+        }
+        let mut count = 0;
+        let below = self.folders.range(path.to_vec()..).take_while(|(folder, _)| folder.starts_with(path));
+        for (folder, trees) in below {
+            let name = folder[path.len()..].strip_suffix(b"/").unwrap_or_default();
+            let [None, Some(oid)] = trees else { continue };
+            if name.is_empty() || name.contains(&b'/') {
+                continue;
+            }
+            let mut inner = Vec::new();
+            let left = self.add_new(folder, &mut inner, depth + 1)?;
+            let files = self.more_files(folder).unwrap_or(0);
+            out.extend_from_slice(name);
+            out.extend_from_slice(format!("\0{files} {left}\n").as_bytes());
+            out.extend_from_slice(oid.as_bytes());
+            out.append(&mut inner);
+            count += 1;
+        }
+        Some(count)
+    }
+}
+
+/// A tree that was copied.
+struct CopiedTree {
+    /// Whether it is there after the changes.
+    is_there: bool,
+    /// Whether it is known, and all below.
+    is_known: bool,
 }
 
 #[cfg(test)]
@@ -123,12 +169,26 @@ mod tests {
             folder("c/", 4, None),
         ];
         let expected =
-            [tree("", 5, 2, 11), tree("a", 3, 1, 12), tree("b", 2, 0, 13), tree("d", -1, 0, 0)].concat();
+            [tree("", -1, 2, 0), tree("a", 3, 1, 12), tree("b", 2, 0, 13), tree("d", -1, 0, 0)].concat();
         assert_eq!(apply(&files, &folders), expected, "of d nothing is known");
-        // The index had something else in a.
+        // A folder is new, with one in it.
+        let files: [(&[u8], i64); 3] = [(b"a/b/old", -1), (b"n/m/x", 1), (b"n/y", 1)];
+        let new = |path: &str, n: u8| (path.as_bytes().to_vec(), [None, Some(oid(n))]);
+        let folders = [
+            folder("", 1, Some(11)),
+            folder("a/", 2, Some(12)),
+            folder("a/b/", 3, None),
+            new("n/", 14),
+            new("n/m/", 15),
+        ];
+        let expected = [tree("", 7, 4, 11), tree("a", 1, 0, 12), tree("c", 1, 0, 4), tree("d", 2, 0, 5)];
+        let expected = [expected.concat(), tree("n", 2, 1, 14), tree("m", 1, 0, 15)].concat();
+        assert_eq!(apply(&files, &folders), expected);
+        // The index had something else in a: nothing above is known, either.
+        let files: [(&[u8], i64); 1] = [(b"a/b/new", 1)];
         let folders = [folder("", 1, Some(11)), folder("a/", 9, Some(12)), folder("a/b/", 3, Some(13))];
-        let expected = [tree("", 7, 3, 11), tree("a", -1, 1, 0), tree("b", 2, 0, 13), tree("c", 1, 0, 4)];
-        assert_eq!(apply(&files[..2], &folders), [expected.concat(), tree("d", 2, 0, 5)].concat());
+        let expected = [tree("", -1, 3, 0), tree("a", -1, 1, 0), tree("b", 2, 0, 13), tree("c", 1, 0, 4)];
+        assert_eq!(apply(&files, &folders), [expected.concat(), tree("d", 2, 0, 5)].concat());
         for end in 0..data.len() {
             let nothing = BTreeMap::new();
             let cut = IndexChanges { files: &[], folders: &nothing }.apply(HashKind::Sha1, &data[..end]);

@@ -1,5 +1,5 @@
-//! The times of the files of a view. They have the time of the commit that a workspace began with; files that
-//! differ from what it showed before have the time of the switch that brought them.
+//! The times of the files and folders of a view. They have the time of the commit that a workspace began with;
+//! those that differ from what it showed before have the time of the switch that brought them.
 //!
 //! A file keeps the times of a workspace that was switched: the 8 bytes of [`MAGIC`], the seconds since 1970
 //! of all other files, and a record of 16 bytes for each that a switch brought: the hash of its path, the
@@ -10,6 +10,8 @@ use std::fs::{self, File, Metadata};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+
+use rustix::fs::Timespec;
 
 use crate::error::{Error, Result};
 use crate::known_folders::now;
@@ -38,6 +40,10 @@ impl FileTime {
         FileTime { seconds, nanoseconds: about.mtime_nsec() as u32 }
     }
 
+    pub(crate) fn as_timespec(self) -> Timespec {
+        Timespec { tv_sec: self.seconds as i64, tv_nsec: self.nanoseconds.into() }
+    }
+
     /// Returns the next nanosecond.
     pub(crate) fn next(self) -> FileTime {
         match self.nanoseconds + 1 {
@@ -50,9 +56,9 @@ impl FileTime {
 /// The times of the files of a view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileTimes {
-    /// Of all files but those below, and of folders.
+    /// Of all but those below.
     base: FileTime,
-    /// Of files that a switch brought, by the hash of their paths. Two paths of one hash have one time: at
+    /// Of files and folders that a switch brought, by the hash of their paths. Two paths of one hash have one time: at
     /// worst a file that is the same is built again.
     later: Vec<(u32, FileTime)>,
 }
@@ -63,28 +69,17 @@ impl FileTimes {
         FileTimes { base: FileTime::second(seconds), later: Vec::new() }
     }
 
-    /// Returns the time of folders, and of files that no switch brought.
-    pub(crate) fn base(&self) -> FileTime {
-        self.base
-    }
-
-    /// Returns the time of the file the path of which has the hash `path`.
+    /// Returns the time of the file or folder the path of which has the hash `path`.
     pub(crate) fn of(&self, path: u32) -> FileTime {
         let found = self.later.binary_search_by_key(&path, |(path, _)| *path);
         found.map_or(self.base, |at| self.later[at].1)
     }
 
-    /// Returns the times after a switch that brought files at `time`, and removed others. Each is named by
-    /// the hash of its path, with whether it is there.
-    pub(crate) fn after(&self, time: FileTime, files: impl Iterator<Item = (u32, bool)>) -> FileTimes {
+    /// Returns the times after a switch that brought files and folders at `time`, each of which is named by
+    /// the hash of its path.
+    pub(crate) fn after(&self, time: FileTime, files: impl Iterator<Item = u32>) -> FileTimes {
         let mut later: BTreeMap<u32, FileTime> = self.later.iter().copied().collect();
-        for (path, is_there) in files {
-            if is_there {
-                later.insert(path, time);
-            } else {
-                later.remove(&path);
-            }
-        }
+        later.extend(files.map(|path| (path, time)));
         FileTimes { base: self.base, later: later.into_iter().collect() }
     }
 
@@ -97,8 +92,9 @@ impl FileTimes {
             data.extend_from_slice(&time.nanoseconds.to_le_bytes());
             data.extend_from_slice(&time.seconds.to_le_bytes());
         }
-        let written = File::create(path).and_then(|mut file| file.write_all(&data));
-        written.map_err(Error::on(path))
+        let new = path.with_extension("new");
+        let written = File::create(&new).and_then(|mut file| file.write_all(&data));
+        written.and_then(|()| fs::rename(&new, path)).map_err(Error::on(path))
     }
 
     /// Reads the file `path`. If it is gone or damaged, as after a loss of power, all files have the time of
@@ -131,9 +127,11 @@ impl FileTimes {
             later.push((path, FileTime { seconds, nanoseconds }));
         }
         let is_sorted = later.is_sorted_by(|(a, _), (b, _)| a < b);
-        let has_times = later.iter().all(|(_, time)| time.nanoseconds < NANOSECONDS);
-        (is_sorted && has_times)
-            .then(|| FileTimes { base: FileTime::second(u64::from_le_bytes(*seconds)), later })
+        // An index has no later time.
+        let is_time = |time: &FileTime| time.seconds <= u32::MAX.into() && time.nanoseconds < NANOSECONDS;
+        let base = FileTime::second(u64::from_le_bytes(*seconds));
+        let has_times = is_time(&base) && later.iter().all(|(_, time)| is_time(time));
+        (is_sorted && has_times).then_some(FileTimes { base, later })
     }
 }
 
@@ -146,13 +144,13 @@ mod tests {
         let dir = weir_testing::folder();
         let at = dir.path().join("times");
         let (first, second) = (FileTime { seconds: 7, nanoseconds: 999_999_999 }, FileTime::second(9));
-        let times = FileTimes::all(5).after(first, [(30, true), (10, true), (20, false)].into_iter());
-        let times = times.after(second, [(10, false), (40, true)].into_iter());
+        let times = FileTimes::all(5).after(first, [30, 10].into_iter());
+        let times = times.after(second, [10, 40].into_iter());
         times.write(&at).unwrap();
         let read = FileTimes::read(&at).unwrap();
         assert_eq!(read, times);
         let of = [10, 20, 30, 40].map(|path| read.of(path));
-        assert_eq!(of, [FileTime::second(5), FileTime::second(5), first, second]);
+        assert_eq!(of, [second, FileTime::second(5), first, second]);
         assert_eq!(first.next(), FileTime::second(8));
     }
 
@@ -160,12 +158,13 @@ mod tests {
     fn damage_makes_all_files_new() {
         let dir = weir_testing::folder();
         let at = dir.path().join("times");
-        let times = FileTimes::all(5).after(FileTime::second(7), [(1, true), (2, true)].into_iter());
+        let times = FileTimes::all(5).after(FileTime::second(7), [1, 2].into_iter());
         times.write(&at).unwrap();
         let whole = fs::read(&at).unwrap();
         let swapped = [&whole[..16], &whole[32..48], &whole[16..32]].concat();
         let now = fs::metadata(&at).unwrap().mtime() as u64;
-        for damaged in [&b""[..], &whole[..8], &whole[..40], &swapped, b"weirtim2\0\0\0\0\0\0\0\0"] {
+        let far = [&whole[..16], &[0xff; 8], &[0x7f; 8]].concat();
+        for damaged in [&b""[..], &far, &whole[..8], &whole[..40], &swapped, b"weirtim2\0\0\0\0\0\0\0\0"] {
             fs::write(&at, damaged).unwrap();
             let read = FileTimes::read(&at).unwrap();
             assert!(read.of(1).seconds > now && read.later.is_empty(), "{damaged:?}");

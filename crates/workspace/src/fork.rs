@@ -50,6 +50,7 @@ impl Workspaces {
             )));
         }
         let _alone = self.lock()?;
+        self.renew(&mut from)?;
         self.check_free(new.folder)?;
         self.mount_alone(&from, processes)?;
         let linked = from.folder.join(".git/worktrees");

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -54,8 +55,11 @@ impl<'a> LayersAbove<'a> {
                         hidden.insert(path);
                     }
                     LayerFolder::Open => {
-                        if fs::symlink_metadata(self.layers[layer].join(OsStr::from_bytes(path))).is_ok() {
-                            hidden.insert(path);
+                        let at = self.layers[layer].join(OsStr::from_bytes(path));
+                        match fs::symlink_metadata(at) {
+                            Ok(_) => drop(hidden.insert(path)),
+                            Err(e) if e.kind() == ErrorKind::NotFound => {}
+                            Err(_) => return None,
                         }
                     }
                 }
@@ -78,21 +82,26 @@ impl<'a> LayersAbove<'a> {
     /// Looks at a folder of a layer. Those above it are open.
     fn look(&mut self, layer: usize, path: &[u8]) -> LayerFolder {
         let at = self.layers[layer].join(OsStr::from_bytes(path));
-        let Ok(about) = fs::symlink_metadata(&at) else { return LayerFolder::Missing };
+        let about = match fs::symlink_metadata(&at) {
+            Ok(about) => about,
+            Err(e) if e.kind() == ErrorKind::NotFound => return LayerFolder::Missing,
+            // What cannot be read may be anything.
+            Err(_) => return LayerFolder::Moved,
+        };
         if about.is_dir() && !was_renamed(&at) && !hides_below(&at) {
             return LayerFolder::Open;
         }
         // What hides a folder of the commit may stand where that was, and it be somewhere else.
         if *self.has_moved.get_or_insert_with(|| has_moved(self.layers)) {
             let below = fs::symlink_metadata(self.lower.join(OsStr::from_bytes(path)));
-            let is_new = below.is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound);
+            let is_new = below.is_err_and(|e| e.kind() == ErrorKind::NotFound);
             return if is_new && !was_renamed(&at) { LayerFolder::Closed } else { LayerFolder::Moved };
         }
         LayerFolder::Closed
     }
 }
 
-/// Returns whether a folder in `layers` was renamed, or they have too many to tell.
+/// Returns whether a folder in `layers` was renamed, or they cannot be read, or have too many to tell.
 fn has_moved(layers: &[PathBuf]) -> bool {
     let mut folders: Vec<PathBuf> = layers.to_vec();
     let mut looked_at = 0;
@@ -103,8 +112,8 @@ fn has_moved(layers: &[PathBuf]) -> bool {
         }
         // git's own folders are no commit's.
         let is_git = |name: &OsStr| name == ".git" && layers.contains(&folder);
-        let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
-        let below = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        let Ok(entries) = fs::read_dir(&folder) else { return true };
+        let below = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
         folders.extend(below.filter(|entry| !is_git(&entry.file_name())).map(|entry| entry.path()));
     }
     false

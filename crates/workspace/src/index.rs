@@ -322,8 +322,10 @@ impl<'t> LowerFiles<'t> {
 
     /// Returns what an index says of the folder at `path`.
     pub(crate) fn folder_stat(self, path: &[u8]) -> FolderStat {
-        let (time, [user, group]) = (self.times.base().seconds as u32, self.owner);
-        [time, 0, time, 0, 0, path_hash(PATH_HASH_START, path), user, group, 0]
+        let path = path_hash(PATH_HASH_START, path);
+        let (time, [user, group]) = (self.times.of(path), self.owner);
+        let (seconds, nanoseconds) = (time.seconds as u32, time.nanoseconds);
+        [seconds, nanoseconds, seconds, nanoseconds, 0, path, user, group, 0]
     }
 }
 

@@ -31,13 +31,18 @@ impl IndexLock {
             let _ = fs::remove_file(&path);
         }
         let _ = fs::remove_file(&mark);
-        let file = OpenOptions::new().write(true).create_new(true).open(&path);
-        let file = file.map_err(|e| match e.kind() {
-            io::ErrorKind::AlreadyExists => in_use(&path),
-            _ => Error::on(&path)(e),
+        let create = |path: &Path| OpenOptions::new().write(true).create_new(true).open(path);
+        let file = create(&mark).map_err(Error::on(&mark))?;
+        let file = match fs::hard_link(&mark, &path) {
+            Ok(()) => Ok(file),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Err(e),
+            // Without links a lock that is left has to be removed by hand.
+            Err(_) => create(&path),
+        };
+        let file = file.map_err(|e| {
+            let _ = fs::remove_file(&mark);
+            if e.kind() == io::ErrorKind::AlreadyExists { in_use(&path) } else { Error::on(&path)(e) }
         })?;
-        // Without links a lock that is left has to be removed by hand.
-        let _ = fs::hard_link(&path, &mark);
         let time = FileTime::modified(&file.metadata().map_err(Error::on(&path))?);
         Ok(IndexLock { path, mark, index: git_dir.join("index"), time, is_committed: false })
     }
@@ -50,9 +55,9 @@ impl IndexLock {
 
     /// Makes what was written the index.
     pub(crate) fn commit(mut self) -> Result<()> {
-        let _ = fs::remove_file(&self.mark);
         fs::rename(&self.path, &self.index).map_err(Error::on(&self.index))?;
         self.is_committed = true;
+        let _ = fs::remove_file(&self.mark);
         Ok(())
     }
 }

@@ -58,6 +58,8 @@ pub(crate) fn mount_by_kernel(folder: &Path, layers: &Layers<'_>) -> Result<()> 
     let mut options = layers.options();
     // Inodes are those of the view.
     options.push(",xino=off");
+    // A file whose mode was changed has its content with it, and another mount may take this one's place.
+    options.push(",metacopy=off,index=off");
     // A folder of the commit may be renamed, as git mv does; in a namespace of a user's own the kernel takes
     // no such option.
     options.push(if is_in_first_namespace() { ",redirect_dir=on" } else { ",userxattr" });
@@ -101,32 +103,37 @@ fn clone_of(folder: &Path) -> Result<OwnedFd> {
 
 /// Returns whether nothing uses what is mounted on `folder`.
 pub(crate) fn is_free(folder: &Path) -> bool {
-    // The first call of this kind only notes that nothing does.
+    // The first call of this kind only notes that nothing does; the second would unmount it, unless something
+    // looks at it in between.
+    let _ = fs::symlink_metadata(folder);
     umount2(folder, MntFlags::MNT_EXPIRE) == Err(Errno::EAGAIN)
 }
 
 /// Mounts `new` on `folder`, in place of what is mounted there. At each moment one of the two is seen.
 ///
+/// Returns false if something came in meanwhile and stays: then the same files as before are mounted, but not
+/// by the mount in which it is.
+///
 /// # Errors
-/// If the system does not mount so (Linux before 6.5), or something uses what is mounted. Then it stays.
-pub(crate) fn replace(folder: &Path, new: &OwnedFd) -> Result<()> {
+/// If the system does not mount so (Linux before 6.5). Then nothing has changed.
+pub(crate) fn replace(folder: &Path, new: &OwnedFd) -> Result<bool> {
     let old = clone_of(folder)?;
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_BENEATH;
-    move_mount(new, "", CWD, folder, flags).map_err(mount_failed(folder))?;
+    let mount_beneath =
+        |mount: &OwnedFd| move_mount(mount, "", CWD, folder, flags).map_err(mount_failed(folder));
+    mount_beneath(new)?;
     let end = Instant::now() + IN_USE_MAX;
-    while let Err(e) = unmount(folder) {
+    while unmount(folder).is_err() {
         if Instant::now() > end {
-            // Whoever came in meanwhile goes on in the same files, by another mount of them.
             detach(folder)?;
+            mount_beneath(&old)?;
             detach(folder)?;
-            let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
-            move_mount(&old, "", CWD, folder, flags).map_err(mount_failed(folder))?;
-            return Err(e);
+            return Ok(false);
         }
         std::thread::sleep(IN_USE_TICK);
     }
     close_aside(old);
-    Ok(())
+    Ok(true)
 }
 
 /// Closes the last descriptor of a union mount in a process of its own: the kernel first writes all that is

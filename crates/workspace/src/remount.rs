@@ -14,6 +14,8 @@ use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::thread::ScopedJoinHandle;
 
+use rustix::fs::{AtFlags, CWD, Timestamps, utimensat};
+use rustix::io::Errno;
 use weir_git::Oid;
 use weir_ground::thread::spawn_scoped;
 use weir_repo::Repo;
@@ -28,7 +30,7 @@ use crate::switch::{BegunSwitch, TreeSwitch, begun_path};
 use crate::touched;
 use crate::tree::CommitTree;
 use crate::tree_changes::{TreeChanges, tree_changes};
-use crate::workspaces::{Processes, Workspace, Workspaces, id};
+use crate::workspaces::{Processes, TIMES_VERSION, Workspace, Workspaces, id};
 
 /// So many files are written through the mount sooner than a process shows them.
 const WRITTEN_MAX: usize = 64;
@@ -107,6 +109,7 @@ impl Workspaces {
         processes: &dyn Processes,
     ) -> Result<Switched> {
         let alone = self.lock()?;
+        self.renew(workspace)?;
         let CommitSwitch { own, open, source, from, to, prefers_mount } = switch;
         let base = Oid::from_hex_any(workspace.commit.as_bytes()).ok_or(Error::NoNode)?;
         let (base, time) = CommitTree::top_of(&own, &base)?;
@@ -121,8 +124,11 @@ impl Workspaces {
         let commits = [from, to];
         let tree_switch = TreeSwitch { folder: &folder, hash, commits, trees, lower, token: &token };
         let begun_path = begun_path(&folder.join(".git"));
-        let switched = |count, left| Switched { count, left, begun: begun_path, _alone: alone };
+        let switched = |count, left| Switched { count, left, begun: begun_path.clone(), _alone: alone };
         let begun = tree_switch.begin(&mut own.reader())?;
+        if self.head(workspace).is_some_and(|(head, _)| head != from) {
+            return Err(Error::Odd(format!("HEAD of '{}' has moved meanwhile; try again", folder.display())));
+        }
         let count = begun.changes.files.len();
         let may_mount = !workspace.uses_fuse_overlayfs && (prefers_mount || count >= WRITTEN_MAX);
         let source = source.filter(|source| may_mount && source.contains(&to));
@@ -140,51 +146,68 @@ impl Workspaces {
         let next = next_workspace(workspace, source, &to, begun.time());
         let next = NextMount { workspace: next, source, times, seen };
         let on_next = TreeSwitch { lower: LowerFiles::new(&next.times), ..tree_switch };
-        match self.remount(&next, on_next, &begun, processes) {
-            Ok(()) => {
-                self.finish_remount(&next, workspace, on_next, begun)?;
-                let left = Some(std::mem::replace(workspace, next.workspace));
-                Ok(switched(count, left))
+        let is_remounted = self.remount(&next, workspace, on_next, &begun, processes).inspect_err(|_| {
+            let _ = self.record(workspace);
+            let _ = self.write_objects(workspace, &[]);
+            self.sweep(workspace);
+            if !begun.resumes {
+                let _ = fs::remove_file(&begun_path);
             }
-            Err(e) => {
-                tracing::debug!("'{}' is not mounted anew: {e}", folder.display());
-                let _ = fs::remove_dir_all(self.work(&next.workspace));
-                self.record(workspace)?;
-                begun.lock.write(&tree_switch.write_files(&begun, &mut open()?.reader(), |_| true)?)?;
-                begun.lock.commit()?;
-                Ok(switched(count, None))
-            }
+        })?;
+        if is_remounted {
+            self.finish_remount(&next, on_next, begun)?;
+            let left = Some(std::mem::replace(workspace, next.workspace));
+            return Ok(switched(count, left));
         }
+        self.record(workspace)?;
+        self.write_objects(workspace, &[])?;
+        begun.lock.write(&tree_switch.write_files(&begun, &mut open()?.reader(), |_| true)?)?;
+        begun.lock.commit()?;
+        Ok(switched(count, None))
     }
 
     /// Ends what a workspace stood on before a switch, and what killed processes have left.
-    pub fn end_switch(&self, switched: &Switched) {
+    pub fn end_switch(&self, workspace: &Workspace, switched: &Switched) {
         if let Some(left) = &switched.left {
-            let _ = fs::remove_dir_all(self.work(left));
             if self.list().is_ok_and(|all| all.iter().all(|one| one.commit != left.commit)) {
                 self.remove_kept_index(&left.commit);
+            }
+        }
+        self.sweep(workspace);
+    }
+
+    /// Removes what nobody needs any more, also what killed processes have left of a workspace.
+    fn sweep(&self, workspace: &Workspace) {
+        unmount_dead(&self.next_place(workspace));
+        let work = self.work(workspace);
+        let entries = fs::read_dir(self.place(&workspace.folder)).into_iter().flatten().flatten();
+        for path in entries.map(|entry| entry.path()) {
+            let is_work = path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"overlay"));
+            if is_work && path != work {
+                let _ = fs::remove_dir_all(path);
             }
         }
         self.release_views();
     }
 
     /// Mounts a workspace as it is to be, in place of what is mounted. Writes the index if it is known before
-    /// files are written.
+    /// files are written. Returns false if something uses or watches the workspace, or the system does not
+    /// mount so: it is mounted as before then.
     ///
     /// # Errors
-    /// If something uses or watches the workspace, or the system does not mount so. Nothing is mounted anew
-    /// then.
+    /// If the index or the record cannot be written, as on a full disk. Nothing is mounted anew then.
     fn remount(
         &self,
         next: &NextMount<'_>,
+        old: &Workspace,
         switch: TreeSwitch<'_>,
         begun: &BegunSwitch,
         processes: &dyn Processes,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let folder = &next.workspace.folder;
-        let in_use = || Err(Error::Odd("it is in use".to_owned()));
-        if !overlay::is_free(folder) {
-            return in_use();
+        let entered = self.entered_path(old);
+        if entered.exists() || !overlay::is_free(folder) {
+            return Ok(false);
         }
         let (new, written, is_used) = std::thread::scope(|scope| {
             let mounting = spawn_scoped("view", scope, || self.mount_next(next, processes));
@@ -195,17 +218,32 @@ impl Workspaces {
             let written = if next.seen.hidden.is_empty() { write() } else { Ok(()) };
             (mounting.map(ScopedJoinHandle::join), written, is_used_elsewhere(folder))
         });
-        let new = new.map_err(Error::on(folder))?.unwrap_or_else(|panic| resume_unwind(panic))?;
+        let new = new.map_err(Error::on(folder))?.unwrap_or_else(|panic| resume_unwind(panic));
         written?;
-        if is_used {
-            return in_use();
+        let Ok(new) = new.inspect_err(|e| tracing::warn!("'{}' is not mounted anew: {e}", folder.display()))
+        else {
+            return Ok(false);
+        };
+        if is_used || !overlay::is_free(folder) {
+            return Ok(false);
         }
-        // After a crash from here on, it is to be mounted on the new view.
+        // After a crash from here on, it is to be mounted on the new view: git finds the objects of both
+        // commits, and looks at each file that differs.
+        self.write_objects(&next.workspace, &self.views(old))?;
+        touched::note_other(&self.place(folder), begun.changes.paths())?;
         self.record(&next.workspace)?;
-        if !overlay::is_free(folder) {
-            return in_use();
+        match overlay::replace(folder, &new) {
+            Ok(is_replaced) => {
+                if !is_replaced {
+                    fs::write(&entered, b"").map_err(Error::on(&entered))?;
+                }
+                Ok(is_replaced)
+            }
+            Err(e) => {
+                tracing::debug!("'{}' is not mounted anew: {e}", folder.display());
+                Ok(false)
+            }
         }
-        overlay::replace(folder, &new)
     }
 
     /// Mounts a workspace as it is to be, where nobody sees it yet.
@@ -224,19 +262,12 @@ impl Workspaces {
     }
 
     /// Writes what is hidden in a workspace that was mounted anew, and the index.
-    fn finish_remount(
-        &self,
-        next: &NextMount<'_>,
-        old: &Workspace,
-        switch: TreeSwitch<'_>,
-        begun: BegunSwitch,
-    ) -> Result<()> {
+    fn finish_remount(&self, next: &NextMount<'_>, switch: TreeSwitch<'_>, begun: BegunSwitch) -> Result<()> {
         let NextMount { workspace, source, seen, .. } = next;
         self.note_mounted(workspace)?;
-        // git believes that other folders have the files which it found there.
-        touched::note_other(&self.place(&workspace.folder), begun.paths_of_folders())?;
         self.remove_left(workspace, &seen.left);
-        self.replace_objects(workspace, old)?;
+        self.renew_folders(workspace, &begun)?;
+        self.write_objects(workspace, &[])?;
         if !seen.hidden.is_empty() {
             let is_hidden = |path: &[u8]| seen.hidden.contains(path);
             begun.lock.write(&switch.write_files(&begun, &mut source.reader(), is_hidden)?)?;
@@ -304,7 +335,10 @@ impl Workspaces {
             if !layers.iter().any(|layer| is_in(layer, path)) || is_in(&lower, path) {
                 continue;
             }
-            for entry in fs::read_dir(written.join(path)).into_iter().flatten().flatten() {
+            let upper = written.join(path);
+            let is_folder = fs::symlink_metadata(&upper).is_ok_and(|about| about.is_dir());
+            let entries = is_folder.then(|| fs::read_dir(&upper)).into_iter().flatten();
+            for entry in entries.flatten().flatten() {
                 let name = path.join(entry.file_name());
                 // It hides nothing any more, unless it hides what was written before a fork.
                 if is_whiteout(&entry) && !frozen.iter().any(|layer| is_in(layer, &name)) {
@@ -316,16 +350,41 @@ impl Workspaces {
         }
     }
 
-    /// Writes where a workspace finds the objects of its commits.
-    fn replace_objects(&self, workspace: &Workspace, old: &Workspace) -> Result<()> {
+    /// Gives folders in which other files are seen than before the time of the switch. Those that were
+    /// written in do not have it from below.
+    fn renew_folders(&self, workspace: &Workspace, begun: &BegunSwitch) -> Result<()> {
+        let written = self.written(workspace);
+        let time = begun.time().as_timespec();
+        let times = Timestamps { last_access: time, last_modification: time };
+        for folder in begun.changes.folders.keys() {
+            let path = Path::new(OsStr::from_bytes(folder.strip_suffix(b"/").unwrap_or(folder)));
+            if fs::symlink_metadata(written.join(path)).is_ok_and(|about| about.is_dir()) {
+                let path = workspace.folder.join(path);
+                match utimensat(CWD, &path, &times, AtFlags::SYMLINK_NOFOLLOW) {
+                    Err(e) if e != Errno::NOENT => return Err(Error::on(&path)(e.into())),
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes where a workspace finds the objects of its commits, and those of other `views`. Lines that are
+    /// not weir's stay.
+    fn write_objects(&self, workspace: &Workspace, views: &[PathBuf]) -> Result<()> {
         let path = workspace.folder.join(".git/objects/info/alternates");
-        let alternates = fs::read(&path).map_err(Error::on(&path))?;
-        let line = |view: PathBuf| view.join("objects").into_os_string().into_encoded_bytes();
-        let lines = |of: &Workspace| self.views(of).into_iter().map(line).collect::<Vec<_>>();
-        let (before, mut now) = (lines(old), lines(workspace));
-        let others = alternates.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-        now.extend(others.filter(|line| before.iter().all(|was| was != line)).map(<[u8]>::to_vec));
-        let text = now.into_iter().flat_map(|line| [line, b"\n".to_vec()].concat()).collect::<Vec<u8>>();
+        let before = match fs::read(&path) {
+            // The user has copied all objects.
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            before => before.map_err(Error::on(&path))?,
+        };
+        let line = |view: &PathBuf| [view.join("objects").as_os_str().as_bytes(), b"\n"].concat();
+        let mut text: Vec<u8> = self.views(workspace).iter().chain(views).flat_map(line).collect();
+        let own = self.views_folder();
+        let is_other =
+            |line: &&[u8]| !line.is_empty() && !Path::new(OsStr::from_bytes(line)).starts_with(&own);
+        let others = before.split(|byte| *byte == b'\n').filter(is_other);
+        text.extend(others.flat_map(|line| [line, b"\n"].concat()));
         let new = path.with_extension("new");
         fs::write(&new, text).and_then(|()| fs::rename(&new, &path)).map_err(Error::on(&path))
     }
@@ -340,6 +399,7 @@ fn next_workspace(workspace: &Workspace, source: &Repo, to: &Oid, time: FileTime
         |commit: &&String| Oid::from_hex_any(commit.as_bytes()).is_none_or(|oid| !source.contains(&oid));
     let views = std::iter::once(&workspace.commit).chain(&workspace.later);
     Workspace {
+        version: TIMES_VERSION,
         commit: to.to_string(),
         times: Some(id(&[folder, name.as_bytes()].concat())),
         later: views.filter(is_gone).cloned().collect(),

@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
+use rustix::fs::{AtFlags, CWD, Timestamps, utimensat};
 use weir_git::{HashKind, Kind, Oid};
 use weir_repo::ObjectReader;
 
@@ -66,7 +66,7 @@ pub(crate) struct BegunSwitch {
     index: Vec<u8>,
     index_time: FileTime,
     /// Whether it was begun before, and ended half way.
-    resumes: bool,
+    pub(crate) resumes: bool,
 }
 
 impl BegunSwitch {
@@ -76,19 +76,12 @@ impl BegunSwitch {
     }
 
     /// Returns the times that files have below what was written, after the switch, if they are `times` now.
+    /// A folder with a file that differs has another time, too, as if that had been written.
     pub(crate) fn times_after(&self, times: &FileTimes) -> FileTimes {
-        let files = self.changes.files.iter();
-        let files = files.map(|change| (path_hash(PATH_HASH_START, &change.path), change.new.is_some()));
-        times.after(self.time(), files)
-    }
-
-    /// Returns paths of files by which the folders that they are in have other names than before, or others
-    /// are ignored.
-    pub(crate) fn paths_of_folders(&self) -> impl Iterator<Item = &[u8]> {
-        let is_such = |change: &&TreeChange| {
-            change.old.is_none() || change.new.is_none() || change.path.ends_with(b".gitignore")
-        };
-        self.changes.files.iter().filter(is_such).map(|change| change.path.as_slice())
+        let files = self.changes.files.iter().filter(|change| change.new.is_some());
+        let files = files.map(|change| change.path.as_slice());
+        let folders = self.changes.folders.keys().map(|path| path.strip_suffix(b"/").unwrap_or(path));
+        times.after(self.time(), files.chain(folders).map(|path| path_hash(PATH_HASH_START, path)))
     }
 }
 
@@ -461,8 +454,7 @@ impl TreeSwitch<'_> {
         }
         // What was built right before has the same time: the clock of files ticks a few hundred times a
         // second.
-        let FileTime { seconds, nanoseconds } = began.next();
-        let later = Timespec { tv_sec: seconds as i64, tv_nsec: nanoseconds.into() };
+        let later = began.next().as_timespec();
         let times = Timestamps { last_access: later, last_modification: later };
         utimensat(CWD, &at, &times, AtFlags::SYMLINK_NOFOLLOW).map_err(|e| failed(e.into()))?;
         Ok(stat_of(&fs::symlink_metadata(&at).map_err(&failed)?, file.mode))

@@ -361,12 +361,9 @@ impl CommitTree {
         Ok((entry.kind, self.size(&entry)?, entry.path))
     }
 
-    /// Returns the time of a node of this kind, the path of which has the hash `path`.
-    pub(crate) fn time(&self, kind: FileKind, path: u32) -> FileTime {
-        match kind {
-            FileKind::Folder => self.times.base(),
-            _ => self.times.of(path),
-        }
+    /// Returns the time of a node the path of which has the hash `path`.
+    pub(crate) fn time(&self, path: u32) -> FileTime {
+        self.times.of(path)
     }
 
     /// Returns the size of a file or link in bytes.

@@ -292,7 +292,7 @@ impl View {
         };
         let (kind, size, path) = tree.attributes(at)?;
         let node = self.shown(node, path);
-        Ok(Attributes { node, kind, size, time: tree.time(kind, path), validity: Validity::Lasting })
+        Ok(Attributes { node, kind, size, time: tree.time(path), validity: Validity::Lasting })
     }
 
     fn attributes_of(&self, node: u64, place: &ViewPlace) -> Attributes {
@@ -321,7 +321,7 @@ impl View {
                     Some(entry) => {
                         let node = above >> 32 << 32 | u64::from(entry.node);
                         let (node, size) = (self.shown(node, entry.path), tree.size(&entry)?);
-                        let time = tree.time(entry.kind, entry.path);
+                        let time = tree.time(entry.path);
                         let (kind, validity) = (entry.kind, Validity::Lasting);
                         Some(Attributes { node, kind, size, time, validity })
                     }
@@ -542,7 +542,7 @@ impl View {
             // A file that is missing hides no other; who asks for it gets the error.
             let (size, validity) =
                 tree.size(&entry).map_or((0, Validity::Unknown), |size| (size, Validity::Lasting));
-            let time = tree.time(entry.kind, entry.path);
+            let time = tree.time(entry.path);
             let attributes = Attributes { node: child, kind: entry.kind, size, time, validity };
             if !each(entry.name, attributes, from + n + 1) {
                 break;

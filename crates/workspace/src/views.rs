@@ -12,23 +12,28 @@ use crate::workspaces::{Processes, Workspace, Workspaces, id};
 const VIEWS: &str = "views";
 
 impl Workspaces {
+    /// Returns the folder of all views.
+    pub(crate) fn views_folder(&self) -> PathBuf {
+        self.root.join(VIEWS)
+    }
+
     /// Returns the folder of the view that `workspace` stands on.
     pub fn view(&self, workspace: &Workspace) -> PathBuf {
         match &workspace.times {
-            Some(times) => self.root.join(VIEWS).join(times),
+            Some(times) => self.views_folder().join(times),
             None => self.view_of(&workspace.source, &workspace.commit),
         }
     }
 
     pub(crate) fn view_of(&self, source: &Path, commit: &str) -> PathBuf {
         let source = source.as_os_str().as_encoded_bytes();
-        self.root.join(VIEWS).join(id(&[source, b"\0", commit.as_bytes()].concat()))
+        self.views_folder().join(id(&[source, b"\0", commit.as_bytes()].concat()))
     }
 
     /// Returns the file of the times that the files of `workspace` have below what was written, if they have
     /// others than that of its commit.
     pub(crate) fn times_path(&self, workspace: &Workspace) -> Option<PathBuf> {
-        workspace.times.as_ref().map(|name| self.root.join(VIEWS).join(name).with_extension("times"))
+        workspace.times.as_ref().map(|name| self.views_folder().join(name).with_extension("times"))
     }
 
     /// Returns the folders of all views that `workspace` needs.
@@ -81,7 +86,7 @@ impl Workspaces {
             return;
         }
         let needed: BTreeSet<PathBuf> = workspaces.iter().flat_map(|one| self.views(one)).collect();
-        let entries = fs::read_dir(self.root.join(VIEWS)).into_iter().flatten().flatten();
+        let entries = fs::read_dir(self.views_folder()).into_iter().flatten().flatten();
         let paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
         let is_view = |path: &Path| path.extension().is_none();
         for view in paths.iter().filter(|path| is_view(path) && !needed.contains(*path)) {

@@ -36,12 +36,15 @@ use crate::overlay::{self, Layers, is_mounted, is_shown, unmount_dead};
 use crate::touched;
 use crate::tree::CommitTree;
 
-/// The version of `workspace.json`.
+/// The versions of `workspace.json`: the second has times.
 const VERSION: u32 = 1;
+pub(crate) const TIMES_VERSION: u32 = 2;
 pub(crate) const RECORD: &str = "workspace.json";
 const LAYERS: &str = "layers";
 /// The device of the view that a workspace is mounted on.
 const STANDS_ON: &str = "stands-on";
+/// A file that is there while a program may be in a mount that a workspace had before.
+const ENTERED: &str = "entered";
 
 /// What is known of a workspace.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -367,6 +370,7 @@ impl Workspaces {
         processes: &dyn Processes,
     ) -> Result<()> {
         let _alone = self.lock()?;
+        self.renew(workspace)?;
         let commit = commit.to_string();
         let objects = self.show_later(workspace, &commit, processes)?.join("objects");
         workspace.later.push(commit);
@@ -384,7 +388,20 @@ impl Workspaces {
     /// If the system does not mount, or the view cannot be started.
     pub fn mount(&self, workspace: &Workspace, processes: &dyn Processes) -> Result<()> {
         let _alone = self.lock()?;
-        self.mount_alone(workspace, processes)
+        let mut workspace = workspace.clone();
+        self.renew(&mut workspace)?;
+        self.mount_alone(&workspace, processes)
+    }
+
+    /// Reads the record of a workspace again: before the caller had the lock, another process may have
+    /// switched, forked or removed it.
+    pub(crate) fn renew(&self, workspace: &mut Workspace) -> Result<()> {
+        let path = self.place(&workspace.folder).join(RECORD);
+        if !path.is_file() {
+            return Err(Error::NoWorkspace(workspace.folder.clone()));
+        }
+        *workspace = read(&path)?;
+        Ok(())
     }
 
     /// Mounts a workspace, and makes sure that git in it can ask at the socket. The caller holds the lock.
@@ -420,7 +437,12 @@ impl Workspaces {
             true => overlay::mount_by_program(folder, layers),
             false => overlay::mount_by_kernel(folder, layers),
         })?;
+        let _ = fs::remove_file(self.entered_path(workspace));
         self.note_mounted(workspace)
+    }
+
+    pub(crate) fn entered_path(&self, workspace: &Workspace) -> PathBuf {
+        self.place(&workspace.folder).join(ENTERED)
     }
 
     /// Calls `mount` with what is mounted upon each other for a workspace.
@@ -472,7 +494,9 @@ impl Workspaces {
     /// If its folder is in use.
     pub fn remove(&self, workspace: &Workspace) -> Result<()> {
         let _alone = self.lock()?;
-        self.remove_alone(workspace)
+        let mut workspace = workspace.clone();
+        self.renew(&mut workspace)?;
+        self.remove_alone(&workspace)
     }
 
     /// Removes a workspace; the caller holds the lock.
@@ -520,7 +544,7 @@ pub(crate) fn read(path: &Path) -> Result<Workspace> {
         Error::Odd(format!("'{path}' is damaged: {what}; what was written is in '{place}/files'"))
     };
     let workspace: Workspace = serde_json::from_slice(&text).map_err(|e| damaged(e.to_string()))?;
-    if workspace.version != VERSION {
+    if ![VERSION, TIMES_VERSION].contains(&workspace.version) {
         return Err(damaged(format!("it has version {}; use another weir", workspace.version)));
     }
     Ok(workspace)

@@ -273,6 +273,8 @@ fn workspace_switch_that_is_killed_leaves_nothing_for_ever() {
     let Some((_, it)) = mirrored(&env) else { return };
     let work = it.folder.to_str().unwrap();
     fs::write(it.folder.join("mine"), b"mine").unwrap();
+    let umount =
+        |at: &Path| assert!(weir_testing::command("umount").arg("-l").arg(at).status().unwrap().success());
     for n in 0..30 {
         let revision = ["other", "main"][n % 2];
         let mut switch =
@@ -280,6 +282,16 @@ fn workspace_switch_that_is_killed_leaves_nothing_for_ever() {
         std::thread::sleep(std::time::Duration::from_millis(2 * n as u64));
         let _ = switch.kill();
         switch.wait().unwrap();
+        if n % 3 == 0 {
+            // As after a start of the machine.
+            umount(&it.folder);
+            env.weir(&["ws", "mount", work]);
+        }
+        // git sees what is there.
+        let status = |more: &[&str]| env.git(&it.folder, &[more, &["status", "--porcelain"]].concat());
+        let looked = status(&["-c", "core.fsmonitor=false", "-c", "core.untrackedCache=false"]);
+        assert_eq!(status(&[]), looked, "{n}");
+        env.git(&it.folder, &["cat-file", "-e", "HEAD^{tree}"]);
         // The same again ends it.
         env.weir(&["-q", "ws", "switch", work, revision, "--mount"]);
         assert_eq!(env.git(&it.folder, &["status", "--porcelain"]), "?? mine", "{n}");
@@ -287,13 +299,77 @@ fn workspace_switch_that_is_killed_leaves_nothing_for_ever() {
     }
     let ends: Vec<String> = views(&env).into_iter().filter(|name| !name.contains('.')).collect();
     assert_eq!(ends.len(), 1, "{ends:?}");
+    let alternates = fs::read_to_string(it.folder.join(".git/objects/info/alternates")).unwrap();
+    assert_eq!(alternates.lines().count(), 1, "{alternates}");
+    assert!(alternates.contains(&ends[0]));
     // The file with the times of the files is gone: all are new.
     let times = env.path(STATE).join("views").join(format!("{}.times", ends[0]));
-    let umount =
-        |at: &Path| assert!(weir_testing::command("umount").arg("-l").arg(at).status().unwrap().success());
     umount(&it.folder);
     umount(&env.path(STATE).join("views").join(&ends[0]));
     fs::remove_file(times).unwrap();
     env.weir(&["ws", "switch", work, "v1", "--mount"]);
     assert_eq!(env.git(&it.folder, &["status", "--porcelain"]), "?? mine");
+}
+
+#[test]
+fn workspace_switch_on_a_full_disk_changes_nothing() {
+    let env = Env::new();
+    let state = env.path(".local/state");
+    fs::create_dir_all(&state).unwrap();
+    let small = ["-t", "tmpfs", "-o", "size=2m", "tmpfs", state.to_str().unwrap()];
+    if !weir_testing::command("mount").args(small).status().unwrap().success() {
+        return weir_testing::skip("tmpfs", "who is not root mounts none");
+    }
+    {
+        let Some((_, it)) = mirrored(&env) else { return };
+        let work = it.folder.to_str().unwrap();
+        let git = |args: &[&str]| env.git(&it.folder, args);
+        let filler = state.join("filler");
+        for left in [0, 4, 8, 16, 32] {
+            let mut size = 2 << 20;
+            while fs::write(&filler, vec![1; size]).is_err() {
+                size -= 4096;
+            }
+            fs::write(&filler, vec![1; size - (left << 10)]).unwrap();
+            let output = env.weir_command(&["ws", "switch", work, "other", "--mount"]).output().unwrap();
+            fs::remove_file(&filler).unwrap();
+            if output.status.success() {
+                env.weir(&["ws", "switch", work, "main", "--mount"]);
+            }
+            assert_eq!(git(&["symbolic-ref", "HEAD"]), "refs/heads/main", "{left}");
+            assert_eq!(
+                git(&["-c", "core.fsmonitor=false", "status", "--porcelain"]),
+                "",
+                "{left}: {output:?}"
+            );
+        }
+        env.weir(&["ws", "switch", work, "other", "--mount"]);
+        assert_eq!(git(&["status", "--porcelain"]), "");
+        assert_eq!(views(&env).iter().filter(|name| !name.contains('.')).count(), 1);
+    }
+    assert!(weir_testing::command("umount").arg("-l").arg(&state).status().unwrap().success());
+}
+
+#[test]
+fn workspace_switch_and_fork_wait_for_each_other() {
+    let env = Env::new();
+    let Some((_, it)) = mirrored(&env) else { return };
+    let work = it.folder.to_str().unwrap();
+    fs::write(it.folder.join("mine"), b"mine").unwrap();
+    for n in 0..8 {
+        let revision = ["other", "main"][n % 2];
+        let mut switch =
+            env.weir_command(&["-q", "ws", "switch", work, revision, "--mount"]).spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(4 * n as u64));
+        let fork = Workspace { env: &env, folder: env.path("fork") };
+        env.weir(&["ws", "fork", work, "fork"]);
+        env.weir(&["ws", "mount", work]);
+        assert!(switch.wait().unwrap().success());
+        for one in [&it, &fork] {
+            assert_eq!(env.git(&one.folder, &["status", "--porcelain"]), "?? mine", "{n}");
+            assert_eq!(env.git(&one.folder, &["-c", "core.fsmonitor=false", "diff", "HEAD"]), "", "{n}");
+        }
+        drop(fork);
+        assert_eq!(fs::read(it.folder.join("mine")).unwrap(), b"mine", "{n}");
+    }
 }
