@@ -68,12 +68,7 @@ pub(crate) fn switch(
         return Err(Error::Message(format!("'{branch}' is checked out at '{other}', a linked working tree")));
     }
     let from = resolve_revision(&own, "HEAD").map_err(|e| Error::Message(e.to_string()))?;
-    let before = match &own.refs().head {
-        Head::Symbolic(name) => {
-            String::from_utf8_lossy(name.strip_prefix(b"refs/heads/").unwrap_or(name)).into_owned()
-        }
-        Head::Detached(oid) => oid.to_string(),
-    };
+    let before = name_of_head(&own);
     let switch = CommitSwitch {
         own,
         open: &|| Ok(open_local(&git_dir)?),
@@ -102,6 +97,16 @@ pub(crate) fn switch(
         writeln!(output::stdout(), "{} is at {at}, {count} files differ", folder.display())?;
     }
     Ok(())
+}
+
+/// Returns the branch that HEAD is on, or the id that it is at.
+fn name_of_head(repo: &Repo) -> String {
+    match &repo.refs().head {
+        Head::Symbolic(name) => {
+            String::from_utf8_lossy(name.strip_prefix(b"refs/heads/").unwrap_or(name)).into_owned()
+        }
+        Head::Detached(oid) => oid.to_string(),
+    }
 }
 
 /// Returns the linked working tree (git-worktree(1)) that is on `branch`, if there is one.

@@ -1,5 +1,5 @@
-//! The times of the files and folders of a view. They have the time of the commit that a workspace began with;
-//! those that differ from what it showed before have the time of the switch that brought them.
+//! The times of the files and folders of a view. They have the time of the commit that a workspace began
+//! with; those that differ from what it showed before have the time of the switch that brought them.
 //!
 //! A file keeps the times of a workspace that was switched: the 8 bytes of [`MAGIC`], the seconds since 1970
 //! of all other files, and a record of 16 bytes for each that a switch brought: the hash of its path, the
@@ -58,8 +58,8 @@ impl FileTime {
 pub struct FileTimes {
     /// Of all but those below.
     base: FileTime,
-    /// Of files and folders that a switch brought, by the hash of their paths. Two paths of one hash have one time: at
-    /// worst a file that is the same is built again.
+    /// Of files and folders that a switch brought, by the hash of their paths. Two paths of one hash have one
+    /// time: at worst a file that is the same is built again.
     later: Vec<(u32, FileTime)>,
 }
 

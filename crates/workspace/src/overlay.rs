@@ -140,9 +140,11 @@ pub(crate) fn replace(folder: &Path, new: &OwnedFd) -> Result<bool> {
 /// dirty on the disk, whoever it belongs to (`ovl_sync_fs`), which may take long.
 fn close_aside(mount: OwnedFd) {
     let number = mount.as_raw_fd().unsigned_abs();
-    // SAFETY: the copy calls the system only. Who waits for the end of a stream of this process does not wait
-    // for it.
-    if let Ok(ForkResult::Child) = unsafe { fork() } {
+    // SAFETY: the copy calls the system only, whatever other threads have locked.
+    let forked = unsafe { fork() };
+    if let Ok(ForkResult::Child) = forked {
+        // Who waits for the end of a stream of this process does not wait for it.
+        // SAFETY: nothing of this process runs on in the copy.
         unsafe {
             if let Some(last) = number.checked_sub(1) {
                 libc::close_range(0, last, 0);

@@ -168,10 +168,10 @@ impl Workspaces {
 
     /// Ends what a workspace stood on before a switch, and what killed processes have left.
     pub fn end_switch(&self, workspace: &Workspace, switched: &Switched) {
-        if let Some(left) = &switched.left {
-            if self.list().is_ok_and(|all| all.iter().all(|one| one.commit != left.commit)) {
-                self.remove_kept_index(&left.commit);
-            }
+        if let Some(left) = &switched.left
+            && self.list().is_ok_and(|all| all.iter().all(|one| one.commit != left.commit))
+        {
+            self.remove_kept_index(&left.commit);
         }
         self.sweep(workspace);
     }

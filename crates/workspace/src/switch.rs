@@ -256,7 +256,7 @@ impl TreeSwitch<'_> {
                 (Some(file), Some(entry)) => file.oid == entry.oid && file.mode == entry.stat[MODE],
                 _ => false,
             };
-            if !is_as_in(change.old) && !(resumes && is_as_in(change.new)) {
+            if !(is_as_in(change.old) || resumes && is_as_in(change.new)) {
                 staged.push(change.path.as_slice());
                 continue;
             }

@@ -221,7 +221,7 @@ impl CatalogLocator {
             return Ok(path.trim_matches('/').to_owned());
         }
         map(&self.rules, host, path)
-            .unwrap_or_else(|| Err(MapError::NoRule))
+            .unwrap_or(Err(MapError::NoRule))
             .map(|name| name.trim_matches('/').to_owned())
     }
 
