@@ -146,7 +146,7 @@ impl Workspaces {
         let next = next_workspace(workspace, source, &to, begun.time());
         let next = NextMount { workspace: next, source, times, seen };
         let on_next = TreeSwitch { lower: LowerFiles::new(&next.times), ..tree_switch };
-        let is_remounted = self.remount(&next, workspace, on_next, &begun, processes).inspect_err(|_| {
+        let noted = self.remount(&next, workspace, on_next, &begun, processes).inspect_err(|_| {
             let _ = self.record(workspace);
             let _ = self.write_objects(workspace, &[]);
             self.sweep(workspace);
@@ -154,8 +154,8 @@ impl Workspaces {
                 let _ = fs::remove_file(&begun_path);
             }
         })?;
-        if is_remounted {
-            self.finish_remount(&next, on_next, begun)?;
+        if let Some(noted) = noted {
+            self.finish_remount(&next, on_next, begun, noted)?;
             let left = Some(std::mem::replace(workspace, next.workspace));
             return Ok(switched(count, left));
         }
@@ -191,8 +191,8 @@ impl Workspaces {
     }
 
     /// Mounts a workspace as it is to be, in place of what is mounted. Writes the index if it is known before
-    /// files are written. Returns false if something uses or watches the workspace, or the system does not
-    /// mount so: it is mounted as before then.
+    /// files are written. Returns the number of what git is told; `None` if something uses or watches the
+    /// workspace, or the system does not mount so: it is mounted as before then.
     ///
     /// # Errors
     /// If the index or the record cannot be written, as on a full disk. Nothing is mounted anew then.
@@ -203,11 +203,11 @@ impl Workspaces {
         switch: TreeSwitch<'_>,
         begun: &BegunSwitch,
         processes: &dyn Processes,
-    ) -> Result<bool> {
+    ) -> Result<Option<u64>> {
         let folder = &next.workspace.folder;
         let entered = self.entered_path(old);
         if entered.exists() || !overlay::is_free(folder) {
-            return Ok(false);
+            return Ok(None);
         }
         let (new, written, is_used) = std::thread::scope(|scope| {
             let mounting = spawn_scoped("view", scope, || self.mount_next(next, processes));
@@ -222,26 +222,26 @@ impl Workspaces {
         written?;
         let Ok(new) = new.inspect_err(|e| tracing::warn!("'{}' is not mounted anew: {e}", folder.display()))
         else {
-            return Ok(false);
+            return Ok(None);
         };
         if is_used || !overlay::is_free(folder) {
-            return Ok(false);
+            return Ok(None);
         }
         // After a crash from here on, it is to be mounted on the new view: git finds the objects of both
         // commits, and looks at each file that differs.
         self.write_objects(&next.workspace, &self.views(old))?;
-        touched::note_other(&self.place(folder), begun.changes.paths())?;
+        let noted = touched::note_other(&self.place(folder), begun.changes.paths())?;
         self.record(&next.workspace)?;
         match overlay::replace(folder, &new) {
             Ok(is_replaced) => {
                 if !is_replaced {
                     fs::write(&entered, b"").map_err(Error::on(&entered))?;
                 }
-                Ok(is_replaced)
+                Ok(is_replaced.then_some(noted))
             }
             Err(e) => {
                 tracing::debug!("'{}' is not mounted anew: {e}", folder.display());
-                Ok(false)
+                Ok(None)
             }
         }
     }
@@ -262,7 +262,13 @@ impl Workspaces {
     }
 
     /// Writes what is hidden in a workspace that was mounted anew, and the index.
-    fn finish_remount(&self, next: &NextMount<'_>, switch: TreeSwitch<'_>, begun: BegunSwitch) -> Result<()> {
+    fn finish_remount(
+        &self,
+        next: &NextMount<'_>,
+        switch: TreeSwitch<'_>,
+        begun: BegunSwitch,
+        noted: u64,
+    ) -> Result<()> {
         let NextMount { workspace, source, seen, .. } = next;
         self.note_mounted(workspace)?;
         self.remove_left(workspace, &seen.left);
@@ -272,7 +278,14 @@ impl Workspaces {
             let is_hidden = |path: &[u8]| seen.hidden.contains(path);
             begun.lock.write(&switch.write_files(&begun, &mut source.reader(), is_hidden)?)?;
         }
-        begun.lock.commit()
+        let BegunSwitch { lock, changes, .. } = begun;
+        lock.commit()?;
+        // The index has it by now. But git believes that other folders have the files which it found there.
+        let is_kept = |path: &[u8]| changes.renames_in_folder(path);
+        if let Err(e) = touched::forget_other(&self.place(&workspace.folder), noted, is_kept) {
+            tracing::debug!("git looks at more files than it has to: {e}");
+        }
+        Ok(())
     }
 
     /// Returns what is seen of the commits with the trees `trees`: the one below a workspace, HEAD's, and the

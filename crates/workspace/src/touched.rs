@@ -92,16 +92,29 @@ pub(crate) fn copy(from: &Path, to: &Path) -> Result<()> {
 }
 
 /// Notes that the files at `paths` are others now, though nothing was written there: git is told so once.
+/// Returns the number of the change; 0 without a list: then git looks at every file.
 ///
 /// # Errors
-/// If the list cannot be written. Without one, git looks at every file.
-pub(crate) fn note_other<'p>(place: &Path, paths: impl Iterator<Item = &'p [u8]>) -> Result<()> {
+/// If the list cannot be written.
+pub(crate) fn note_other<'p>(place: &Path, paths: impl Iterator<Item = &'p [u8]>) -> Result<u64> {
     let _alone = lock(place)?;
-    let Some(mut touched) = Touched::read(place) else { return Ok(()) };
+    let Some(mut touched) = Touched::read(place) else { return Ok(0) };
     touched.seq += 1;
     for path in paths {
         touched.paths.insert(path.to_vec(), TouchedPath { seq: touched.seq, state: GONE });
     }
+    touched.write(place)?;
+    Ok(touched.seq)
+}
+
+/// Takes back what [`note_other`] noted as the change `seq`, but for paths that `is_kept`: the index has it.
+///
+/// # Errors
+/// If the list cannot be written.
+pub(crate) fn forget_other(place: &Path, seq: u64, is_kept: impl Fn(&[u8]) -> bool) -> Result<()> {
+    let _alone = lock(place)?;
+    let Some(mut touched) = Touched::read(place) else { return Ok(()) };
+    touched.paths.retain(|path, known| known.seq != seq || known.state != GONE || is_kept(path));
     touched.write(place)
 }
 

@@ -32,6 +32,13 @@ impl TreeChanges {
     pub(crate) fn paths(&self) -> impl Iterator<Item = &[u8]> {
         self.files.iter().map(|change| change.path.as_slice())
     }
+
+    /// Returns whether the folder of the file at `path` has other names afterwards, or others are ignored.
+    pub(crate) fn renames_in_folder(&self, path: &[u8]) -> bool {
+        let found = self.files.binary_search_by(|change| change.path.as_slice().cmp(path));
+        let is_other = |change: &TreeChange| change.old.is_none() || change.new.is_none();
+        path.ends_with(b".gitignore") || found.is_ok_and(|at| is_other(&self.files[at]))
+    }
 }
 
 /// Returns what differs between the trees `old` and `new`.
