@@ -267,6 +267,18 @@ fn step(env: &Env, state: &Path, random: &mut Rng, folders: [&Path; 2], n: usize
     done[0].clone()
 }
 
+/// Returns the line of a tree (git-ls-tree(1)) that has the file at `path` of a working tree.
+fn tree_line(env: &Env, tree: &Path, path: &str) -> String {
+    let at = tree.join(path);
+    let about = fs::symlink_metadata(&at).unwrap();
+    let (mode, content) = match about.is_symlink() {
+        true => ("120000", fs::read_link(&at).unwrap().into_os_string().into_encoded_bytes()),
+        false if about.permissions().mode() & 0o100 != 0 => ("100755", fs::read(&at).unwrap()),
+        false => ("100644", fs::read(&at).unwrap()),
+    };
+    format!("{mode} blob {}\t{path}", env.git_with(tree, &["hash-object", "--stdin"], &content))
+}
+
 /// Returns what git says of the differences of a plain clone from its HEAD, as weir says it of a workspace;
 /// `None` where files are not merged.
 fn differences(env: &Env, plain: &Path) -> Option<BTreeMap<String, &'static str>> {
@@ -286,16 +298,16 @@ fn differences(env: &Env, plain: &Path) -> Option<BTreeMap<String, &'static str>
         changes.insert(path.to_owned(), kind);
     }
     let others = env.git(plain, &["ls-files", "--others", "--exclude-standard"]);
-    // A submodule that is staged is an empty folder: only the index knows.
-    if changes.get("sub") == Some(&"new") {
+    // A submodule that is staged, or not any more, is an empty folder: only the index knows.
+    let sub = changes.get("sub").copied();
+    if sub == Some("new") || sub == Some("deleted") && plain.join("sub").is_dir() {
         changes.remove("sub");
     }
     for path in others.lines() {
         // The index has it no more, but HEAD: git says both, and weir only whether it differs.
         let was_deleted = changes.insert(path.to_owned(), "new") == Some("deleted");
         if was_deleted {
-            let id = env.git(plain, &["hash-object", "--", path]);
-            match env.git(plain, &["rev-parse", &format!("HEAD:{path}")]) == id {
+            match env.git(plain, &["ls-tree", "HEAD", "--", path]) == tree_line(env, plain, path) {
                 true => changes.remove(path),
                 false => changes.insert(path.to_owned(), "modified"),
             };
