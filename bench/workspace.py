@@ -153,9 +153,11 @@ def measured(count):
     for f in both:
         run("git", "-C", f, "checkout", "-q", ".")
     with subprocess.Popen(["sleep", "infinity"], cwd=ours) as user:
-        rows.append(("switch, with a program in it, the first time", *switched(both, 1)))
-        rows.append(("switch, with a program in it", *switched(both, RUNS)))
-        user.kill()
+        try:
+            rows.append(("switch, with a program in it, the first time", *switched(both, 1)))
+            rows.append(("switch, with a program in it", *switched(both, RUNS)))
+        finally:
+            user.kill()
     rows.append(("disk, nothing changed", *sizes))
     again = [f"{f}-again" for f in both]
     took = [seconds(WEIR, "-q", "workspace", "add", up, again[0])]

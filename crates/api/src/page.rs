@@ -46,7 +46,7 @@ pub(crate) struct WantedPage {
     /// `next` of the page before.
     #[param(value_type = Option<String>)]
     pub(crate) cursor: Option<Vec<u8>>,
-    /// What is listed.
+    /// The list that the client asks for.
     #[param(ignore)]
     pub(crate) list: ListId,
 }

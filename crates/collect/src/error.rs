@@ -64,7 +64,7 @@ pub enum LineError {
     Value {
         /// The name of the column.
         column: String,
-        /// What is wrong.
+        /// The reason why the column does not take it.
         #[source]
         why: ValueError,
     },
@@ -81,7 +81,7 @@ pub enum ValueError {
     Kind {
         /// The beginning of the value.
         text: String,
-        /// What it is to be.
+        /// The type of the column.
         kind: &'static str,
     },
     /// It is no text in JSON.

@@ -25,7 +25,7 @@ pub enum EventError {
     /// A delivery of an event that is about a repository has no URL of one.
     #[error("the '{0}' event names no repository")]
     EventWithoutRepository(String),
-    /// What it names is longer than what is kept.
+    /// The URL and the ref of a delivery do not fit into the line that weir keeps.
     #[error("the URL and ref of the '{0}' event are too long")]
     TooLong(String),
     /// A delivery lacks a header.
@@ -61,7 +61,7 @@ pub enum SecretError {
 pub struct WrongSecret {
     /// The name of the webhook.
     pub webhook: String,
-    /// What is wrong.
+    /// The reason.
     #[source]
     pub why: SecretError,
 }

@@ -32,7 +32,7 @@ pub enum Error {
     Forge(String),
 }
 
-/// What is wrong with a setting. The words go on after its name.
+/// The reason why weir cannot use a setting. Callers print it behind the setting's name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SettingError(String);

@@ -8,7 +8,7 @@ use weir_git::{HashKind, Oid};
 use crate::error::{Error, Result};
 use crate::tree::DEPTH_MAX;
 
-/// What changes below the trees of an index.
+/// The files and folders that a switch changes in an index.
 pub(crate) struct IndexChanges<'c> {
     /// The paths at which there are other files, ascending, with how many more there are: 1, 0 or -1.
     pub(crate) files: &'c [(&'c [u8], i64)],

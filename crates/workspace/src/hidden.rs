@@ -1,4 +1,4 @@
-//! Finds the files of a commit that are not seen through what was written above.
+//! Finds the files of a commit that files of the layers above cover.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsStr;
@@ -9,30 +9,30 @@ use std::path::{Path, PathBuf};
 
 use crate::touched_scan::{hides_below, was_renamed};
 
-/// Folders in which it is looked for renamed ones.
+/// The number of folders that weir searches for renamed ones.
 const FOLDERS_MAX: usize = 10_000;
 
-/// What a folder that was written in is to the commit's folder of that path.
+/// How a layer covers the commit's folder at a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LayerFolder {
-    /// It is not there: all below is seen.
+    /// The layer has no such folder, and covers nothing.
     Missing,
-    /// What is not in it is seen through it.
+    /// The layer has the folder, and covers the files that it has in it.
     Open,
-    /// Nothing below is seen.
+    /// The layer covers the whole folder.
     Closed,
-    /// What is below may be seen elsewhere.
+    /// The user may have renamed the commit's folder: its files may appear at another path.
     Moved,
 }
 
 /// The layers above a commit.
 pub(crate) struct LayersAbove<'a> {
-    /// The folders of what was written.
+    /// The folders of the layers.
     layers: &'a [PathBuf],
     /// The files of the commit.
     lower: &'a Path,
     known: Vec<HashMap<Vec<u8>, LayerFolder>>,
-    /// Whether a folder of the commit may be seen at another path than its own, once that is asked.
+    /// Whether the user may have renamed a folder of the commit; `None` until weir has searched.
     has_moved: Option<bool>,
 }
 
@@ -41,8 +41,8 @@ impl<'a> LayersAbove<'a> {
         LayersAbove { layers, lower, known: vec![HashMap::new(); layers.len()], has_moved: None }
     }
 
-    /// Returns those of `paths` where the commit's file is not seen, or would not be if it had one. `None` if
-    /// it may be seen at another path, because a folder above it was renamed.
+    /// Returns those of `paths` at which a layer covers the commit's file, or would cover one. `None` if the
+    /// file may appear at another path, because the user may have renamed a folder above it.
     pub(crate) fn hidden<'p>(&mut self, paths: impl Iterator<Item = &'p [u8]>) -> Option<BTreeSet<&'p [u8]>> {
         let mut hidden = BTreeSet::new();
         for path in paths {
@@ -85,13 +85,13 @@ impl<'a> LayersAbove<'a> {
         let about = match fs::symlink_metadata(&at) {
             Ok(about) => about,
             Err(e) if e.kind() == ErrorKind::NotFound => return LayerFolder::Missing,
-            // What cannot be read may be anything.
+            // weir cannot tell what a folder is that it cannot read.
             Err(_) => return LayerFolder::Moved,
         };
         if about.is_dir() && !was_renamed(&at) && !hides_below(&at) {
             return LayerFolder::Open;
         }
-        // What hides a folder of the commit may stand where that was, and it be somewhere else.
+        // The user may have renamed the commit's folder, and put this in its place.
         if *self.has_moved.get_or_insert_with(|| has_moved(self.layers)) {
             let below = fs::symlink_metadata(self.lower.join(OsStr::from_bytes(path)));
             let is_new = below.is_err_and(|e| e.kind() == ErrorKind::NotFound);
@@ -101,7 +101,8 @@ impl<'a> LayersAbove<'a> {
     }
 }
 
-/// Returns whether a folder in `layers` was renamed, or they cannot be read, or have too many to tell.
+/// Returns whether the user renamed a folder in `layers`, or weir cannot tell: it cannot read one, or there
+/// are too many.
 fn has_moved(layers: &[PathBuf]) -> bool {
     let mut folders: Vec<PathBuf> = layers.to_vec();
     let mut looked_at = 0;
@@ -110,7 +111,7 @@ fn has_moved(layers: &[PathBuf]) -> bool {
         if looked_at > FOLDERS_MAX || was_renamed(&folder) {
             return true;
         }
-        // git's own folders are no commit's.
+        // No commit has git's own folders.
         let is_git = |name: &OsStr| name == ".git" && layers.contains(&folder);
         let Ok(entries) = fs::read_dir(&folder) else { return true };
         let below = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));

@@ -293,7 +293,7 @@ impl<'r> CommitIndexWriter<'r> {
     }
 }
 
-/// What an index says of the files of a lower layer.
+/// The entries that an index has for files of a lower layer.
 #[derive(Clone, Copy)]
 pub(crate) struct LowerFiles<'t> {
     times: &'t FileTimes,

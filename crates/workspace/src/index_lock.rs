@@ -12,7 +12,7 @@ use crate::file_times::FileTime;
 /// that the working tree can be mounted anew.
 pub(crate) struct IndexLock {
     path: PathBuf,
-    /// Another name of the same file: this program took the lock. Of those only one at a time does.
+    /// Another name of the same file, by which weir knows a lock that one of its processes left.
     mark: PathBuf,
     index: PathBuf,
     /// When it was taken, as the file system has it.

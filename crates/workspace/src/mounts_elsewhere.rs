@@ -1,4 +1,4 @@
-//! Finds who uses a mounted workspace in ways that the mount does not count.
+//! Finds programs that use a mounted workspace by another mount, or watch its files.
 
 use std::collections::HashSet;
 use std::fs;
@@ -21,7 +21,7 @@ pub(crate) fn is_used_elsewhere(folder: &Path) -> bool {
     let mut namespaces: HashSet<PathBuf> = fs::read_link("/proc/self/ns/mnt").into_iter().collect();
     processes().any(|process| {
         let namespace = fs::read_link(process.join("ns/mnt")).ok();
-        // Of a mount that follows this one, it goes and comes along.
+        // The kernel replaces mounts that follow this one along with it.
         let is_mounted = namespace.is_some_and(|namespace| namespaces.insert(namespace)) && {
             let mounts = fs::read_to_string(process.join("mountinfo")).unwrap_or_default();
             mounts_of(&mounts, &device).iter().any(|mount| !mount.follows(own_group))

@@ -32,7 +32,7 @@ use crate::tree::CommitTree;
 use crate::tree_changes::{TreeChanges, tree_changes};
 use crate::workspaces::{Processes, TIMES_VERSION, Workspace, Workspaces, id};
 
-/// So many files are written through the mount sooner than a process shows them.
+/// Up to this number, weir writes files faster than it mounts a view of them.
 const WRITTEN_MAX: usize = 64;
 
 /// A switch of a workspace.
@@ -56,15 +56,15 @@ pub struct CommitSwitch<'a> {
 pub struct Switched {
     /// The number of files that differ.
     pub count: usize,
-    /// What the workspace stood on before.
+    /// The workspace as it was, if weir has mounted it anew.
     left: Option<Workspace>,
-    /// What says that it is not finished.
+    /// The file that tells a later switch that this one is not finished.
     begun: PathBuf,
     _alone: File,
 }
 
 impl Switched {
-    /// Notes that HEAD was moved.
+    /// Ends the switch, after the caller has moved HEAD.
     pub fn head_is_moved(self) {
         let _ = fs::remove_file(&self.begun);
     }
@@ -79,9 +79,9 @@ struct NextMount<'a> {
     seen: SeenFiles,
 }
 
-/// What is seen of the commits below through what was written in a workspace.
+/// Which files of commits a user sees in a workspace.
 struct SeenFiles {
-    /// Differing files that were written, or would be hidden.
+    /// The differing files that a layer covers.
     hidden: BTreeSet<Vec<u8>>,
     /// Paths at which HEAD has other files than the commit below.
     other: BTreeSet<Vec<u8>>,
@@ -166,7 +166,7 @@ impl Workspaces {
         Ok(switched(count, None))
     }
 
-    /// Ends what a workspace stood on before a switch, and what killed processes have left.
+    /// Ends the views that a workspace needed before a switch, and those that killed processes have left.
     pub fn end_switch(&self, workspace: &Workspace, switched: &Switched) {
         if let Some(left) = &switched.left
             && self.list().is_ok_and(|all| all.iter().all(|one| one.commit != left.commit))
@@ -176,7 +176,7 @@ impl Workspaces {
         self.sweep(workspace);
     }
 
-    /// Removes what nobody needs any more, also what killed processes have left of a workspace.
+    /// Ends views and removes folders of mounts that no workspace needs.
     fn sweep(&self, workspace: &Workspace) {
         unmount_dead(&self.next_place(workspace));
         let work = self.work(workspace);
@@ -190,9 +190,9 @@ impl Workspaces {
         self.release_views();
     }
 
-    /// Mounts a workspace as it is to be, in place of what is mounted. Writes the index if it is known before
-    /// files are written. Returns the number of what git is told; `None` if something uses or watches the
-    /// workspace, or the system does not mount so: it is mounted as before then.
+    /// Mounts the workspace `next` in place of `old`. Writes the index, unless files are to be written first.
+    /// Returns the number by which the list of touched files knows the change; `None` if a program uses or
+    /// watches the workspace, or the system does not mount so: then `old` stays mounted.
     ///
     /// # Errors
     /// If the index or the record cannot be written, as on a full disk. Nothing is mounted anew then.
@@ -227,8 +227,8 @@ impl Workspaces {
         if is_used || !overlay::is_free(folder) {
             return Ok(None);
         }
-        // After a crash from here on, it is to be mounted on the new view: git finds the objects of both
-        // commits, and looks at each file that differs.
+        // After a crash from here on, weir mounts the new view. git must find the objects of both commits then,
+        // and look at each file that differs.
         self.write_objects(&next.workspace, &self.views(old))?;
         let noted = touched::note_other(&self.place(folder), begun.changes.paths())?;
         self.record(&next.workspace)?;
@@ -255,13 +255,13 @@ impl Workspaces {
             self.show_later(workspace, commit, processes)?;
         }
         let by = self.next_place(workspace);
-        // What a killed process left.
+        // A killed process may have left a mount.
         unmount_dead(&by);
         fs::create_dir_all(&by).map_err(Error::on(&by))?;
         self.with_layers(workspace, |layers| overlay::mount_detached(&by, layers))
     }
 
-    /// Writes what is hidden in a workspace that was mounted anew, and the index.
+    /// Writes the files that a layer covers, and the index, in a workspace that weir has mounted anew.
     fn finish_remount(
         &self,
         next: &NextMount<'_>,
@@ -280,7 +280,7 @@ impl Workspaces {
         }
         let BegunSwitch { lock, changes, .. } = begun;
         lock.commit()?;
-        // The index has it by now. But git believes that other folders have the files which it found there.
+        // The index says the same by now. But git remembers which untracked files folders have.
         let is_kept = |path: &[u8]| changes.renames_in_folder(path);
         if let Err(e) = touched::forget_other(&self.place(&workspace.folder), noted, is_kept) {
             tracing::debug!("git looks at more files than it has to: {e}");
@@ -288,8 +288,9 @@ impl Workspaces {
         Ok(())
     }
 
-    /// Returns what is seen of the commits with the trees `trees`: the one below a workspace, HEAD's, and the
-    /// one that `begun` switches to. `None` if a file of them may be seen at another path.
+    /// Returns which files a user sees of the commits with the trees `trees`: the one below a workspace,
+    /// HEAD's, and the one that `begun` switches to. `None` if weir cannot mount the workspace anew without
+    /// changing a file that the switch must not touch.
     fn seen(
         &self,
         workspace: &Workspace,
@@ -313,11 +314,11 @@ impl Workspaces {
             true => TreeChanges::default(),
             false => tree_changes(&mut reader, &below, &to)?,
         };
-        // What HEAD has not any more is marked as deleted, and may have been renamed.
+        // The layers have marks where HEAD has deleted files, or the user has renamed folders.
         let Some(hidden_since) = above.hidden(since_below.paths()) else {
             return Ok(None);
         };
-        // Files of the commit below where HEAD's is meant to stay are changes, as 'git reset' leaves them.
+        // 'git reset' makes files of the commit below changes, where HEAD has other ones: they stay.
         let differs = |path: &[u8]| {
             let found = begun.changes.files.binary_search_by(|change| change.path.as_slice().cmp(path));
             found.is_ok()
@@ -353,7 +354,7 @@ impl Workspaces {
             let entries = is_folder.then(|| fs::read_dir(&upper)).into_iter().flatten();
             for entry in entries.flatten().flatten() {
                 let name = path.join(entry.file_name());
-                // It hides nothing any more, unless it hides what was written before a fork.
+                // The mark hides nothing any more, unless a layer of a fork has the file.
                 if is_whiteout(&entry) && !frozen.iter().any(|layer| is_in(layer, &name)) {
                     let _ = fs::remove_file(entry.path());
                 }
@@ -363,8 +364,8 @@ impl Workspaces {
         }
     }
 
-    /// Gives folders in which other files are seen than before the time of the switch. Those that were
-    /// written in do not have it from below.
+    /// Sets the time of folders that have other files after the switch. A folder of the upper layer does not
+    /// take it from the view.
     fn renew_folders(&self, workspace: &Workspace, begun: &BegunSwitch) -> Result<()> {
         let written = self.written(workspace);
         let time = begun.time().as_timespec();

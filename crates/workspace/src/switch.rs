@@ -51,7 +51,7 @@ pub(crate) struct TreeSwitch<'a> {
     pub(crate) commits: [Oid; 2],
     /// Their trees.
     pub(crate) trees: [Oid; 2],
-    /// What an index says of the files below.
+    /// The entries that an index has for files of the view.
     pub(crate) lower: LowerFiles<'a>,
     /// The token since which git is to ask what has changed.
     pub(crate) token: &'a str,
@@ -85,7 +85,7 @@ impl BegunSwitch {
     }
 }
 
-/// What an entry of the index, and the file, are before the switch.
+/// The entry of the index for a file before the switch.
 struct KnownFile {
     entry: Option<CacheEntry>,
     path: Vec<u8>,
@@ -128,7 +128,7 @@ impl TreeSwitch<'_> {
                 return Err(Error::Odd(format!("a {what} is not finished; 'git {what} --abort' ends it")));
             }
         }
-        // What git would say when the files are written already.
+        // git would refuse to move HEAD when weir has written the files.
         let head_lock = git_dir.join("HEAD.lock");
         if head_lock.exists() {
             return Err(in_use(&head_lock));

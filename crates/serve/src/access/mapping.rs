@@ -68,7 +68,7 @@ pub enum MapError {
     Path {
         /// The expression.
         path: String,
-        /// What is wrong.
+        /// The error of the parser.
         source: Box<regex_lite::Error>,
     },
     /// The name has a wrong part.
@@ -76,7 +76,7 @@ pub enum MapError {
     To {
         /// The name, as the rule has it.
         to: String,
-        /// What is wrong.
+        /// The reason.
         what: String,
     },
     /// No rule matches.

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use rustix::fs::inotify;
@@ -19,6 +19,11 @@ pub(super) fn replaces_mounts() -> bool {
         weir_testing::skip("Linux 6.5", &format!("it is {release}"));
     }
     is_new
+}
+
+/// Makes a workspace that a switch can mount anew.
+fn remountable(env: &Env) -> Option<(PathBuf, Workspace<'_>)> {
+    if replaces_mounts() { mirrored(env) } else { None }
 }
 
 /// Returns the device of what is mounted on a folder: another one after it was mounted anew.
@@ -55,10 +60,7 @@ fn views(env: &Env) -> Vec<String> {
 #[test]
 fn workspace_switch_writes_nothing_where_it_mounts_anew() {
     let env = Env::new();
-    if !replaces_mounts() {
-        return;
-    }
-    let Some((_, it)) = mirrored(&env) else { return };
+    let Some((_, it)) = remountable(&env) else { return };
     let work = it.folder.to_str().unwrap();
     let git = |args: &[&str]| env.git(&it.folder, args);
     let time = |name: &str| fs::metadata(it.folder.join(name)).unwrap().modified().unwrap();
@@ -106,10 +108,7 @@ fn workspace_switch_writes_nothing_where_it_mounts_anew() {
 #[test]
 fn workspace_switch_mounts_nothing_under_who_uses_it() {
     let env = Env::new();
-    if !replaces_mounts() {
-        return;
-    }
-    let Some((_, it)) = mirrored(&env) else { return };
+    let Some((_, it)) = remountable(&env) else { return };
     let work = it.folder.to_str().unwrap();
     let first = device(&it.folder);
     let in_it = |command: &mut std::process::Command| command.stdin(Stdio::piped()).spawn().unwrap();
@@ -133,7 +132,7 @@ fn workspace_switch_mounts_nothing_under_who_uses_it() {
 #[test]
 fn workspace_switch_mounts_anew_above_what_was_written() {
     let env = Env::new();
-    let Some((_, it)) = mirrored(&env) else { return };
+    let Some((_, it)) = remountable(&env) else { return };
     let work = it.folder.to_str().unwrap();
     let git = |args: &[&str]| env.git(&it.folder, args);
     let is_clean = |revision: &str| {
@@ -152,7 +151,11 @@ fn workspace_switch_mounts_anew_above_what_was_written() {
     for (n, revision) in ["other", "main", "v1", "other", "main", "other", "v1", "main"].iter().enumerate() {
         match n % 3 {
             0 => drop(git(&["checkout", "-q", revision, "--"])),
-            _ => drop(env.weir(&["ws", "switch", work, revision, "--mount"])),
+            _ => {
+                let before = device(&it.folder);
+                env.weir(&["ws", "switch", work, revision, "--mount"]);
+                assert_ne!(device(&it.folder), before, "{revision}");
+            }
         }
         is_clean(revision);
     }
@@ -227,10 +230,7 @@ fn workspace_switch_keeps_what_a_reset_left_in_the_files() {
 #[test]
 fn workspace_switch_sees_who_uses_it_by_another_mount() {
     let env = Env::new();
-    if !replaces_mounts() {
-        return;
-    }
-    let Some((_, it)) = mirrored(&env) else { return };
+    let Some((_, it)) = remountable(&env) else { return };
     let work = it.folder.to_str().unwrap();
     let first = device(&it.folder);
     // A namespace of its own, as a container has.
@@ -344,7 +344,7 @@ fn workspace_switch_on_a_full_disk_changes_nothing() {
         let Some((_, it)) = mirrored(&env) else { return };
         let work = it.folder.to_str().unwrap();
         let git = |args: &[&str]| env.git(&it.folder, args);
-        let filler = state.join("filler");
+        let (filler, mut refused) = (state.join("filler"), 0);
         for left in [0, 4, 8, 16, 32] {
             let mut size = 2 << 20;
             while fs::write(&filler, vec![1; size]).is_err() {
@@ -353,8 +353,9 @@ fn workspace_switch_on_a_full_disk_changes_nothing() {
             fs::write(&filler, vec![1; size - (left << 10)]).unwrap();
             let output = env.weir_command(&["ws", "switch", work, "other", "--mount"]).output().unwrap();
             fs::remove_file(&filler).unwrap();
-            if output.status.success() {
-                env.weir(&["ws", "switch", work, "main", "--mount"]);
+            match output.status.success() {
+                true => drop(env.weir(&["ws", "switch", work, "main", "--mount"])),
+                false => refused += 1,
             }
             assert_eq!(git(&["symbolic-ref", "HEAD"]), "refs/heads/main", "{left}");
             assert_eq!(
@@ -363,6 +364,7 @@ fn workspace_switch_on_a_full_disk_changes_nothing() {
                 "{left}: {output:?}"
             );
         }
+        assert!(refused > 0);
         env.weir(&["ws", "switch", work, "other", "--mount"]);
         assert_eq!(git(&["status", "--porcelain"]), "");
         assert_eq!(views(&env).iter().filter(|name| !name.contains('.')).count(), 1);
