@@ -227,8 +227,8 @@ impl Workspaces {
         if is_used || !overlay::is_free(folder) {
             return Ok(None);
         }
-        // After a crash from here on, weir mounts the new view. git must find the objects of both commits then,
-        // and look at each file that differs.
+        // After a crash from here on, weir mounts the new view. git must then find the objects of both
+        // commits, and look at each file that differs.
         self.write_objects(&next.workspace, &self.views(old))?;
         let noted = touched::note_other(&self.place(folder), begun.changes.paths())?;
         self.record(&next.workspace)?;
