@@ -65,7 +65,9 @@ fn workspace_switch_writes_nothing_where_it_mounts_anew() {
     let git = |args: &[&str]| env.git(&it.folder, args);
     let time = |name: &str| fs::metadata(it.folder.join(name)).unwrap().modified().unwrap();
     let same = time("same1");
-    let before = std::time::SystemTime::now();
+    // The clock of files may be some milliseconds behind.
+    fs::write(env.path("now"), b"").unwrap();
+    let before = fs::metadata(env.path("now")).unwrap().modified().unwrap();
     for (revision, branch) in [("other", "## other...origin/other"), ("main", "## main...origin/main")] {
         let device_before = device(&it.folder);
         env.weir(&["ws", "switch", work, revision, "--mount"]);
