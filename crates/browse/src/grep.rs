@@ -61,15 +61,24 @@ pub struct GrepPage {
     pub next: Option<GrepPlace>,
 }
 
+/// Why a text is no pattern: it is no regular expression, or one that takes too much.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct PatternError(regex::Error);
+
 /// Returns the pattern `text`: a regular expression, or the text itself, if it `is_literal`.
 ///
 /// # Errors
 /// If it is no regular expression, or one that takes too much.
-pub fn grep_pattern(text: &str, is_literal: bool, ignores_case: bool) -> std::result::Result<Regex, String> {
+pub fn grep_pattern(
+    text: &str,
+    is_literal: bool,
+    ignores_case: bool,
+) -> std::result::Result<Regex, PatternError> {
     let text = if is_literal { regex::escape(text) } else { text.to_owned() };
     let mut builder = RegexBuilder::new(&text);
     builder.multi_line(true).case_insensitive(ignores_case).size_limit(PATTERN_BYTES_MAX).unicode(false);
-    builder.build().map_err(|e| e.to_string())
+    builder.build().map_err(PatternError)
 }
 
 struct Searcher<'q> {

@@ -29,7 +29,7 @@ pub use archive_paths::ArchivePaths;
 pub use blame::{Blame, BlameQuery, BlameRange, KeptBlames, blame};
 pub use error::{Error, Result};
 pub use folder::{FolderEntry, FolderList, clean_path, entry_at, list_folder};
-pub use grep::{GrepLine, GrepPage, GrepPlace, GrepQuery, grep, grep_pattern};
+pub use grep::{GrepLine, GrepPage, GrepPlace, GrepQuery, PatternError, grep, grep_pattern};
 pub use last_commits::last_commits;
 pub use log::{LogPage, LogPositions, LogQuery, log};
 pub use merge_base::merge_base;

@@ -18,7 +18,7 @@ use weir_ground::thread::spawn;
 use weir_repo::{CommitTrees, Region, TREES_BYTES_MAX, pack_header};
 use weir_transport::{HttpFiles, TransportOptions, Url};
 
-use crate::description::Description;
+use crate::description::{Description, DescriptionError};
 use crate::error::{Error, Result};
 use crate::fetched_file::{FetchedFile, PART_BYTES, ReadRange};
 use crate::repository::{ChosenHead, Remote, Target, write_peeled_refs, write_repository};
@@ -74,7 +74,7 @@ impl Attached {
         let Some(mut files) = HttpFiles::new(url, options).map_err(fail)? else { return Ok(None) };
         let description = Description::fetch(&mut files).map_err(fail)?;
         if let Some(description) = &description {
-            let bad = |what| fail(weir_transport::Error::Protocol(what));
+            let bad = |e: DescriptionError| fail(weir_transport::Error::Protocol(e.to_string()));
             description.check_sizes().map_err(bad)?;
         }
         Ok(description.map(|description| Attached { url: url.as_str().to_owned(), description }))

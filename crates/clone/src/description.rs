@@ -39,6 +39,21 @@ pub(crate) struct Description {
     pub(crate) parts: Vec<(String, u64)>,
 }
 
+/// Why the description of a clone is not believed.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum DescriptionError {
+    #[error("object format '{0}'")]
+    ObjectFormat(String),
+    #[error("ref '{}'", .0.escape_default())]
+    Ref(String),
+    #[error("HEAD or the checksum")]
+    Head,
+    #[error("the sizes")]
+    Sizes,
+    #[error("{pack} bytes of pack and {index} of index are not right for {objects} objects")]
+    SizesOfObjects { pack: u64, index: u64, objects: u64 },
+}
+
 impl Description {
     /// Requests the description from the server at `files`. Returns `None` if there is none: it is not a weir
     /// server, or it does not keep the objects of a clone as one pack.
@@ -79,10 +94,13 @@ impl Description {
         }
     }
 
-    /// Checks names and ids, which become files, and sizes. An error says what is wrong.
-    fn check(&self) -> std::result::Result<(), String> {
+    /// Checks names and ids, which become files, and sizes.
+    ///
+    /// # Errors
+    /// If one cannot be right.
+    fn check(&self) -> std::result::Result<(), DescriptionError> {
         let hash = HashKind::from_name(self.object_format.as_bytes())
-            .ok_or_else(|| format!("object format '{}'", self.object_format))?;
+            .ok_or_else(|| DescriptionError::ObjectFormat(self.object_format.clone()))?;
         let is_oid = |text: &str| Oid::from_hex(hash, text.as_bytes()).is_some();
         // No other refs: refs/replace, for one, would show other content under a true id.
         let is_name = |name: &str| {
@@ -91,17 +109,17 @@ impl Description {
         };
         let mut all = self.refs.iter().chain(self.peeled.iter().flatten());
         if let Some((name, _)) = all.find(|(name, oid)| !is_name(name) || !is_oid(oid)) {
-            return Err(format!("ref '{}'", name.escape_default()));
+            return Err(DescriptionError::Ref(name.clone()));
         }
         if self.head.as_ref().is_some_and(|head| !is_name(head))
             || self.head_oid.as_ref().is_some_and(|oid| !is_oid(oid))
             || !is_oid(&self.checksum)
         {
-            return Err("HEAD or the checksum".to_owned());
+            return Err(DescriptionError::Head);
         }
         let sizes = hash.len() as u64..1 << 48;
         if !sizes.contains(&self.pack_bytes) || !sizes.contains(&self.index_bytes) {
-            return Err("the sizes".to_owned());
+            return Err(DescriptionError::Sizes);
         }
         Ok(())
     }
@@ -109,8 +127,8 @@ impl Description {
     /// Checks that the sizes of pack and index are such as its objects and parts can have.
     ///
     /// # Errors
-    /// With what is wrong.
-    pub(crate) fn check_sizes(&self) -> std::result::Result<(), String> {
+    /// If they are others.
+    pub(crate) fn check_sizes(&self) -> std::result::Result<(), DescriptionError> {
         let id = self.hash().len() as u64;
         let objects = u64::from(self.objects);
         let fixed = 8 + 256 * 4 + objects * (id + 8) + 2 * id;
@@ -123,9 +141,7 @@ impl Description {
             return Ok(());
         }
         let Description { pack_bytes, index_bytes, .. } = self;
-        Err(format!(
-            "{pack_bytes} bytes of pack and {index_bytes} of index are not right for {objects} objects"
-        ))
+        Err(DescriptionError::SizesOfObjects { pack: *pack_bytes, index: *index_bytes, objects })
     }
 
     /// Returns the hash kind of its ids.
@@ -175,25 +191,27 @@ mod tests {
     fn what_becomes_a_file_is_checked() {
         assert_eq!(sound().check(), Ok(()));
         type Change = fn(&mut Description);
-        let cases: [(&str, Change); 9] = [
-            ("ref 'refs/replace/1'", |d| d.refs[0].0 = "refs/replace/1".to_owned()),
-            ("ref 'refs/heads/../../config'", |d| d.refs[0].0 = "refs/heads/../../config".to_owned()),
-            ("ref 'refs/heads/a\\nb'", |d| d.refs[1].0 = "refs/heads/a\nb".to_owned()),
-            ("ref 'refs/heads/main'", |d| d.refs[0].1 = "../../../etc".to_owned()),
-            ("HEAD or the checksum", |d| d.head = Some("refs/notes/x".to_owned())),
-            ("HEAD or the checksum", |d| d.head_oid = Some("1".repeat(39))),
-            ("HEAD or the checksum", |d| d.checksum = "../evil".to_owned()),
-            ("the sizes", |d| d.pack_bytes = 19),
-            ("the sizes", |d| d.index_bytes = u64::MAX),
+        let of_ref = |name: &str| DescriptionError::Ref(name.to_owned());
+        let cases: [(DescriptionError, Change); 9] = [
+            (of_ref("refs/replace/1"), |d| d.refs[0].0 = "refs/replace/1".to_owned()),
+            (of_ref("refs/heads/../../config"), |d| d.refs[0].0 = "refs/heads/../../config".to_owned()),
+            (of_ref("refs/heads/a\nb"), |d| d.refs[1].0 = "refs/heads/a\nb".to_owned()),
+            (of_ref("refs/heads/main"), |d| d.refs[0].1 = "../../../etc".to_owned()),
+            (DescriptionError::Head, |d| d.head = Some("refs/notes/x".to_owned())),
+            (DescriptionError::Head, |d| d.head_oid = Some("1".repeat(39))),
+            (DescriptionError::Head, |d| d.checksum = "../evil".to_owned()),
+            (DescriptionError::Sizes, |d| d.pack_bytes = 19),
+            (DescriptionError::Sizes, |d| d.index_bytes = u64::MAX),
         ];
         for (expected, change) in cases {
             let mut description = sound();
             change(&mut description);
-            assert_eq!(description.check(), Err(expected.to_owned()));
+            assert_eq!(description.check(), Err(expected));
         }
         let mut description = sound();
         description.object_format = "sha3".to_owned();
-        assert_eq!(description.check(), Err("object format 'sha3'".to_owned()));
+        assert_eq!(description.check(), Err(DescriptionError::ObjectFormat("sha3".to_owned())));
+        assert_eq!(of_ref("a\nb").to_string(), "ref 'a\\nb'", "one line of an error stays one");
         // The ids have another length.
         description.object_format = "sha256".to_owned();
         assert!(description.check().is_err());

@@ -1,8 +1,8 @@
 //! A long-lived program that reads lines, and answers each with a line.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
-use std::process::{ChildStdin, Command, Stdio};
+use std::process::{ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,29 @@ pub(crate) const WINDOW: usize = 64;
 pub const GOODBYE: Duration = Duration::from_secs(5);
 /// How often a wait for an answer checks whether weir is to stop.
 const STOP_EVERY: Duration = Duration::from_millis(100);
+
+/// Why a program does not answer. The text follows the program's name.
+#[derive(Debug, thiserror::Error)]
+pub enum NoAnswer {
+    /// It wrote a line before it was asked. The line could be taken for the answer.
+    #[error("said '{0}' unasked: it answers each line with one")]
+    Unasked(String),
+    /// It has closed its input.
+    #[error("does not read: {0}")]
+    Unread(io::Error),
+    /// It said nothing in time.
+    #[error("said nothing for {0} s")]
+    Silent(u64),
+    /// weir is to end, and does not wait longer.
+    #[error("takes too long")]
+    TakesTooLong,
+    /// It has ended.
+    #[error("has ended: {0}")]
+    Ended(ExitStatus),
+    /// It runs on without output.
+    #[error("has closed its output")]
+    Closed,
+}
 
 /// Returns the error that a program reports in an answer: `{"error": "..."}`.
 pub fn error_of(answer: &str) -> Option<String> {
@@ -63,13 +86,13 @@ impl LineProgram {
     /// Sends `line`, and returns the answer.
     ///
     /// # Errors
-    /// If there is none in time. The error says what the program did.
+    /// If there is none in time.
     pub fn ask(
         &mut self,
         line: &str,
         timeout: Duration,
         is_stopped: impl Fn() -> bool,
-    ) -> std::result::Result<String, String> {
+    ) -> Result<String, NoAnswer> {
         let (mut answers, failure) = self.ask_all(&[line.as_bytes()], timeout, is_stopped);
         failure.map_or_else(|| Ok(answers.pop().unwrap_or_default()), Err)
     }
@@ -81,12 +104,12 @@ impl LineProgram {
         lines: &[&[u8]],
         timeout: Duration,
         is_stopped: impl Fn() -> bool,
-    ) -> (Vec<String>, Option<String>) {
+    ) -> (Vec<String>, Option<NoAnswer>) {
         let mut found = Vec::with_capacity(lines.len());
         // A line that was not requested would be taken for the answer.
         if let Ok(unasked) = self.answers.try_recv() {
             let shown = unasked.chars().take(80).collect::<String>();
-            return (found, Some(format!("said '{shown}' unasked: it answers each line with one")));
+            return (found, Some(NoAnswer::Unasked(shown)));
         }
         let mut text = Vec::with_capacity(lines.iter().map(|line| line.len() + 1).sum());
         for line in lines {
@@ -95,7 +118,7 @@ impl LineProgram {
         }
         let input = self.input.as_mut().expect("open until the end");
         if let Err(e) = input.write_all(&text).and_then(|()| input.flush()) {
-            return (found, Some(format!("does not read: {e}")));
+            return (found, Some(NoAnswer::Unread(e)));
         }
         // When weir ends, it waits a little for the current answer.
         let mut stopped_since = None;
@@ -109,11 +132,11 @@ impl LineProgram {
                     }
                     Err(RecvTimeoutError::Disconnected) => break Some(self.how_it_ended()),
                     Err(RecvTimeoutError::Timeout) if Instant::now() > until => {
-                        break Some(format!("said nothing for {} s", timeout.as_secs()));
+                        break Some(NoAnswer::Silent(timeout.as_secs()));
                     }
                     Err(RecvTimeoutError::Timeout) if is_stopped() => {
                         if stopped_since.get_or_insert_with(Instant::now).elapsed() > GOODBYE {
-                            break Some("takes too long".to_owned());
+                            break Some(NoAnswer::TakesTooLong);
                         }
                     }
                     Err(RecvTimeoutError::Timeout) => {}
@@ -126,13 +149,13 @@ impl LineProgram {
         (found, None)
     }
 
-    /// Returns how the program ended, in words.
-    fn how_it_ended(&mut self) -> String {
+    /// Returns how the program ended.
+    fn how_it_ended(&mut self) -> NoAnswer {
         let until = Instant::now() + STOP_EVERY;
         loop {
             match self.child.0.try_wait() {
-                Ok(Some(status)) => return format!("has ended: {status}"),
-                _ if Instant::now() > until => return "has closed its output".to_owned(),
+                Ok(Some(status)) => return NoAnswer::Ended(status),
+                _ if Instant::now() > until => return NoAnswer::Closed,
                 _ => std::thread::sleep(Duration::from_millis(5)),
             }
         }

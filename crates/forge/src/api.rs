@@ -511,7 +511,8 @@ impl Api {
                 detail: "there is no App".to_owned(),
             });
         };
-        let word = app.word(now()).map_err(|detail| Error::Unexpected { url: url.clone(), detail })?;
+        let word =
+            app.word(now()).map_err(|e| Error::Unexpected { url: url.clone(), detail: e.to_string() })?;
         Ok((app, word, url))
     }
 

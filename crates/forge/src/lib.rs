@@ -39,7 +39,7 @@ pub use accounts::{
     AccountsPage, AccountsProgress, accounts_listing, crawl_accounts, forge_of_accounts_listing,
 };
 pub use api::{Api, ApiOptions, Connect, Usage};
-pub use app::GitHubApp;
+pub use app::{AppError, GitHubApp};
 pub use app_tokens::AppTokens;
 pub use bitbucket::Bitbucket;
 pub use crawl::{Crawl, CrawlError, CrawlProgress};

@@ -20,11 +20,11 @@ mod views;
 pub mod words;
 
 pub use archives::{
-    Checked, CloneImport, FoundArchives, ImportedClone, LeftOut, PurgeOutcome, Repair, Restored, Rewritten,
-    STORE_ID_NAME, SUFFIX, ShareOutcome, Sharer, SoundEntries, Store, adopt, bases_for, check, check_locks,
-    check_purge, check_removal, check_url, claim, compact, dissociate, end_of, entry, find_archives,
-    find_clones, forget, get, gone_since, is_archive, is_kept_aside, matching, matching_any, note, purge_one,
-    read_or_make, repair, restore, walk,
+    AdoptError, Checked, CloneImport, FoundArchives, ImportedClone, LeftOut, PurgeOutcome, Repair, Restored,
+    Rewritten, STORE_ID_NAME, SUFFIX, ShareOutcome, Sharer, SoundEntries, Store, adopt, bases_for, check,
+    check_locks, check_purge, check_removal, check_url, claim, compact, dissociate, end_of, entry,
+    find_archives, find_clones, forget, get, gone_since, is_archive, is_kept_aside, matching, matching_any,
+    note, purge_one, read_or_make, repair, restore, walk,
 };
 pub use checks::{CheckFinding, CheckLevel, CheckReport, TellFinding, check_owner, check_pool};
 pub use error::{Error, InRepo, Result};

@@ -17,8 +17,9 @@ mod sockets;
 mod trace_context;
 
 pub use access::{
-    Access, AccessRule, AccessedName, AwaitedFor, AwaitedVisit, Client, Found, Hook, HttpFeatures, Locator,
-    MapError, MapRule, OpenError, Opened, Presentation, Refusal, RepoCache, Token, candidates, map,
+    Access, AccessRule, AccessedName, AwaitedFor, AwaitedVisit, Client, Found, Hook, HookDenial,
+    HttpFeatures, Locator, MapError, MapRule, OpenError, Opened, Presentation, Refusal, RepoCache, Token,
+    candidates, map,
 };
 pub use access_line::AccessLine;
 pub use access_log::{AccessLog, AccessLogFormat, append_access_line};
@@ -32,5 +33,8 @@ pub use server::{
     BodyWriter, Daemon, DaemonLimits, Door, Effort, HandlerAnswer, HandlerBody, HandlerClient, HttpAdmission,
     HttpHandler,
 };
-pub use sockets::{Address, ListenAddress, Listener, Tls, TrustedProxies, network};
+pub use sockets::{
+    Address, CertificateError, ListenAddress, ListenAddressError, Listener, NoProxy, Tls, TrustedProxies,
+    network,
+};
 pub use trace_context::{RequestTracer, TraceContext, new_id};

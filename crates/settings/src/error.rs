@@ -1,6 +1,10 @@
 //! Why settings cannot be used.
 
+use std::path::PathBuf;
+
+use weir_forge::AppError;
 use weir_ground::{FileError, NameError};
+use weir_transport::ProxyError;
 
 /// Why settings cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -27,9 +31,17 @@ pub enum Error {
     /// A file cannot be read or written.
     #[error(transparent)]
     File(#[from] FileError),
-    /// A forge cannot be opened with its settings. The text gives the reason.
-    #[error("{0}")]
-    Forge(String),
+    /// A proxy cannot be used.
+    #[error(transparent)]
+    Proxy(#[from] ProxyError),
+    /// The private key of a GitHub App cannot be used.
+    #[error("{}: {source}", .file.display())]
+    App {
+        /// The file of the key.
+        file: PathBuf,
+        /// The reason.
+        source: AppError,
+    },
 }
 
 /// The reason why weir cannot use a setting. Callers print it behind the setting's name.

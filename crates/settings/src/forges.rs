@@ -255,8 +255,7 @@ impl ForgeConfig {
 
     /// Returns how to connect to its API: with the proxies and certificates used for upstreams.
     pub(crate) fn connect(&self) -> Result<Connect> {
-        let proxy =
-            self.environment.proxies().of_http(self.url.starts_with("https://")).map_err(Error::Forge)?;
+        let proxy = self.environment.proxies().of_http(self.url.starts_with("https://"))?;
         let roots = self.environment.roots(self.ca_file.as_deref());
         Ok(Box::new(move |config| http_client(config, proxy.clone(), roots.clone())))
     }
@@ -269,7 +268,7 @@ impl ForgeConfig {
         let (Some(app), Some(file)) = (&self.app, &self.app_key_file) else { return Ok(None) };
         let pem = std::fs::read(file).map_err(FileError::on("read", file))?;
         let app = GitHubApp::new(app, &pem, self.app_installations.clone());
-        let app = app.map_err(|e| Error::Forge(format!("{}: {e}", file.display())))?;
+        let app = app.map_err(|source| Error::App { file: file.clone(), source })?;
         Ok(Some((app, GitHub::rest(&self.url))))
     }
 

@@ -230,6 +230,6 @@ impl HookWebhookConfig {
     pub fn client(&self, environment: &Environment, ca_file: Option<&Path>) -> Result<HttpPost> {
         let roots = environment.roots(ca_file);
         let agent = format!("weir/{}", env!("CARGO_PKG_VERSION"));
-        HttpPost::new(&self.url, &agent, self.timeout.0, &environment.proxies(), roots).map_err(Error::Forge)
+        Ok(HttpPost::new(&self.url, &agent, self.timeout.0, &environment.proxies(), roots)?)
     }
 }

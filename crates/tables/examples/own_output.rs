@@ -46,7 +46,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         url: None,
         bytes: 0,
         seq: None,
-        open: Box::new(move || weir_repo::open_directory(&path).map_err(|e| e.to_string())),
+        open: Box::new(move || weir_repo::open_directory(&path).map_err(Into::into)),
     };
     let run = MineRun {
         options: &MineOptions { has_revisions: true, has_changes: true, ..MineOptions::default() },

@@ -29,7 +29,7 @@ pub use database::{DatabaseStore, DatabaseWriter};
 pub use dataset::{Dataset, PartWriter};
 pub use error::{Error, Result};
 pub use format::{RowFormat, TableWriter};
-pub use mining::{MineEvent, MineRun, MineSource, MineTotals, forget, mine_all};
+pub use mining::{MineEvent, MineRun, MineSource, MineTotals, SourceError, forget, mine_all};
 pub use output::MineOutput;
 pub use part::FileFormat;
 pub use present::{PresentRepository, WantedColumns, mine_present, write_table};

@@ -21,6 +21,9 @@ const LARGE_BYTES: u64 = 48 << 20;
 /// Rows become part of the dataset after this time, between two repositories.
 const COMMIT_EVERY: Duration = Duration::from_secs(120);
 
+/// Why a repository cannot be opened, as whoever opens it says.
+pub type SourceError = Box<dyn std::error::Error + Send + Sync>;
+
 /// A repository that is to be mined.
 pub struct MineSource<'s> {
     /// Its name in the tables.
@@ -33,8 +36,8 @@ pub struct MineSource<'s> {
     pub bytes: u64,
     /// The number of the last commit of its archive, if it is known without opening it.
     pub seq: Option<u64>,
-    /// Opens it. The error is a text for the user.
-    pub open: Box<dyn Fn() -> std::result::Result<Repo, String> + Sync + 's>,
+    /// Opens it.
+    pub open: Box<dyn Fn() -> std::result::Result<Repo, SourceError> + Sync + 's>,
 }
 
 /// Removes all rows in `output` of the repositories whose name `is_meant`. Returns these names.
@@ -190,7 +193,7 @@ struct PendingRows<'s> {
 /// Why a repository is not mined.
 enum MineFailure {
     /// It cannot be opened: it has no rows yet.
-    Unread(String),
+    Unread(SourceError),
     /// For a reason of its own.
     Source(String),
     /// Because rows cannot be written.
@@ -300,7 +303,8 @@ impl<O: MineOutput> Batch<'_, O> {
         self.discard(sinks);
         let text = match failure {
             MineFailure::Stopped => return Ok(()),
-            MineFailure::Unread(text) | MineFailure::Source(text) => text,
+            MineFailure::Unread(e) => e.to_string(),
+            MineFailure::Source(text) => text,
             MineFailure::Output(e) => {
                 let text = e.to_string();
                 self.check_output(e)?;
@@ -364,7 +368,7 @@ impl<O: MineOutput> Batch<'_, O> {
     ) -> std::result::Result<Option<PendingRows<'s>>, MineFailure> {
         let event = match self.mine_one(source, sinks) {
             Ok(None) => MineEvent::Unchanged,
-            Err(MineFailure::Unread(text)) => MineEvent::Failed(text),
+            Err(MineFailure::Unread(e)) => MineEvent::Failed(e.to_string()),
             done => return done,
         };
         self.tell(source, &event);

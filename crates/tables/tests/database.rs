@@ -233,7 +233,7 @@ fn one_repository_ends_no_other() {
         let good = odd_repository(dir, "good", 5);
         let (bomb, long) = (bomb(dir), long_ones(dir));
         let panicking = MineSource { open: Box::new(|| panic!("a fault")), ..source("panic", &good) };
-        let failing = MineSource { open: Box::new(|| Err("no disk".to_owned())), ..source("fail", &good) };
+        let failing = MineSource { open: Box::new(|| Err("no disk".into())), ..source("fail", &good) };
         let sources = [
             source("a", &good),
             source("bomb", &bomb),

@@ -117,7 +117,7 @@ fn a_repository_that_fails_half_way_leaves_no_rows() {
     let times = AtomicUsize::new(0);
     let open = || {
         let dir = if times.fetch_add(1, Ordering::Relaxed) == 0 { &git_dir } else { &bad_dir };
-        weir_repo::open_directory(dir).map_err(|e| e.to_string())
+        weir_repo::open_directory(dir).map_err(Into::into)
     };
     let fading = MineSource { open: Box::new(open), bytes: 9, ..source("d", &git_dir) };
     let of_size = |bytes, source| MineSource { bytes, ..source };
@@ -145,12 +145,11 @@ fn a_repository_that_cannot_be_opened_costs_no_other_its_rows() {
     let good = |origin: &str, bytes| {
         let open = || {
             opened.fetch_add(1, Ordering::Relaxed);
-            weir_repo::open_directory(&git_dir).map_err(|e| e.to_string())
+            weir_repo::open_directory(&git_dir).map_err(Into::into)
         };
         MineSource { open: Box::new(open), bytes, ..source(origin, &git_dir) }
     };
-    let unread =
-        MineSource { open: Box::new(|| Err("no disk".to_owned())), bytes: 2, ..source("b", &git_dir) };
+    let unread = MineSource { open: Box::new(|| Err("no disk".into())), bytes: 2, ..source("b", &git_dir) };
     let sources = [good("a", 4), good("c", 3), unread, good("d", 1)];
     let (totals, told) = mined(&folder, FileFormat::Parquet, &sources);
     assert_eq!((totals.mined, totals.failed), (3, 1), "{told:?}");

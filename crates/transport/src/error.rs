@@ -5,6 +5,8 @@ use std::io;
 use weir_git::pktline::PktError;
 use weir_ground::FailureClass;
 
+use crate::proxy::ProxyError;
+
 /// A failure of this crate.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -175,6 +177,12 @@ fn class_of_words(text: &str) -> Option<FailureClass> {
         return Some(FailureClass::Gone);
     }
     None
+}
+
+impl From<ProxyError> for Error {
+    fn from(e: ProxyError) -> Error {
+        Error::Local(e.to_string())
+    }
 }
 
 impl From<io::Error> for Error {

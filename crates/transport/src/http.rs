@@ -89,7 +89,7 @@ impl Http {
     /// Creates a client of `url`. `home` is the URL that the operator configured and that led to `url`;
     /// mostly, they are equal.
     pub(crate) fn new(url: &Url, home: &Url, options: &TransportOptions) -> Result<Http> {
-        let proxy = options.proxies.of(url).map_err(Error::Local)?;
+        let proxy = options.proxies.of(url)?;
         let config = Agent::config_builder()
             .user_agent(format!("git/2.0 ({})", options.agent))
             .tls_config(TlsConfig::builder().root_certs(options.roots.clone()).build())

@@ -6,7 +6,7 @@ use ureq::Agent;
 use ureq::http::header::RETRY_AFTER;
 use ureq::tls::RootCerts;
 
-use crate::proxy::{Proxies, http_client};
+use crate::proxy::{Proxies, ProxyError, http_client};
 
 /// Bytes of an answer that are read.
 const ANSWER_BYTES_MAX: u64 = 4 << 10;
@@ -28,6 +28,17 @@ pub struct PostAnswer {
     pub text: String,
 }
 
+/// Why a POST has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum PostError {
+    /// It did not come in time.
+    #[error("no answer within {0} s")]
+    TimedOut(u64),
+    /// The request could not be sent, or the answer not be read.
+    #[error(transparent)]
+    Http(ureq::Error),
+}
+
 impl HttpPost {
     /// Returns a client that calls itself `agent`, and waits at most `timeout` for an answer. It follows no
     /// redirects.
@@ -40,7 +51,7 @@ impl HttpPost {
         timeout: Duration,
         proxies: &Proxies,
         roots: RootCerts,
-    ) -> Result<HttpPost, String> {
+    ) -> Result<HttpPost, ProxyError> {
         let config = Agent::config_builder()
             .user_agent(agent)
             .http_status_as_error(false)
@@ -54,15 +65,15 @@ impl HttpPost {
     /// Sends `body` to `url`.
     ///
     /// # Errors
-    /// If there is no answer. The error says why.
-    pub fn post(&self, url: &str, headers: &[(&str, String)], body: &[u8]) -> Result<PostAnswer, String> {
+    /// If there is no answer.
+    pub fn post(&self, url: &str, headers: &[(&str, String)], body: &[u8]) -> Result<PostAnswer, PostError> {
         let mut request = self.agent.post(url).content_type("application/json");
         for (name, value) in headers {
             request = request.header(*name, value);
         }
         let mut answer = request.send(body).map_err(|e| match e {
-            ureq::Error::Timeout(_) => format!("no answer within {} s", self.timeout.as_secs()),
-            e => e.to_string(),
+            ureq::Error::Timeout(_) => PostError::TimedOut(self.timeout.as_secs()),
+            e => PostError::Http(e),
         })?;
         let retry_after = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
         let retry_after_s = retry_after.and_then(seconds_of);

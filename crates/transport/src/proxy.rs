@@ -30,9 +30,25 @@ pub struct Proxies {
     pub none_for: Option<String>,
 }
 
+/// Why a proxy cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ProxyError {
+    /// Its text is not the URL of a proxy.
+    #[error("the proxy '{proxy}' is no URL of one: {source}")]
+    NoUrl {
+        /// The text, without credentials.
+        proxy: String,
+        /// The reason.
+        source: ureq::Error,
+    },
+    /// It is a SOCKS proxy.
+    #[error("the proxy '{0}' is none of http:// or https://: SOCKS is not supported")]
+    Socks(String),
+}
+
 impl Proxies {
     /// Returns the proxy for `url`, if there is one.
-    pub(crate) fn of(&self, url: &Url) -> Result<Option<Proxy>, String> {
+    pub(crate) fn of(&self, url: &Url) -> Result<Option<Proxy>, ProxyError> {
         match url.scheme {
             Scheme::Http { tls } => self.of_http(tls),
             _ => Ok(None),
@@ -43,17 +59,14 @@ impl Proxies {
     ///
     /// # Errors
     /// If its text is not the URL of a proxy.
-    pub fn of_http(&self, tls: bool) -> Result<Option<Proxy>, String> {
+    pub fn of_http(&self, tls: bool) -> Result<Option<Proxy>, ProxyError> {
         let named = if tls { &self.https } else { &self.http };
         let Some(named) = named.as_deref().filter(|named| !named.is_empty()) else { return Ok(None) };
-        let bad = |e: ureq::Error| format!("the proxy '{}' is no URL of one: {e}", shown(named));
+        let bad = |source| ProxyError::NoUrl { proxy: shown(named).to_owned(), source };
         let proxy = Proxy::new(named).map_err(bad)?;
         // The HTTP client ignores a SOCKS proxy and connects directly.
         if !matches!(proxy.protocol(), ProxyProtocol::Http | ProxyProtocol::Https) {
-            return Err(format!(
-                "the proxy '{}' is none of http:// or https://: SOCKS is not supported",
-                shown(named)
-            ));
+            return Err(ProxyError::Socks(shown(named).to_owned()));
         }
         let builder = Proxy::builder(proxy.protocol()).host(proxy.host()).port(proxy.port());
         let builder = proxy.username().into_iter().fold(builder, |b, user| b.username(user));
@@ -243,11 +256,13 @@ mod tests {
         assert!(plain.is_no_proxy(&"http://inside.example/x".parse().unwrap()));
         assert!(of("git://h/x").is_none());
         let bad = Proxies { http: Some("ftp://u:secret@h".to_owned()), ..Proxies::default() };
-        let why = bad.of(&Url::parse("http://h/x").unwrap()).unwrap_err();
+        let why = bad.of(&Url::parse("http://h/x").unwrap()).unwrap_err().to_string();
         assert!(!why.contains("secret"), "{why}");
         for kind in ["socks4", "socks4a", "socks5", "socks5h"] {
             let proxies = Proxies { http: Some(format!("{kind}://u:secret@h")), ..Proxies::default() };
             let why = proxies.of(&Url::parse("http://h/x").unwrap()).unwrap_err();
+            assert!(matches!(why, ProxyError::Socks(_)), "{kind}: {why}");
+            let why = why.to_string();
             assert!(!why.contains("secret"), "{kind}: {why}");
         }
     }

@@ -1,7 +1,7 @@
 //! Finds the trusted certificate authorities.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustls::CertificateError;
 use ureq::tls::{PemItem, RootCerts, parse_pem};
@@ -26,22 +26,46 @@ pub fn system_roots() -> RootCerts {
     }
 }
 
+/// Why a file of certificate authorities cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum RootsError {
+    /// It cannot be read.
+    #[error("cannot read '{}': {source}", .file.display())]
+    Read {
+        /// The file.
+        file: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// It is not PEM (RFC 7468).
+    #[error("'{}' is no PEM file: {source}", .file.display())]
+    NoPem {
+        /// The file.
+        file: PathBuf,
+        /// The reason.
+        source: ureq::Error,
+    },
+    /// It holds no certificate.
+    #[error("'{}' holds no certificate", .0.display())]
+    Empty(PathBuf),
+}
+
 /// Returns only the certificate authorities in a PEM file.
 ///
 /// # Errors
-/// If it cannot be read, or holds no certificate; the error is a message.
-pub fn roots_in(file: &Path) -> Result<RootCerts, String> {
-    let pem = std::fs::read(file).map_err(|e| format!("cannot read '{}': {e}", file.display()))?;
+/// If it cannot be read, or holds no certificate.
+pub fn roots_in(file: &Path) -> Result<RootCerts, RootsError> {
+    let pem = std::fs::read(file).map_err(|source| RootsError::Read { file: file.to_owned(), source })?;
     let mut found = Vec::new();
     for item in parse_pem(&pem) {
         if let PemItem::Certificate(certificate) =
-            item.map_err(|e| format!("'{}' is no PEM file: {e}", file.display()))?
+            item.map_err(|source| RootsError::NoPem { file: file.to_owned(), source })?
         {
             found.push(certificate);
         }
     }
     if found.is_empty() {
-        Err(format!("'{}' holds no certificate", file.display()))
+        Err(RootsError::Empty(file.to_owned()))
     } else {
         Ok(RootCerts::new_with_certs(&found))
     }

@@ -30,7 +30,7 @@ pub(crate) fn tell_door(addresses: &[String], names: &[&str]) {
 }
 
 fn send(address: &str, text: &[u8]) -> io::Result<()> {
-    let invalid = |e: String| io::Error::new(io::ErrorKind::InvalidInput, e);
+    let invalid = |e| io::Error::new(io::ErrorKind::InvalidInput, e);
     match address.parse::<ListenAddress>().map_err(invalid)? {
         ListenAddress::One(Address::Unix(path)) => {
             let mut stream = UnixStream::connect(path)?;

@@ -74,6 +74,11 @@ impl From<weir_tables::Error> for Error {
 }
 
 impl Error {
+    /// Returns the error that shows the words of `cause`.
+    pub(crate) fn of(cause: impl std::fmt::Display) -> Error {
+        Error::Message(cause.to_string())
+    }
+
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Error::Config(_) | Error::Url(_) => 2,
@@ -101,7 +106,9 @@ impl From<weir_settings::Error> for Error {
         match e {
             weir_settings::Error::File(e) => Error::File(e),
             weir_settings::Error::Wrong(text) => Error::Config(text),
-            weir_settings::Error::Forge(text) => Error::Message(text),
+            e @ (weir_settings::Error::Proxy(_) | weir_settings::Error::App { .. }) => {
+                Error::Message(e.to_string())
+            }
             e @ (weir_settings::Error::Webhook { .. } | weir_settings::Error::Hook { .. }) => {
                 Error::Config(e.to_string())
             }

@@ -82,7 +82,9 @@ impl DoorAddresses {
             return Ok(DoorAddresses { listen: listen.to_vec(), udp: udp.to_vec() });
         }
         let parse = |list: &[String]| -> Result<Vec<ListenAddress>> {
-            list.iter().map(|address| address.parse().map_err(Error::Config)).collect()
+            list.iter()
+                .map(|address| address.parse::<ListenAddress>().map_err(|e| Error::Config(e.to_string())))
+                .collect()
         };
         Ok(DoorAddresses { listen: parse(&pool.config.events.listen)?, udp: parse(&pool.config.events.udp)? })
     }
@@ -131,7 +133,7 @@ fn open_spool(pool: &Pool, name: &str) -> Result<Option<EventSpool>> {
     let options = SpoolOptions { bytes_max: pool.config.events.spool_bytes_max.0, ..SpoolOptions::default() };
     match EventSpool::open(&pool.path.join(name), options) {
         Err(SpoolError::InUse(_)) => Ok(None),
-        spool => spool.map(Some).map_err(|e| Error::Message(e.to_string())),
+        spool => spool.map(Some).map_err(Error::of),
     }
 }
 

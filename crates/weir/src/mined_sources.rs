@@ -42,7 +42,7 @@ pub(crate) fn sources<'p>(
                 ),
                 bytes: r.archive_bytes.map_or(0, |bytes| bytes as u64),
                 seq: r.seq.map(|seq| seq as u64),
-                open: Box::new(move || store.open(&r).map_err(|e| e.to_string())),
+                open: Box::new(move || store.open(&r).map_err(Into::into)),
             });
         }
     }
@@ -55,7 +55,7 @@ pub(crate) fn sources<'p>(
             url: None,
             bytes: bytes_of(&whole),
             seq: None,
-            open: Box::new(move || open_local(&whole).map_err(|e| e.to_string())),
+            open: Box::new(move || open_local(&whole).map_err(Into::into)),
         });
     }
     Ok(sources)

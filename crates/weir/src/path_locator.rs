@@ -158,9 +158,9 @@ impl Locator for PathLocator {
             return Err(is_off());
         }
         if let Some(hook) = &self.hook {
-            hook.ask(request, path, client).map_err(|why| {
-                self.log(|| format!("'{path}': the access hook denies: {why}"));
-                self.not_found(if why.is_empty() { DENIED } else { &why }, path)
+            hook.ask(request, path, client).map_err(|denial| {
+                self.log(|| format!("'{path}': the access hook denies: {denial}"));
+                self.not_found(if denial.said.is_empty() { DENIED } else { &denial.said }, path)
             })?;
         }
         Ok(if is_archive { Found::Archive(found) } else { Found::Directory(found) })

@@ -9,7 +9,7 @@ use crate::pool_path::{PoolPath, find_pool};
 
 /// Returns the path of the pool that the flags name, or that is found ([`find_pool`]).
 pub(crate) fn path_of(global: &Global) -> Result<PoolPath> {
-    find_pool(global.pool.as_deref()).map_err(Error::Message)
+    find_pool(global.pool.as_deref()).map_err(Error::of)
 }
 
 /// Opens the pool that `global` names.

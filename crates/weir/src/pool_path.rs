@@ -65,9 +65,24 @@ impl PoolSearch {
     }
 }
 
+/// Why there is no path of a pool.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PoolPathError {
+    #[error("neither HOME nor XDG_DATA_HOME is set; name the pool with --pool")]
+    NoHome,
+    #[error("cannot read '{}': {source}", .config.display())]
+    Unread { config: PathBuf, source: std::io::Error },
+    /// It is another user's, and nobody named it.
+    #[error(
+        "the pool at '{pool}' belongs to '{owner}', and its {CONFIG_NAME} can name programs that weir runs: if \
+         you trust it, use --pool '{pool}'", pool = .pool.display()
+    )]
+    OfAnother { pool: PathBuf, owner: String },
+}
+
 /// Returns the path of the pool: `named`, or where a search from the current folder finds one, or the default
 /// place. An error says why it cannot be said, or why the pool that was found is not used.
-pub(crate) fn find_pool(named: Option<&Path>) -> Result<PoolPath, String> {
+pub(crate) fn find_pool(named: Option<&Path>) -> Result<PoolPath, PoolPathError> {
     if let Some(path) = named {
         return Ok(PoolPath { path: path.to_owned(), failed_search: None });
     }
@@ -82,29 +97,25 @@ pub(crate) fn find_pool(named: Option<&Path>) -> Result<PoolPath, String> {
 }
 
 /// Returns the path of the pool if nothing names another, and none is found.
-pub(crate) fn default_path() -> Result<PathBuf, String> {
+pub(crate) fn default_path() -> Result<PathBuf, PoolPathError> {
     let folder = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     let data = folder("XDG_DATA_HOME").or_else(|| Some(folder("HOME")?.join(".local/share")));
-    let data = data.ok_or("neither HOME nor XDG_DATA_HOME is set; name the pool with --pool")?;
+    let data = data.ok_or(PoolPathError::NoHome)?;
     Ok(data.join("weir"))
 }
 
 /// Checks that a pool that nobody named is this user's, or root's: its configuration can name programs, which
 /// weir would run (git-config, `safe.directory`).
-fn check_owners(pool: &Path) -> Result<(), String> {
+fn check_owners(pool: &Path) -> Result<(), PoolPathError> {
     let config = pool.join(CONFIG_NAME);
     let sudo = std::env::var("SUDO_UID").ok().and_then(|uid| uid.parse().ok()).map(Uid::from_raw);
     for found in [std::fs::metadata(pool), std::fs::symlink_metadata(&config), std::fs::metadata(&config)] {
-        let found = found.map_err(|e| format!("cannot read '{}': {e}", config.display()))?;
+        let found = found.map_err(|source| PoolPathError::Unread { config: config.clone(), source })?;
         let owner = Uid::from_raw(found.uid());
         if !is_trusted(owner, geteuid(), sudo) {
-            let name =
-                User::from_uid(owner).ok().flatten().map_or_else(|| owner.to_string(), |user| user.name);
-            return Err(format!(
-                "the pool at '{0}' belongs to '{name}', and its {CONFIG_NAME} can name programs that weir \
-                runs: if you trust it, use --pool '{0}'",
-                pool.display()
-            ));
+            let user = User::from_uid(owner).ok().flatten();
+            let owner = user.map_or_else(|| owner.to_string(), |user| user.name);
+            return Err(PoolPathError::OfAnother { pool: pool.to_owned(), owner });
         }
     }
     Ok(())

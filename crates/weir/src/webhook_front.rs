@@ -32,7 +32,7 @@ impl WebhookFront {
         }
         let (sender, intake) = watch::channel(None);
         let doors = WebhookDoors::new(&webhooks, intake, counters.webhooks.clone());
-        let doors = doors.map_err(|e| Error::Message(e.to_string()))?;
+        let doors = doors.map_err(Error::of)?;
         let known = recent_deliveries(&pool.catalog)?;
         doors.remember(known.iter().map(String::as_bytes));
         Ok(Some((WebhookFront(Arc::new(doors)), sender)))

@@ -133,7 +133,7 @@ pub(crate) fn attach(
     let _ = fs::remove_file(place.join(FAILED));
     let started = start_remote(&place);
     drop(alone);
-    started.map_err(Error::Message).inspect_err(|_| workspaces.release(&source.path))?;
+    started.map_err(Error::of).inspect_err(|_| workspaces.release(&source.path))?;
     Ok(AttachedSource { source, attached, options, trees: trees.transpose()? })
 }
 

@@ -19,19 +19,29 @@ use crate::error::{Error, Result};
 use crate::named_source::MOUNTED;
 use crate::output;
 
+/// Why a process of this program does not run.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    /// It has ended, and said this.
+    #[error("{0}")]
+    Ended(String),
+}
+
 /// Starts this program with `args` in the background, and waits until it says that it is ready. What else it
 /// says goes to the file `log`.
 ///
 /// # Errors
-/// With what it said, if it ended.
-fn start(args: &[OsString], log: &Path) -> std::result::Result<(), String> {
+/// If it cannot be started, or has ended.
+fn start(args: &[OsString], log: &Path) -> std::result::Result<(), StartError> {
     let start = || -> std::io::Result<std::process::Child> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(args).current_dir("/");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(log)?);
         command.spawn()
     };
-    let mut child = start().map_err(|e| e.to_string())?;
+    let mut child = start()?;
     let mut line = String::new();
     let stdout = child.stdout.take().expect("it is a pipe");
     let _ = BufReader::new(stdout).read_line(&mut line);
@@ -40,7 +50,7 @@ fn start(args: &[OsString], log: &Path) -> std::result::Result<(), String> {
     }
     let _ = child.wait();
     let said = std::fs::read_to_string(log).unwrap_or_default();
-    Err(said.trim().trim_start_matches("error: ").to_owned())
+    Err(StartError::Ended(said.trim().trim_start_matches("error: ").to_owned()))
 }
 
 /// Returns the folder of the attached clone whose git directory is `source`, if it is one.
@@ -57,8 +67,8 @@ pub(crate) fn packs_of(place: &Path) -> PathBuf {
 /// until its files are there.
 ///
 /// # Errors
-/// With what it said.
-pub(crate) fn start_remote(place: &Path) -> std::result::Result<(), String> {
+/// If it cannot be started, or has ended.
+pub(crate) fn start_remote(place: &Path) -> std::result::Result<(), StartError> {
     let packs = packs_of(place);
     if is_shown(&packs) {
         return Ok(());
@@ -74,7 +84,7 @@ pub(crate) struct OwnProcesses;
 impl Processes for OwnProcesses {
     fn show(&self, source: &Path, commit: &str, times: Option<&Path>, view: &Path) -> WorkspaceResult<()> {
         let failed =
-            |why: String| WorkspaceError::Source(format!("cannot show '{}': {why}", source.display()));
+            |e: StartError| WorkspaceError::Source(format!("cannot show '{}': {e}", source.display()));
         if let Some(place) = attached_to(source) {
             start_remote(place).map_err(failed)?;
         }
@@ -89,14 +99,14 @@ impl Processes for OwnProcesses {
 
     fn answer(&self, root: &Path) -> WorkspaceResult<()> {
         let args = ["workspace".into(), "monitor".into(), root.into()];
-        start(&args, &root.join("fsmonitor.log")).map_err(WorkspaceError::Source)
+        start(&args, &root.join("fsmonitor.log")).map_err(|e| WorkspaceError::Source(e.to_string()))
     }
 }
 
 /// Starts the process that holds the namespace of the user whose records lie in `root`.
 fn start_holder(root: &Path) -> WorkspaceResult<()> {
     let args = ["workspace".into(), "hold".into(), root.into()];
-    let failed = |why: String| WorkspaceError::NoNamespace(std::io::Error::other(why));
+    let failed = |e: StartError| WorkspaceError::NoNamespace(std::io::Error::other(e));
     start(&args, &root.join("namespace.log")).map_err(failed)
 }
 
@@ -133,13 +143,16 @@ pub(crate) fn hold(root: &Path) -> Result<()> {
     })
 }
 
-/// Returns why the kernel makes no namespace for this user, if it does not. A process of its own tries.
-pub(crate) fn try_namespace() -> std::result::Result<(), String> {
+/// Tries in a process of its own whether the kernel makes a namespace for this user.
+///
+/// # Errors
+/// If it does not.
+pub(crate) fn try_namespace() -> std::result::Result<(), StartError> {
     let said = std::env::current_exe()
         .and_then(|program| Command::new(program).args(["workspace", "hold"]).stdin(Stdio::null()).output());
-    let said = said.map_err(|e| e.to_string())?;
+    let said = said?;
     let text = String::from_utf8_lossy(&said.stderr).trim().trim_start_matches("error: ").to_owned();
-    if said.status.success() { Ok(()) } else { Err(text) }
+    if said.status.success() { Ok(()) } else { Err(StartError::Ended(text)) }
 }
 
 /// Makes a namespace and leaves it, to find whether the kernel allows it. [`try_namespace`] starts a process
@@ -166,7 +179,7 @@ pub(crate) fn run_in_namespace(root: &Path, args: &[OsString]) -> Result<ExitCod
 /// Takes this process to where the workspaces of the user are mounted whose records lie in `root`.
 pub(crate) fn enter_namespace(root: &Path) -> Result<()> {
     let entered = Namespace::new(root).enter(&|| start_holder(root));
-    entered.map_err(|e| Error::Message(e.to_string()))
+    entered.map_err(Error::of)
 }
 
 /// Returns whether a process holds a namespace for the workspaces whose records lie in `root`.

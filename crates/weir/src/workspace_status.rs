@@ -79,7 +79,7 @@ pub(crate) fn status_of(workspaces: &Workspaces, workspace: &Workspace) -> Resul
     if !is_mounted(folder) {
         return Err(Error::Message("it is not mounted; 'weir workspace mount' mounts it".to_owned()));
     }
-    let repo = open_local(&folder.join(".git")).map_err(|e| Error::Message(e.to_string()))?;
+    let repo = open_local(&folder.join(".git")).map_err(Error::of)?;
     let mut status = workspaces.status(workspace, &repo).map_err(of_workspace)?;
     let new = status.changes.iter().filter(|(_, change)| **change == PathChange::New);
     let new: Vec<&[u8]> = new.map(|(path, _)| path.as_slice()).collect();

@@ -67,7 +67,7 @@ pub(crate) fn switch(
     {
         return Err(Error::Message(format!("'{branch}' is checked out at '{other}', a linked working tree")));
     }
-    let from = resolve_revision(&own, "HEAD").map_err(|e| Error::Message(e.to_string()))?;
+    let from = resolve_revision(&own, "HEAD").map_err(Error::of)?;
     let before = name_of_head(&own);
     let switch = CommitSwitch {
         own,
@@ -165,7 +165,7 @@ impl SwitchTarget {
             Err(e) if !is_of_head => source.map_or(Err(e), |source| resolve_revision(source, revision)),
             found => found,
         };
-        let found = found.map_err(|e| Error::Message(e.to_string()))?;
+        let found = found.map_err(Error::of)?;
         let peeled = own.objects().peel(&found).ok().flatten();
         let commit = peeled.or_else(|| source?.objects().peel(&found).ok().flatten()).unwrap_or(found);
         let kind = |repo: &Repo| repo.reader().kind_and_size(&commit).ok().flatten().map(|(kind, _)| kind);

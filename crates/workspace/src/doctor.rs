@@ -1,6 +1,7 @@
 //! Checks whether a machine has what workspaces need.
 
 use std::ffi::OsStr;
+use std::fmt::Display;
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -47,19 +48,18 @@ pub struct Diagnosis {
     pub needs: Vec<Need>,
 }
 
-/// Returns what this machine has for workspaces whose records lie in `folder`. `namespace` says whether the
-/// kernel makes a namespace for this user, or why not. `path` has the folders of programs (PATH).
-pub fn diagnosis(folder: &Path, path: &OsStr, namespace: &dyn Fn() -> Result<(), String>) -> Diagnosis {
+/// Returns what this machine has for workspaces whose records lie in `folder`. `namespace` is whether the
+/// kernel makes a namespace for this user. `path` has the folders of programs (PATH).
+pub fn diagnosis<E: Display>(folder: &Path, path: &OsStr, namespace: Result<(), E>) -> Diagnosis {
     let is_privileged = may_mount();
     let fuse = OpenOptions::new().read(true).write(true).open("/dev/fuse");
     let has_overlay = fs::read_to_string("/proc/filesystems").is_ok_and(|all| all.contains("\toverlay\n"));
     let attributes = keeps_attributes(folder, if is_privileged { "trusted.weir" } else { "user.weir" });
-    let in_namespace = namespace();
     let has_programs = has_program(path, FUSE_OVERLAYFS) && has_program(path, FUSERMOUNT);
     let kernel = fuse.is_ok() && has_overlay && attributes.is_ok();
     let way = if kernel && is_privileged {
         Some(MountWay::Kernel)
-    } else if kernel && in_namespace.is_ok() {
+    } else if kernel && namespace.is_ok() {
         Some(MountWay::Namespace)
     } else {
         (fuse.is_ok() && has_programs).then_some(MountWay::FuseOverlayfs)
@@ -89,9 +89,9 @@ pub fn diagnosis(folder: &Path, path: &OsStr, namespace: &dyn Fn() -> Result<(),
         }),
         need(
             "a namespace of your own",
-            in_namespace.is_ok(),
+            namespace.is_ok(),
             "'weir workspace shell' shows workspaces",
-            &|| in_namespace.clone().err().unwrap_or_default(),
+            &|| namespace.as_ref().err().map(ToString::to_string).unwrap_or_default(),
         ),
         need(
             "fuse-overlayfs",

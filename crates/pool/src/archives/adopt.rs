@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use weir_catalog::clock::now;
 use weir_catalog::{Adopted, Catalog};
-use weir_ground::{FileError, check_name};
+use weir_ground::{FileError, NameError, check_name};
 use weir_repo::{Origin, Repo, StateKind};
 
 use crate::archives::files::{is_archive, walk};
@@ -31,8 +31,31 @@ pub struct FoundArchives {
 pub struct LeftOut {
     /// Its path below the store.
     pub path: String,
-    /// The reason, with the remedy.
-    pub why: String,
+    /// The reason.
+    pub why: AdoptError,
+}
+
+/// Why an archive cannot be registered, with the remedy.
+#[derive(Debug, thiserror::Error)]
+pub enum AdoptError {
+    /// The name of its file is not UTF-8.
+    #[error("its name is not UTF-8: rename the file")]
+    NoUtf8,
+    /// The name of its file is no name of a repository.
+    #[error("{0}: rename the file")]
+    Name(#[from] NameError),
+    /// It cannot be read.
+    #[error(transparent)]
+    Unread(#[from] weir_repo::Error),
+    /// It is a repository of another kind.
+    #[error("it is no archive")]
+    NoArchive,
+    /// It does not record its upstream.
+    #[error("it does not record its upstream; register it as it is with 'weir add --name {0} URL'")]
+    NoUpstream(String),
+    /// A number in it is larger than the catalog can store.
+    #[error("its numbers are too large")]
+    TooLarge,
 }
 
 /// Finds the archives in `store` that the catalog does not know, sorted by path.
@@ -81,20 +104,18 @@ pub fn adopt(catalog: &mut Catalog, store: &Store, archives: &[Adopted]) -> Resu
 }
 
 /// Reads what the catalog stores about the archive at `path`. Its path below the store is `below`.
-fn read_archive(path: &Path, below: &str) -> std::result::Result<Adopted, String> {
+fn read_archive(path: &Path, below: &str) -> std::result::Result<Adopted, AdoptError> {
     if below.contains(char::REPLACEMENT_CHARACTER) && path.to_str().is_none() {
-        return Err("its name is not UTF-8: rename the file".to_owned());
+        return Err(AdoptError::NoUtf8);
     }
     let name = weir_catalog::name_for(below);
-    check_name(&name).map_err(|e| format!("{e}: rename the file"))?;
-    let repo = Repo::open_archive(path).map_err(|e| e.to_string())?;
-    let archive = repo.archive().ok_or("it is no archive")?;
+    check_name(&name)?;
+    let repo = Repo::open_archive(path)?;
+    let archive = repo.archive().ok_or(AdoptError::NoArchive)?;
     let Some(Origin { url, forge }) = Origin::of(archive) else {
-        return Err(format!(
-            "it does not record its upstream; register it as it is with 'weir add --name {name} URL'"
-        ));
+        return Err(AdoptError::NoUpstream(name));
     };
-    let number = |n: u64| i64::try_from(n).map_err(|_| "its numbers are too large".to_owned());
+    let number = |n: u64| i64::try_from(n).map_err(|_| AdoptError::TooLarge);
     Ok(Adopted {
         name,
         url,
@@ -102,7 +123,7 @@ fn read_archive(path: &Path, below: &str) -> std::result::Result<Adopted, String
         seq: number(archive.state().record.seq)?,
         archive_bytes: number(archive.state().end())?,
         ref_count: number(repo.refs().list().len() as u64)?,
-        epoch: weir_repo::epoch_of(path).map_err(|e| e.to_string())?,
+        epoch: weir_repo::epoch_of(path)?,
         forge,
         // `weir restore` has set it back.
         is_pinned: StateKind::of(archive) == StateKind::Restored,

@@ -15,7 +15,7 @@ mod store;
 mod store_id;
 mod upstream;
 
-pub use adopt::{FoundArchives, LeftOut, adopt, find_archives};
+pub use adopt::{AdoptError, FoundArchives, LeftOut, adopt, find_archives};
 pub use clones::{CloneImport, ImportedClone, find_clones};
 pub use files::{SUFFIX, is_archive, is_kept_aside, walk};
 pub use find::{get, matching, matching_any};

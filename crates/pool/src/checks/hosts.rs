@@ -132,12 +132,24 @@ pub(crate) fn forges(pool: &Pool, report: &mut CheckReport<'_>) -> Result<()> {
     Ok(())
 }
 
-fn ask(config: &ForgeConfig) -> std::result::Result<String, String> {
-    let mut forge = config.open_once().map_err(|e| e.to_string())?;
+/// Why a forge is not in order.
+#[derive(Debug, thiserror::Error)]
+enum ForgeFault {
+    #[error(transparent)]
+    Settings(#[from] weir_settings::Error),
+    #[error(transparent)]
+    Forge(weir_forge::Error),
+    #[error("its rate limit is used up")]
+    UsedUp,
+}
+
+/// Asks a forge for the first page of its listing. Returns the words for the requests that it grants.
+fn ask(config: &ForgeConfig) -> std::result::Result<String, ForgeFault> {
+    let mut forge = config.open_once()?;
     let start = forge.start();
     forge.page(start).map_err(|e| match e {
-        weir_forge::Error::Stopped => "its rate limit is used up".to_owned(),
-        e => e.to_string(),
+        weir_forge::Error::Stopped => ForgeFault::UsedUp,
+        e => ForgeFault::Forge(e),
     })?;
     let left = |b: &weir_catalog::RequestBudget| {
         let of = b.limit.map_or(String::new(), |limit| format!(" of {limit}"));

@@ -314,8 +314,10 @@ impl CatalogLocator {
             refusal => refusal,
         })?;
         if let Some(hook) = &self.hook {
-            hook.ask(request, &name, client)
-                .map_err(|why| if why.is_empty() { not_there() } else { Refusal::NotFound(why) })?;
+            hook.ask(request, &name, client).map_err(|denial| match denial.said.as_str() {
+                "" => not_there(),
+                _ => Refusal::NotFound(denial.said),
+            })?;
         }
         Ok((name, known))
     }

@@ -204,7 +204,7 @@ impl Teller {
                 Ok(mut running) => {
                     let answer = running.ask(&line.to_string(), self.timeout, is_stopped);
                     program = Some(running).filter(|_| answer.is_ok());
-                    answer
+                    answer.map_err(|e| e.to_string())
                 }
             };
             match told {

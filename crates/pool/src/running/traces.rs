@@ -219,6 +219,16 @@ fn agent() -> Agent {
     Agent::config_builder().timeout_global(Some(TIMEOUT)).tls_config(tls).build().new_agent()
 }
 
+/// Why a batch is not sent.
+#[derive(Debug, thiserror::Error)]
+enum SendError {
+    /// The collector refuses it for good.
+    #[error("it answers {0}")]
+    Refused(u16),
+    #[error(transparent)]
+    Http(ureq::Error),
+}
+
 /// The thread that sends.
 struct SpanSender {
     agent: Agent,
@@ -245,7 +255,7 @@ impl SpanSender {
             let count = batch.len() as u64;
             if let Err(why) = self.send(&batch) {
                 self.lost.fetch_add(count, Ordering::Relaxed);
-                self.tell(&why);
+                self.tell(&why.to_string());
             } else if self.lost.load(Ordering::Relaxed) > 0 {
                 self.tell("it takes them too slowly");
             }
@@ -253,7 +263,7 @@ impl SpanSender {
     }
 
     /// Sends a batch, and tries again a few times, unless the program is ending.
-    fn send(&self, batch: &[String]) -> std::result::Result<(), String> {
+    fn send(&self, batch: &[String]) -> std::result::Result<(), SendError> {
         // The spans are JSON already.
         let (resource, spans) = (&self.resource, batch.join(","));
         let scope = format!(r#"{{"scope":{{"name":"weir"}},"spans":[{spans}]}}"#);
@@ -268,9 +278,9 @@ impl SpanSender {
                 Ok(_) => return Ok(()),
                 // The collector refuses it for good (OTLP, "Failures").
                 Err(ureq::Error::StatusCode(status)) if ![429, 502, 503, 504].contains(&status) => {
-                    return Err(format!("it answers {status}"));
+                    return Err(SendError::Refused(status));
                 }
-                Err(e) => e.to_string(),
+                Err(e) => SendError::Http(e),
             };
             let Some(pause) = pauses.next() else { return Err(failure) };
             self.ending.sleep(*pause);

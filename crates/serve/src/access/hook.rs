@@ -26,14 +26,27 @@ pub struct Hook {
     pub timeout: Duration,
 }
 
+/// A request that an access hook denies.
+#[derive(Debug, thiserror::Error)]
+#[error("{said}")]
+pub struct HookDenial {
+    /// The first line that the hook printed; empty if it printed none, cannot be run, or does not end in time.
+    pub said: String,
+}
+
+impl HookDenial {
+    fn unsaid() -> HookDenial {
+        HookDenial { said: String::new() }
+    }
+}
+
 impl Hook {
     /// Runs the hook with service, path, host, canonical host, address and port as arguments, as git-daemon
     /// does, and the client's address in `REMOTE_ADDR` and `REMOTE_PORT`.
     ///
     /// # Errors
-    /// If the hook denies the request: the first line that it printed, or nothing. Also if it cannot be run,
-    /// or does not end in time.
-    pub fn ask(&self, request: &DaemonRequest, path: &str, client: &Client) -> Result<(), String> {
+    /// If the hook denies the request, cannot be run, or does not end in time.
+    pub fn ask(&self, request: &DaemonRequest, path: &str, client: &Client) -> Result<(), HookDenial> {
         let host_port = request.host.as_deref().unwrap_or_default();
         let (host, port) = host_port.rsplit_once(':').unwrap_or((host_port, ""));
         let mut command = Command::new(&self.program);
@@ -47,7 +60,7 @@ impl Hook {
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(|e| {
             tracing::error!(hook = %self.program.display(), "cannot be run: {e}");
-            String::new()
+            HookDenial::unsaid()
         })?;
         let (sender, answer) = std::sync::mpsc::channel();
         if let Some(stdout) = child.stdout.take() {
@@ -60,7 +73,7 @@ impl Hook {
                 tracing::error!(hook = %self.program.display(), "cannot be listened to: {e}");
                 let _ = child.kill();
                 let _ = child.wait();
-                return Err(String::new());
+                return Err(HookDenial::unsaid());
             }
         }
         let (end, mut pause) = (Instant::now() + self.timeout, FIRST_LOOK);
@@ -81,8 +94,8 @@ impl Hook {
         match status {
             Some(status) if status.success() => Ok(()),
             // A process that still holds the hook's output open is not waited for.
-            None => Err(String::new()),
-            Some(_) => Err(answer.recv_timeout(ANSWER_TIME).unwrap_or_default()),
+            None => Err(HookDenial::unsaid()),
+            Some(_) => Err(HookDenial { said: answer.recv_timeout(ANSWER_TIME).unwrap_or_default() }),
         }
     }
 }

@@ -12,7 +12,7 @@ pub(crate) mod repositories;
 mod rules;
 
 pub use cache::{OpenError, RepoCache};
-pub use hook::Hook;
+pub use hook::{Hook, HookDenial};
 pub use locate::{AwaitedFor, AwaitedVisit, Client, Found, Locator, Refusal};
 pub use mapping::{MapError, MapRule, map};
 pub use opened::{HttpFeatures, Opened};

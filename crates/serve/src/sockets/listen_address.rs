@@ -21,12 +21,27 @@ pub enum ListenAddress {
     Any(u16),
 }
 
+/// Why a text is no address to listen on.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ListenAddressError {
+    /// It names a Unix socket without a path.
+    #[error("the path of the socket is missing")]
+    NoPath,
+    /// It is none of the forms.
+    #[error(
+        "'{0}' is no address to listen on: write ADDRESS:PORT ([ADDRESS]:PORT for IPv6), NAME:PORT, :PORT for \
+         all addresses of this machine, PORT for this machine only, or unix:PATH"
+    )]
+    NoAddress(String),
+}
+
 impl FromStr for ListenAddress {
-    type Err = String;
-    fn from_str(text: &str) -> Result<ListenAddress, String> {
+    type Err = ListenAddressError;
+
+    fn from_str(text: &str) -> Result<ListenAddress, ListenAddressError> {
         if let Some(path) = text.strip_prefix("unix:") {
             return match path {
-                "" => Err("the path of the socket is missing".to_owned()),
+                "" => Err(ListenAddressError::NoPath),
                 path => Ok(ListenAddress::One(Address::Unix(path.into()))),
             };
         }
@@ -38,10 +53,7 @@ impl FromStr for ListenAddress {
         match port.parse() {
             Ok(port) if host.is_empty() => Ok(ListenAddress::Any(port)),
             Ok(port) if is_name => Ok(ListenAddress::Name(host.to_owned(), port)),
-            _ => Err(format!(
-                "'{text}' is no address to listen on: write ADDRESS:PORT ([ADDRESS]:PORT for IPv6), \
-                NAME:PORT, :PORT for all addresses of this machine, PORT for this machine only, or unix:PATH"
-            )),
+            _ => Err(ListenAddressError::NoAddress(text.to_owned())),
         }
     }
 }
@@ -127,7 +139,11 @@ mod tests {
             "::1:80x",
         ] {
             let error = bad.parse::<ListenAddress>().unwrap_err();
-            assert!(bad == "unix:" || error.contains("write ADDRESS:PORT"), "{bad:?}: {error}");
+            let wanted = match bad {
+                "unix:" => ListenAddressError::NoPath,
+                _ => ListenAddressError::NoAddress(bad.to_owned()),
+            };
+            assert_eq!(error, wanted);
         }
     }
 

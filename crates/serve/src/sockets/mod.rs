@@ -8,7 +8,7 @@ pub(crate) mod shards;
 pub(crate) mod socket;
 pub(crate) mod tls;
 
-pub use listen_address::ListenAddress;
-pub use proxies::{TrustedProxies, network};
+pub use listen_address::{ListenAddress, ListenAddressError};
+pub use proxies::{NoProxy, TrustedProxies, network};
 pub use socket::{Address, Listener};
-pub use tls::Tls;
+pub use tls::{CertificateError, Tls};

@@ -40,22 +40,23 @@ pub struct TrustedProxies {
     speak_proxy_protocol: bool,
 }
 
+/// The text of a proxy that is neither an address, nor a network, nor `unix`.
+#[derive(Debug, thiserror::Error)]
+#[error("'{0}' is no address, no network such as 10.0.0.0/8, and not '{UNIX}'")]
+pub struct NoProxy(String);
+
 impl TrustedProxies {
     /// Returns the proxies at these addresses and networks; `unix` stands for Unix sockets.
     ///
     /// # Errors
     /// If an entry is neither an address, nor a network, nor `unix`.
-    pub fn new(list: &[String], speak_proxy_protocol: bool) -> Result<TrustedProxies, String> {
+    pub fn new(list: &[String], speak_proxy_protocol: bool) -> Result<TrustedProxies, NoProxy> {
         let mut proxies = TrustedProxies { speak_proxy_protocol, ..TrustedProxies::default() };
         for text in list {
             match network(text) {
                 Some(network) => proxies.networks.push(network),
                 None if text == UNIX => proxies.over_unix = true,
-                None => {
-                    return Err(format!(
-                        "'{text}' is no address, no network such as 10.0.0.0/8, and not '{UNIX}'"
-                    ));
-                }
+                None => return Err(NoProxy(text.clone())),
             }
         }
         Ok(proxies)

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::{ServerConfig, crypto::ring};
+use tokio_rustls::rustls::{self, ServerConfig, crypto::ring};
 
 /// How often the files are checked for changes.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
@@ -32,12 +32,36 @@ struct Loaded {
     looked: Instant,
 }
 
+/// Why a certificate cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    /// A file cannot be read, or is not PEM.
+    #[error("'{}': {source}", .file.display())]
+    File {
+        /// The file.
+        file: PathBuf,
+        /// The reason.
+        source: pem::Error,
+    },
+    /// The file has none.
+    #[error("'{}': there is no certificate in it", .0.display())]
+    Empty(PathBuf),
+    /// It is not usable, or does not belong to its key.
+    #[error("'{}': {source}", .file.display())]
+    Unusable {
+        /// The file of the certificate.
+        file: PathBuf,
+        /// The reason.
+        source: rustls::Error,
+    },
+}
+
 impl Tls {
     /// Reads a chain of certificates, the server's own first, and its key, both in PEM.
     ///
     /// # Errors
-    /// If a file cannot be read, or the two do not belong together; the error says which, and why.
-    pub fn load(certificate: &Path, key: &Path) -> Result<Tls, String> {
+    /// If a file cannot be read, or the two do not belong together.
+    pub fn load(certificate: &Path, key: &Path) -> Result<Tls, CertificateError> {
         let stamps = stamps(certificate, key);
         let config = read(certificate, key)?;
         let loaded = Mutex::new(Loaded { config, stamps, looked: Instant::now() });
@@ -72,19 +96,22 @@ fn stamps(certificate: &Path, key: &Path) -> [Option<SystemTime>; 2] {
     [certificate, key].map(|path| std::fs::metadata(path).and_then(|m| m.modified()).ok())
 }
 
-fn read(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>, String> {
-    let fail = |path: &Path, what: String| format!("'{}': {what}", path.display());
+fn read(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>, CertificateError> {
+    let no_pem = |path: &Path| {
+        let file = path.to_owned();
+        |source| CertificateError::File { file, source }
+    };
     let chain = CertificateDer::pem_file_iter(certificate)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|e| fail(certificate, e.to_string()))?;
+        .map_err(no_pem(certificate))?;
     if chain.is_empty() {
-        return Err(fail(certificate, "there is no certificate in it".to_owned()));
+        return Err(CertificateError::Empty(certificate.to_owned()));
     }
-    let secret = PrivateKeyDer::from_pem_file(key).map_err(|e| fail(key, e.to_string()))?;
+    let secret = PrivateKeyDer::from_pem_file(key).map_err(no_pem(key))?;
     let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, secret))
-        .map_err(|e| fail(certificate, e.to_string()))?;
+        .map_err(|source| CertificateError::Unusable { file: certificate.to_owned(), source })?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use crate::mining::SourceError;
+
 /// Why a query has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum QueryError {
@@ -21,12 +23,12 @@ pub enum QueryError {
     #[error("cannot write the rows: {0}")]
     Output(io::Error),
     /// A repository cannot be opened.
-    #[error("cannot open '{origin}': {words}")]
+    #[error("cannot open '{origin}': {cause}")]
     Unread {
         /// The name of the repository.
         origin: String,
         /// The error.
-        words: String,
+        cause: SourceError,
     },
     /// A repository cannot be mined.
     #[error("cannot mine '{origin}': {source}")]

@@ -55,7 +55,7 @@ pub fn source<'p>(origin: &str, path: &'p Path) -> MineSource<'p> {
         url: None,
         bytes: 0,
         seq: None,
-        open: Box::new(move || weir_repo::open_directory(path).map_err(|e| e.to_string())),
+        open: Box::new(move || weir_repo::open_directory(path).map_err(Into::into)),
     }
 }
 

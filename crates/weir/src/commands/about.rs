@@ -109,7 +109,7 @@ pub(crate) fn config_show(pool: &Pool, global: &Global) -> Result<()> {
     if global.json {
         return output::json(&pool.config);
     }
-    let text = toml::to_string(&pool.config).map_err(|e| Error::Message(e.to_string()))?;
+    let text = toml::to_string(&pool.config).map_err(Error::of)?;
     write!(std::io::stdout(), "{text}")?;
     Ok(())
 }

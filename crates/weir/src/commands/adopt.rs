@@ -21,7 +21,8 @@ pub(crate) fn adopt(pool: &mut Pool, global: &Global, dry_run: bool) -> Result<E
             .iter()
             .map(|a| json!({ "name": a.name, "url": a.url, "seq": a.seq, "forge": a.forge }))
             .collect();
-        let left: Vec<_> = left_out.iter().map(|l| json!({ "archive": l.path, "why": l.why })).collect();
+        let left: Vec<_> =
+            left_out.iter().map(|l| json!({ "archive": l.path, "why": l.why.to_string() })).collect();
         output::json(&json!({ "found": names, "added": added, "left_out": left }))?;
     } else {
         let mut out = output::stdout();

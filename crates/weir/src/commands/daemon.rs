@@ -141,7 +141,7 @@ fn drop_privileges(user: Option<&str>, group: Option<&str>) -> Result<()> {
                 .gid
         }
     };
-    let c_name = std::ffi::CString::new(user.name.clone()).map_err(|e| Error::Message(e.to_string()))?;
+    let c_name = std::ffi::CString::new(user.name.clone()).map_err(Error::of)?;
     initgroups(&c_name, gid)
         .and_then(|()| setgid(gid))
         .and_then(|()| setuid(user.uid))

@@ -28,7 +28,7 @@ pub(crate) fn import(mut pool: Pool, global: &Global, args: &ImportArgs) -> Resu
     if let DumpFormat::Clones = args.format {
         return import_clones(&mut pool, global, args);
     }
-    let forge = pool.config.github(args.forge.as_deref()).map_err(|e| Error::Message(e.to_string()))?;
+    let forge = pool.config.github(args.forge.as_deref()).map_err(Error::of)?;
     let stop = Stop::default();
     stop_on_signal(&stop)?;
     let mut failed = false;

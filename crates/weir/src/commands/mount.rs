@@ -160,14 +160,14 @@ pub(crate) fn mount(global: &Global, args: &MountArgs) -> Result<()> {
             writeln!(output::stdout(), "{MOUNTED}")
         };
         let ended = mount_guarded(shown, folder, &options, ready);
-        return ended.map_err(|e| Error::Message(e.to_string()));
+        return ended.map_err(Error::of);
     }
     let mounted = mount_view(shown, folder, &options).inspect_err(|_| {
         if is_new {
             let _ = std::fs::remove_dir(folder);
         }
     });
-    let mounted = mounted.map_err(|e| Error::Message(e.to_string()))?;
+    let mounted = mounted.map_err(Error::of)?;
     let stop = Stop::default();
     stop_on_signal(&stop)?;
     if !global.quiet {

@@ -82,7 +82,7 @@ fn run(
     let load = database.load(&wanted)?;
     let now = weir_catalog::clock::clock().now();
     for MineSource { origin, url, open, .. } in sources {
-        let repo = open().map_err(|words| QueryError::Unread { origin: origin.clone(), words })?;
+        let repo = open().map_err(|cause| QueryError::Unread { origin: origin.clone(), cause })?;
         let present = PresentRepository { repo: &repo, origin, url: url.as_deref(), now };
         load.mine(&present, args.jobs.map_or_else(cores, usize::from), stop)?;
     }

@@ -21,7 +21,7 @@ pub(crate) fn init(global: &Global, path: Option<PathBuf>, catalog_url: Option<&
         Some(path) => path,
         // A pool that lost its catalog is made whole where it is; a new one may lie below another.
         None if global.pool.is_none() && is_pool_folder(Path::new(".")) => std::env::current_dir()?,
-        None => global.pool.clone().map_or_else(default_path, Ok).map_err(Error::Message)?,
+        None => global.pool.clone().map_or_else(default_path, Ok).map_err(Error::of)?,
     };
     let made = Pool::init(&path, catalog_url, environment())?;
     let is_new = matches!(made, InitOutcome::Pool | InitOutcome::AroundStore);
@@ -184,7 +184,7 @@ pub(crate) fn pause(pool: &mut Pool, global: &Global, patterns: &[String], is_pa
 
 pub(crate) fn rename(pool: &mut Pool, global: &Global, name: &str, new: &str) -> Result<()> {
     let new = new.trim_matches('/');
-    check_name(new).map_err(|e| Error::Message(e.to_string()))?;
+    check_name(new).map_err(Error::of)?;
     let repository = pool.get(name)?;
     pool.catalog.rename(&repository.name, new)?;
     if global.json {

@@ -53,7 +53,7 @@ fn addresses(given: &[ListenAddress], configured: &[String]) -> Result<Vec<Liste
     if !given.is_empty() {
         return Ok(given.to_vec());
     }
-    configured.iter().map(|a| a.parse().map_err(Error::Config)).collect()
+    configured.iter().map(|a| a.parse::<ListenAddress>().map_err(|e| Error::Config(e.to_string()))).collect()
 }
 
 /// The sockets for clients.
@@ -74,7 +74,7 @@ fn listen(c: &ServeConfig, args: &ServeArgs) -> Result<(Doors, Vec<Listener>)> {
         let certificate = file(&args.tls_certificate, &c.tls_certificate, "tls-certificate")?;
         Tls::load(&certificate, &file(&args.tls_key, &c.tls_key, "tls-key")?)
             .map(Door::Https)
-            .map_err(Error::Message)
+            .map_err(Error::of)
     };
     let monitored = || bind(METRICS, &addresses(&args.metrics, &c.metrics)?);
     // SAFETY: the program calls this once, and nothing else in it owns one of these descriptors.
@@ -137,7 +137,7 @@ fn daemon(
     };
     let scratch = pool.store.scratch.clone().folder.unwrap_or_else(std::env::temp_dir);
     let presentation = Presentation { files: c.files, ..Presentation::default() };
-    let proxies = TrustedProxies::new(&c.trusted_proxies, c.proxy_protocol).map_err(Error::Message)?;
+    let proxies = TrustedProxies::new(&c.trusted_proxies, c.proxy_protocol).map_err(Error::of)?;
     let locator = Arc::new(CatalogLocator::new(pool)?.fetching(OnDemand::start(pool, stop)?));
     let mut daemon = Daemon::new(locator, options, limits(c, scratch), presentation)?
         .behind(proxies)

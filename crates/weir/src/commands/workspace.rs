@@ -64,8 +64,7 @@ pub(crate) fn workspace(global: &Global, command: &WorkspaceCommand) -> Result<E
             if !may_mount() && has_namespace(&root) && !list.iter().all(is_here) {
                 return in_namespace();
             }
-            let interval =
-                Duration::try_from_secs_f64(*interval).map_err(|e| Error::Message(e.to_string()))?;
+            let interval = Duration::try_from_secs_f64(*interval).map_err(Error::of)?;
             return status(global, &workspaces, &list, watch.then_some(interval));
         }
         WorkspaceCommand::Fork { from, folder } => fork(global, &workspaces, from, folder)?,
@@ -395,7 +394,7 @@ fn unsaved(workspaces: &Workspaces, workspace: &Workspace) -> Result<Option<Stri
     if std::fs::read_dir(folder.join(".git/modules")).is_ok_and(|mut modules| modules.next().is_some()) {
         return Ok(Some("it has submodules, which may have commits that are nowhere else".to_owned()));
     }
-    let own = open_local(&folder.join(".git")).map_err(|e| Error::Message(e.to_string()))?;
+    let own = open_local(&folder.join(".git")).map_err(Error::of)?;
     if own.refs().get(b"refs/stash").is_some() {
         return Ok(Some("it has stashed changes".to_owned()));
     }
@@ -498,7 +497,7 @@ fn shell(root: &Path, workspaces: &Workspaces, folder: &Path, command: &[OsStrin
 
 /// Says what this machine has for workspaces.
 fn doctor(global: &Global, root: &Path) -> Result<ExitCode> {
-    let found = diagnosis(root, &std::env::var_os("PATH").unwrap_or_default(), &try_namespace);
+    let found = diagnosis(root, &std::env::var_os("PATH").unwrap_or_default(), try_namespace());
     let code = if found.way.is_some() { ExitCode::SUCCESS } else { ExitCode::from(SOME_FAILED) };
     if global.json {
         output::json(&found)?;

@@ -17,6 +17,22 @@ const PASSED_OVER_MAX: i64 = 10_000;
 /// The least time between two notes in the catalog that say how far the table is.
 const NOTE_EVERY: Duration = Duration::from_secs(1);
 
+/// Why a table is not filled.
+#[derive(Debug, thiserror::Error)]
+enum FillError {
+    #[error(transparent)]
+    Catalog(#[from] weir_catalog::Error),
+    #[error(transparent)]
+    Table(#[from] TableError),
+    /// The table has more events than the catalog ever had.
+    #[error(
+        "the table '{name}' has events up to number {position}, and the catalog only up to {last}: it is an \
+         older one. Choose another name for the table, or delete its row in weir_positions, and its rows \
+         above {last}"
+    )]
+    OlderCatalog { name: String, position: i64, last: i64 },
+}
+
 /// The thread of one table.
 pub(super) struct TableThread {
     catalog: Catalog,
@@ -48,9 +64,10 @@ impl TableThread {
                     }
                 }
                 Err(e) => {
-                    if told.as_ref() != Some(&e) {
-                        tracing::error!("cannot fill a table, events wait for it: {e}");
-                        told = Some(e);
+                    let why = e.to_string();
+                    if told.as_ref() != Some(&why) {
+                        tracing::error!("cannot fill a table, events wait for it: {why}");
+                        told = Some(why);
                     }
                     self.stop.sleep(RETRY);
                 }
@@ -63,26 +80,21 @@ impl TableThread {
     }
 
     /// Appends the events that the table has not read. Returns whether there were none.
-    fn step(&mut self) -> Result<bool, String> {
+    fn step(&mut self) -> Result<bool, FillError> {
         let (position, written) = match self.position {
             Some(places) => places,
             None => {
-                let position = self.collector.table.position().map_err(|e| e.to_string())?;
-                let last = self.catalog.last_received().map_err(|e| e.to_string())?;
+                let position = self.collector.table.position()?;
+                let last = self.catalog.last_received()?;
                 if position > last {
-                    return Err(format!(
-                        "the table '{}' has events up to number {position}, and the catalog only up to \
-                         {last}: it is an older one. Choose another name for the table, or delete its row in \
-                         weir_positions, and its rows above {last}",
-                        self.name
-                    ));
+                    return Err(FillError::OlderCatalog { name: self.name.clone(), position, last });
                 }
                 (position, position)
             }
         };
         self.position = Some((position, written));
         let is_idle = !self.try_again()?;
-        let batches = self.catalog.received_after(position, BATCHES).map_err(|e| e.to_string())?;
+        let batches = self.catalog.received_after(position, BATCHES)?;
         let events: Vec<(i64, &[u8])> = events_of(&self.name, &batches, position).collect();
         self.note(position)?;
         let Some(&(last, _)) = events.last() else { return Ok(is_idle) };
@@ -94,28 +106,28 @@ impl TableThread {
 
     /// Notes in the catalog that the table has read the events up to number `position`, if the last note is
     /// another one and is old enough.
-    fn note(&mut self, position: i64) -> Result<(), String> {
+    fn note(&mut self, position: i64) -> Result<(), FillError> {
         if self.noted.is_none_or(|(noted, at)| noted != position && at.elapsed() >= NOTE_EVERY) {
-            self.catalog.set_collected(&self.name, position).map_err(|e| e.to_string())?;
+            self.catalog.set_collected(&self.name, position)?;
             self.noted = Some((position, Instant::now()));
         }
         Ok(())
     }
 
     /// Takes rejected events again, if somebody asked for it. Returns whether there were any.
-    fn try_again(&mut self) -> Result<bool, String> {
-        let again = self.catalog.rejected_again(&self.name, AGAIN).map_err(|e| e.to_string())?;
+    fn try_again(&mut self) -> Result<bool, FillError> {
+        let again = self.catalog.rejected_again(&self.name, AGAIN)?;
         if again.is_empty() {
             return Ok(false);
         }
         let events: Vec<(i64, &[u8])> = again.iter().map(|e| (e.event, e.record.as_slice())).collect();
         self.append(&events, None, true)?;
         // An event that was rejected again has lost its mark; those that still have it were appended.
-        let left = self.catalog.rejected_again(&self.name, AGAIN).map_err(|e| e.to_string())?;
+        let left = self.catalog.rejected_again(&self.name, AGAIN)?;
         let taken: Vec<i64> =
             left.iter().map(|e| e.event).filter(|id| events.iter().any(|e| e.0 == *id)).collect();
         if !taken.is_empty() {
-            self.catalog.drop_rejected(Some(&self.name), &taken).map_err(|e| e.to_string())?;
+            self.catalog.drop_rejected(Some(&self.name), &taken)?;
         }
         Ok(true)
     }
@@ -127,7 +139,7 @@ impl TableThread {
         events: &[(i64, &[u8])],
         position: Option<i64>,
         always: bool,
-    ) -> Result<bool, String> {
+    ) -> Result<bool, FillError> {
         let (mut rows, mut refused): (Vec<EventRow<'_>>, Vec<RejectedEvent>) = Default::default();
         for &(id, record) in events {
             let Some(ReceivedLine { at_ms, peer, line }) = ReceivedLine::parse(record) else { continue };
@@ -141,7 +153,7 @@ impl TableThread {
         }
         loop {
             if !refused.is_empty() {
-                self.catalog.reject(&refused).map_err(|e| e.to_string())?;
+                self.catalog.reject(&refused)?;
                 refused.clear();
             }
             if rows.is_empty() && !always {
@@ -156,7 +168,7 @@ impl TableThread {
                         refused.push(rejected(&self.name, row.id, record, row.why));
                     }
                 }
-                Err(TableError::Database(e)) => return Err(e),
+                Err(e @ TableError::Database(_)) => return Err(e.into()),
             }
         }
     }

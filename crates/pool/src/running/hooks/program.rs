@@ -76,7 +76,7 @@ impl HookTeller for ProgramTeller {
                 return false;
             }
             tracing::warn!("the hook for {} {failed}, try {tries} of {TRIES}", name);
-            why = failed;
+            why = failed.to_string();
             self.stop.sleep(Duration::from_secs(u64::from(tries) - 1));
         }
         tracing::error!("giving up on the hook for {}: {line}", name);

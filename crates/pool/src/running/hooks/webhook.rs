@@ -77,7 +77,7 @@ impl WebhookPost {
         let mut headers = self.signer.headers(&id, now_ms() / 1000, &body);
         headers.push(("x-weir-event", kind.to_owned()));
         match self.client.post(&self.url, &headers, &body) {
-            Err(why) => PostResult::Away(why, None),
+            Err(e) => PostResult::Away(e.to_string(), None),
             Ok(answer) => {
                 let text: String = answer.text.trim().chars().take(ANSWER_CHARACTERS_MAX).collect();
                 let why = format!("it answers {} {}", answer.status, weir_ground::printable(&text));
