@@ -19,7 +19,7 @@ pub use error::{ColumnError, LineError, ValueError};
 pub use filter::LineFilter;
 pub use parser::{LineFormat, LineParser};
 pub use process_group::ProcessGroup;
-pub use program::{GOODBYE, LineProgram, NoAnswer, error_of};
+pub use program::{GOODBYE, LineProgram, LineProgramError, error_of};
 pub use table::{
     ConnectPostgres, EventRow, EventTable, EventTableSpec, RefusedRow, TableDatabase, TableError,
 };

@@ -21,7 +21,7 @@ const STOP_EVERY: Duration = Duration::from_millis(100);
 
 /// Why a program does not answer. The text follows the program's name.
 #[derive(Debug, thiserror::Error)]
-pub enum NoAnswer {
+pub enum LineProgramError {
     /// It wrote a line before it was asked. The line could be taken for the answer.
     #[error("said '{0}' unasked: it answers each line with one")]
     Unasked(String),
@@ -92,7 +92,7 @@ impl LineProgram {
         line: &str,
         timeout: Duration,
         is_stopped: impl Fn() -> bool,
-    ) -> Result<String, NoAnswer> {
+    ) -> Result<String, LineProgramError> {
         let (mut answers, failure) = self.ask_all(&[line.as_bytes()], timeout, is_stopped);
         failure.map_or_else(|| Ok(answers.pop().unwrap_or_default()), Err)
     }
@@ -104,12 +104,12 @@ impl LineProgram {
         lines: &[&[u8]],
         timeout: Duration,
         is_stopped: impl Fn() -> bool,
-    ) -> (Vec<String>, Option<NoAnswer>) {
+    ) -> (Vec<String>, Option<LineProgramError>) {
         let mut found = Vec::with_capacity(lines.len());
         // A line that was not requested would be taken for the answer.
         if let Ok(unasked) = self.answers.try_recv() {
             let shown = unasked.chars().take(80).collect::<String>();
-            return (found, Some(NoAnswer::Unasked(shown)));
+            return (found, Some(LineProgramError::Unasked(shown)));
         }
         let mut text = Vec::with_capacity(lines.iter().map(|line| line.len() + 1).sum());
         for line in lines {
@@ -118,7 +118,7 @@ impl LineProgram {
         }
         let input = self.input.as_mut().expect("open until the end");
         if let Err(e) = input.write_all(&text).and_then(|()| input.flush()) {
-            return (found, Some(NoAnswer::Unread(e)));
+            return (found, Some(LineProgramError::Unread(e)));
         }
         // When weir ends, it waits a little for the current answer.
         let mut stopped_since = None;
@@ -132,11 +132,11 @@ impl LineProgram {
                     }
                     Err(RecvTimeoutError::Disconnected) => break Some(self.how_it_ended()),
                     Err(RecvTimeoutError::Timeout) if Instant::now() > until => {
-                        break Some(NoAnswer::Silent(timeout.as_secs()));
+                        break Some(LineProgramError::Silent(timeout.as_secs()));
                     }
                     Err(RecvTimeoutError::Timeout) if is_stopped() => {
                         if stopped_since.get_or_insert_with(Instant::now).elapsed() > GOODBYE {
-                            break Some(NoAnswer::TakesTooLong);
+                            break Some(LineProgramError::TakesTooLong);
                         }
                     }
                     Err(RecvTimeoutError::Timeout) => {}
@@ -150,12 +150,12 @@ impl LineProgram {
     }
 
     /// Returns how the program ended.
-    fn how_it_ended(&mut self) -> NoAnswer {
+    fn how_it_ended(&mut self) -> LineProgramError {
         let until = Instant::now() + STOP_EVERY;
         loop {
             match self.child.0.try_wait() {
-                Ok(Some(status)) => return NoAnswer::Ended(status),
-                _ if Instant::now() > until => return NoAnswer::Closed,
+                Ok(Some(status)) => return LineProgramError::Ended(status),
+                _ if Instant::now() > until => return LineProgramError::Closed,
                 _ => std::thread::sleep(Duration::from_millis(5)),
             }
         }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use weir_ground::FileError;
+use weir_ground::{FailureClass, FileError};
 
 /// Why something cannot be done with a repository of a pool.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +43,10 @@ pub enum Error {
     /// No repository matches the pattern.
     #[error("no repository matches '{0}'; run 'weir ls' to list all")]
     NoMatch(String),
+    /// A filter of failures is no pattern of a repository, and no class of failures.
+    #[error("'{0}' matches no repository and names no class of failures; there are {classes}, listing and \
+        metadata", classes = class_names())]
+    NoFailures(String),
     /// A folder or a pattern was given where one repository is wanted.
     #[error("'{name}' is not a repository, but matches {count}; run 'weir ls {name}' to list them")]
     NotOne {
@@ -77,9 +81,29 @@ pub enum Error {
         /// The reason.
         source: weir_repo::Error,
     },
+    /// The spool of events cannot be used.
+    #[error(transparent)]
+    Spool(#[from] weir_events::SpoolError),
+    /// A secret of a webhook cannot be one.
+    #[error(transparent)]
+    Secret(#[from] weir_events::WrongSecret),
+    /// A door for events cannot be opened.
+    #[error("cannot listen on {address}: {source}; choose another in [events] of weir.toml")]
+    Listen {
+        /// Its address.
+        address: String,
+        /// The reason.
+        source: std::io::Error,
+    },
     /// The operation is refused. The text gives the reason, with the remedy.
     #[error("{0}")]
     Refused(String),
+}
+
+/// Returns the names of the classes of failures, separated by commas.
+fn class_names() -> String {
+    let names: Vec<&str> = FailureClass::ALL.iter().map(|class| class.name()).collect();
+    names.join(", ")
 }
 
 /// The result of an operation on a pool.

@@ -15,6 +15,7 @@
 mod archives;
 mod checks;
 mod error;
+mod fronts;
 mod running;
 mod views;
 pub mod words;
@@ -28,6 +29,10 @@ pub use archives::{
 };
 pub use checks::{CheckFinding, CheckLevel, CheckReport, TellFinding, check_owner, check_pool};
 pub use error::{Error, InRepo, Result};
+pub use fronts::{
+    DoorAddresses, HealthFront, IntakeSender, KeptSockets, OpenDoors, WebhookFront, keep_doors,
+    keep_sweeping, keep_webhooks, open_doors, tell_door,
+};
 pub use running::{
     CATALOG_NAME, CLOCK_SKEW_TOLD_S, COMMIT, CONFIG_NAME, CatalogLocator, Collectors, Counters, EventDelays,
     EventReceiver, EventStreams, HintFinder, HookState, HookTest, Hooks, InitOutcome, KnownRepository,
@@ -38,8 +43,8 @@ pub use running::{
 };
 pub use views::{
     AccountsStatus, ArchiveFacts, ArchiveLfs, ArchiveSize, BudgetStatus, DueRepository, EventsStatus,
-    ForgeStatus, MirroredRepository, PackFacts, PoolStatus, RefChange, RefLogEntry, RepositoryDetails,
-    RepositoryList, RepositoryState, RepositoryView, SettingsView, SortKey, SpaceStatus, StoredClones,
-    VisitEntry, VisitResult, archive_sizes, due_repositories, listed, manifest, ref_log, shown_url,
-    visit_log,
+    FailureGroup, ForgeStatus, MirroredRepository, PackFacts, PoolStatus, RefChange, RefLogEntry,
+    RepositoryDetails, RepositoryList, RepositoryState, RepositoryView, SettingsView, SortKey, SpaceStatus,
+    StoredClones, VisitEntry, VisitResult, archive_sizes, due_repositories, failing, listed, manifest,
+    ref_log, shown_url, visit_log,
 };

@@ -43,6 +43,7 @@ pub use reach::walk::{HaveCommits, LinkedCommit, all_wants_meet};
 pub use refs::change::{ChangedRef, RefsChange};
 pub use refs::config::{ConfigScope, GitConfig};
 pub use refs::list::{Head, Ref, Refs, parse_head, parse_packed_refs};
+pub use refs::quoted_pairs::quoted_pairs;
 pub use refs::reftable::{RefValue, RefValues, read_table};
 pub use refs::state_kind::StateKind;
 pub use refs::states::{FollowedRefs, RefStates, StateChange};

@@ -1,8 +1,8 @@
 //! Adapters that connect the upload-pack state machine to git://, HTTP, CGI and any blocking stream.
 //!
-//! A [`Locator`] finds what is served; this crate never makes a path from a name. Open repositories stay open
-//! in a bounded [`RepoCache`]. Limits are on by default: on the time to send a request, on the time without
-//! progress, and on connections, in all and per address.
+//! A [`Locator`] finds what is served; of those here, only [`PathLocator`] makes a path from a name. Open
+//! repositories stay open in a bounded [`RepoCache`]. Limits are on by default: on the time to send a
+//! request, on the time without progress, and on connections, in all and per address.
 
 mod access;
 mod access_line;
@@ -18,8 +18,8 @@ mod trace_context;
 
 pub use access::{
     Access, AccessRule, AccessedName, AwaitedFor, AwaitedVisit, Client, Found, Hook, HookDenial,
-    HttpFeatures, Locator, MapError, MapRule, OpenError, Opened, Presentation, Refusal, RepoCache, Token,
-    candidates, map,
+    HttpFeatures, Locator, LogLine, MapError, MapRule, OpenError, Opened, PathLocator, Presentation, Refusal,
+    RepoCache, Token, candidates, map,
 };
 pub use access_line::AccessLine;
 pub use access_log::{AccessLog, AccessLogFormat, append_access_line};

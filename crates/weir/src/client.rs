@@ -7,7 +7,7 @@ use weir_settings::Config;
 use weir_transport::{Scheme, TransportOptions, Url};
 
 use crate::cli::Global;
-use crate::environment::{environment, git_command};
+use crate::environment::environment;
 use crate::error::Result;
 use crate::pool::path_of;
 
@@ -28,6 +28,6 @@ pub(crate) fn client_transport(global: &Global, repository: &str) -> Result<Tran
 
 /// Returns what `git config` prints with these arguments, or `None` if it prints nothing.
 pub(crate) fn git_config(args: &[&str]) -> Option<String> {
-    let output = git_command().arg("config").args(args).output().ok()?;
+    let output = weir_workspace::git_command().arg("config").args(args).output().ok()?;
     String::from_utf8(output.stdout).ok().filter(|printed| !printed.is_empty())
 }

@@ -1,9 +1,7 @@
 //! The environment that weir was started in, and git's configuration.
 
 use std::path::PathBuf;
-use std::process::Command;
 
-use weir_git::LOCAL_ENVIRONMENT;
 use weir_repo::{ConfigScope, GitConfig};
 use weir_settings::Environment;
 use weir_transport::{ExtraHeader, ExtraValue};
@@ -13,16 +11,6 @@ use crate::presentation::presentation;
 /// Returns the environment of this process, for settings.
 pub(crate) fn environment() -> Environment {
     Environment { variable: |name| std::env::var_os(name), extra_headers }
-}
-
-/// Returns a command of git that works on the repository it is told, not on one that the environment names:
-/// weir may run in a hook.
-pub(crate) fn git_command() -> Command {
-    let mut git = Command::new("git");
-    for name in LOCAL_ENVIRONMENT {
-        git.env_remove(name);
-    }
-    git
 }
 
 /// Returns the headers that git's configuration adds to requests: `http.extraHeader`, `http.cookieFile`. None

@@ -116,6 +116,12 @@ impl From<weir_settings::Error> for Error {
     }
 }
 
+impl From<weir_workspace::Error> for Error {
+    fn from(e: weir_workspace::Error) -> Error {
+        Error::of(e)
+    }
+}
+
 /// Errors of this program's own functions come back from libraries that called them.
 impl From<OtherError> for Error {
     fn from(e: OtherError) -> Error {

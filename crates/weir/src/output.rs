@@ -107,10 +107,14 @@ pub(crate) fn json_array(values: impl Iterator<Item = impl Serialize>) -> Result
 
 /// Prints a value as one line of JSON.
 pub(crate) fn json_line(value: &impl Serialize) -> Result<()> {
+    Ok(write_json_line(value)?)
+}
+
+/// Prints a value as one line of JSON, for callers that know no other errors than those of the output.
+pub(crate) fn write_json_line(value: &impl Serialize) -> io::Result<()> {
     let mut out = PlainJson(io::stdout().lock());
-    serde_json::to_writer(&mut out, value).map_err(io::Error::from)?;
-    writeln!(out)?;
-    Ok(())
+    serde_json::to_writer(&mut out, value)?;
+    writeln!(out)
 }
 
 /// Prints rows in columns; the first row is the heading.

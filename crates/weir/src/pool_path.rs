@@ -74,8 +74,8 @@ pub(crate) enum PoolPathError {
     Unread { config: PathBuf, source: std::io::Error },
     /// It is another user's, and nobody named it.
     #[error(
-        "the pool at '{pool}' belongs to '{owner}', and its {CONFIG_NAME} can name programs that weir runs: if \
-         you trust it, use --pool '{pool}'", pool = .pool.display()
+        "the pool at '{pool}' belongs to '{owner}', and its {CONFIG_NAME} can name programs that weir runs: \
+         if you trust it, use --pool '{pool}'", pool = .pool.display()
     )]
     OfAnother { pool: PathBuf, owner: String },
 }

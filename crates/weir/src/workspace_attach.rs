@@ -20,7 +20,7 @@ use crate::client::client_transport;
 use crate::error::{Error, Result};
 use crate::named_source::{MOUNTED, NamedSource};
 use crate::output;
-use crate::workspace_mounts::{close_inherited, of_workspace, packs_of, start_remote};
+use crate::workspace_mounts::{close_inherited, packs_of, start_remote};
 
 /// Threads that answer the kernel: each may wait for the network.
 const THREADS: usize = 16;
@@ -111,7 +111,7 @@ pub(crate) fn attach(
     let key = url.trim_end_matches('/');
     let key = key.strip_suffix(".git").unwrap_or(key);
     let place = workspaces.remote_place(&format!("{key}\0{}", attached.checksum()));
-    let alone = workspaces.lock().map_err(of_workspace)?;
+    let alone = workspaces.lock()?;
     if !Attached::is_at(&place) {
         attached.write(&place)?;
         if is_lazy {
@@ -173,7 +173,7 @@ pub(crate) fn serve_remote(global: &Global, place: &Path) -> Result<()> {
     };
     let mount = MountOptions { threads: THREADS, allow_other: false };
     let names = attached.files().to_vec();
-    mount_remote_files(names, &packs_of(&place), &mount, ready, open).map_err(of_workspace)
+    mount_remote_files(names, &packs_of(&place), &mount, ready, open).map_err(Error::of)
 }
 
 /// Lets go of the attached clone in the folder `place` when no workspace stands on it.

@@ -14,7 +14,6 @@ use weir_workspace::{
     become_alone, is_shown, may_mount, serve_monitor, unmount_dead,
 };
 
-use crate::environment::git_command;
 use crate::error::{Error, Result};
 use crate::named_source::MOUNTED;
 use crate::output;
@@ -118,7 +117,7 @@ pub(crate) fn answer_monitor(root: &Path) -> Result<()> {
         let _ = nix::unistd::setsid();
         writeln!(output::stdout(), "{MOUNTED}")
     };
-    serve_monitor(root, ready).map_err(of_workspace)
+    serve_monitor(root, ready).map_err(Error::of)
 }
 
 /// Closes what this process has open but the standard streams: whoever started it may wait for the end of a
@@ -199,21 +198,4 @@ pub(crate) fn whole(path: &Path) -> Result<PathBuf> {
     let (Some(above), Some(name)) = (absolute.parent(), absolute.file_name()) else { return Ok(absolute) };
     let above = above.canonicalize().map_err(weir_ground::FileError::on("find", above))?;
     Ok(if absolute.exists() { absolute.canonicalize()? } else { above.join(name) })
-}
-
-/// Returns an error of a workspace as one of the program.
-pub(crate) fn of_workspace(e: weir_workspace::Error) -> Error {
-    Error::Message(e.to_string())
-}
-
-/// Returns what git prints in a workspace.
-pub(crate) fn git(folder: &Path, args: &[&str]) -> Result<String> {
-    let output = git_command().arg("-C").arg(folder).args(args).stdin(Stdio::null()).output();
-    let output = output.map_err(|e| Error::Message(format!("cannot start git: {e}")))?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        let said = if said.is_empty() { format!("it ended with {}", output.status) } else { said };
-        return Err(Error::Message(format!("git {} in '{}': {said}", args[0], folder.display())));
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -3,21 +3,17 @@
 use std::collections::HashMap;
 use std::io::Write;
 use std::path::Path;
-use std::process::{ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::json;
 use weir_ground::Stop;
-use weir_ground::thread::spawn;
-use weir_pool::open_local;
-use weir_workspace::{PathChange, Workspace, WorkspaceStatus, Workspaces, is_mounted};
+use weir_workspace::{PathChange, Workspace, WorkspaceStatus, Workspaces};
 
 use crate::cli::Global;
-use crate::environment::git_command;
-use crate::error::{Error, Result, SOME_FAILED};
+use crate::error::{Result, SOME_FAILED};
 use crate::output;
 use crate::signals::stop_on_signal;
-use crate::workspace_mounts::{git, of_workspace};
 
 /// Prints the status of each workspace of `list`; with an interval again whenever it has changed.
 pub(crate) fn status(
@@ -27,14 +23,14 @@ pub(crate) fn status(
     watch: Option<Duration>,
 ) -> Result<ExitCode> {
     let mut has_failed = false;
-    let mut failed = |workspace: &Workspace, e: &Error| {
+    let mut failed = |workspace: &Workspace, e: &weir_workspace::Error| {
         has_failed = true;
         warn_line!("error: {}: {e}", workspace.folder.display());
     };
     let Some(interval) = watch else {
         let mut found = Vec::new();
         for workspace in list {
-            match status_of(workspaces, workspace) {
+            match workspaces.whole_status(workspace) {
                 Ok(status) if global.json => found.push(status_json(workspace, &status)),
                 Ok(status) => print(workspace, &status)?,
                 Err(e) => failed(workspace, &e),
@@ -56,7 +52,7 @@ pub(crate) fn status(
             if told.get(folder).is_some_and(|(known, _)| *known == print_of) {
                 continue;
             }
-            let status = status_of(workspaces, workspace).inspect_err(|e| failed(workspace, e)).ok();
+            let status = workspaces.whole_status(workspace).inspect_err(|e| failed(workspace, e)).ok();
             if let Some(status) = &status
                 && told.get(folder).is_none_or(|(_, known)| known.as_ref() != Some(status))
             {
@@ -70,71 +66,6 @@ pub(crate) fn status(
         if !stop.sleep(interval) {
             return Ok(ExitCode::SUCCESS);
         }
-    }
-}
-
-/// Returns the status of a workspace, without what git ignores.
-pub(crate) fn status_of(workspaces: &Workspaces, workspace: &Workspace) -> Result<WorkspaceStatus> {
-    let folder = &workspace.folder;
-    if !is_mounted(folder) {
-        return Err(Error::Message("it is not mounted; 'weir workspace mount' mounts it".to_owned()));
-    }
-    let repo = open_local(&folder.join(".git")).map_err(Error::of)?;
-    let mut status = workspaces.status(workspace, &repo).map_err(of_workspace)?;
-    let new = status.changes.iter().filter(|(_, change)| **change == PathChange::New);
-    let new: Vec<&[u8]> = new.map(|(path, _)| path.as_slice()).collect();
-    for path in unlisted(folder, &new)? {
-        status.changes.remove(&path);
-    }
-    Ok(status)
-}
-
-/// Returns those of `paths` that git does not list in the workspace: it ignores them, or they are in a
-/// submodule that is staged.
-fn unlisted(folder: &Path, paths: &[&[u8]]) -> Result<Vec<Vec<u8>>> {
-    if let Some(ignored) = ignored(folder, paths)? {
-        return Ok(ignored);
-    }
-    let staged = git(folder, &["-c", "core.fsmonitor=false", "ls-files", "--stage", "-z"])?;
-    let submodules: Vec<&[u8]> = staged
-        .split('\0')
-        .filter(|line| line.starts_with("160000 "))
-        .filter_map(|line| Some(line.split_once('\t')?.1.as_bytes()))
-        .collect();
-    let is_in =
-        |path: &[u8], folder: &&[u8]| path.strip_prefix(*folder).is_some_and(|rest| rest.starts_with(b"/"));
-    let (inside, outside): (Vec<&[u8]>, Vec<&[u8]>) =
-        paths.iter().partition(|path| submodules.iter().any(|submodule| is_in(path, submodule)));
-    let ignored = ignored(folder, &outside)?;
-    let mut unlisted =
-        ignored.ok_or_else(|| Error::Message(format!("git check-ignore fails in '{}'", folder.display())))?;
-    unlisted.extend(inside.into_iter().map(<[u8]>::to_vec));
-    Ok(unlisted)
-}
-
-/// Returns those of `paths` that git ignores in the workspace; `None` if it refuses, as for one in a
-/// submodule.
-fn ignored(folder: &Path, paths: &[&[u8]]) -> Result<Option<Vec<Vec<u8>>>> {
-    if paths.is_empty() {
-        return Ok(Some(Vec::new()));
-    }
-    let mut git = git_command();
-    git.arg("-C").arg(folder).args(["-c", "core.fsmonitor=false", "check-ignore", "-z", "--stdin"]);
-    let failed = |e: std::io::Error| Error::Message(format!("cannot start git: {e}"));
-    git.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = git.spawn().map_err(failed)?;
-    let (mut input, given) = (child.stdin.take().expect("it is a pipe"), paths.join(&b"\0"[..]));
-    // It answers while it reads.
-    let giving = spawn("check-ignore", move || input.write_all(&[&given[..], b"\0"].concat()));
-    let said = child.wait_with_output()?;
-    let _ = giving?.join();
-    // 1 says that it ignores none.
-    match said.status.code() {
-        Some(0 | 1) => {
-            let all = said.stdout.split(|byte| *byte == 0).filter(|path| !path.is_empty());
-            Ok(Some(all.map(<[u8]>::to_vec).collect()))
-        }
-        _ => Ok(None),
     }
 }
 

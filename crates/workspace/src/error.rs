@@ -34,6 +34,31 @@ pub enum Error {
     /// The folder has files.
     #[error("'{0}' is not empty; choose another folder")]
     NotEmpty(std::path::PathBuf),
+    /// git cannot be started.
+    #[error("cannot start git: {0}")]
+    NoGit(std::io::Error),
+    /// git fails.
+    #[error("git {command} in '{folder}': {said}")]
+    Git {
+        /// The command.
+        command: String,
+        /// The folder that git works in.
+        folder: std::path::PathBuf,
+        /// What git says.
+        said: String,
+    },
+    /// git cannot set refs of the workspace in this folder.
+    #[error("git cannot set the refs of '{0}'")]
+    Refs(std::path::PathBuf),
+    /// A revision has no name.
+    #[error("there is no revision without a name")]
+    EmptyRevision,
+    /// A revision is something else than a commit.
+    #[error("'{0}' is no commit")]
+    NotACommit(String),
+    /// The workspace is not mounted.
+    #[error("it is not mounted; 'weir workspace mount' mounts it")]
+    NotMounted,
     /// git would not check the commit out.
     #[error("{0}")]
     Odd(String),

@@ -6,6 +6,7 @@
 //! interrupted begins again, and takes no delivery a second time.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -60,6 +61,20 @@ pub struct SweepOutcome {
     pub expired: u64,
     /// The number of those that could not be had: the next sweep asks for them again.
     pub unread: u64,
+}
+
+impl fmt::Display for SweepOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let SweepOutcome { webhook, hook, attempts, failed, here, taken, ignored, expired, unread } = self;
+        write!(f, "{webhook} at {hook}: {attempts} attempts, {failed} deliveries failed, {taken} taken")?;
+        let counts = [
+            (*here, "here already"),
+            (*ignored, "of no repository"),
+            (*expired, "no longer kept"),
+            (*unread, "cannot be read now"),
+        ];
+        counts.iter().filter(|(n, _)| *n > 0).try_for_each(|(n, what)| write!(f, ", {n} {what}"))
+    }
 }
 
 /// Sweeps the webhooks of a pool.

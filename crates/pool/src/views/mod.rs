@@ -2,6 +2,7 @@
 //! Each is a type, so that a command prints, and an API sends, the same thing.
 
 mod archive_facts;
+mod failures;
 mod manifest;
 mod ref_log;
 mod repository_state;
@@ -10,6 +11,7 @@ mod status;
 mod visit_log;
 
 pub use archive_facts::{ArchiveFacts, ArchiveLfs, PackFacts, StoredClones};
+pub use failures::{FailureGroup, failing};
 pub use manifest::{MirroredRepository, manifest};
 pub use ref_log::{RefChange, RefLogEntry, ref_log};
 pub use repository_state::RepositoryState;

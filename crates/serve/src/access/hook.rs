@@ -30,7 +30,8 @@ pub struct Hook {
 #[derive(Debug, thiserror::Error)]
 #[error("{said}")]
 pub struct HookDenial {
-    /// The first line that the hook printed; empty if it printed none, cannot be run, or does not end in time.
+    /// The first line that the hook printed. It is empty if the hook printed none, cannot be run, or does not
+    /// end in time.
     pub said: String,
 }
 

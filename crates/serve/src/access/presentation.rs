@@ -6,6 +6,7 @@ use std::sync::Arc;
 use weir_repo::{ConfigScope, GitConfig, Repo, Result, folders_of, open_directory};
 use weir_upload::Features;
 
+use crate::access::locate::Found;
 use crate::access::opened::{HttpFeatures, Opened};
 
 /// How git directories are shown.
@@ -25,6 +26,25 @@ pub struct Presentation {
 }
 
 impl Presentation {
+    /// Opens the repository that a [`crate::Locator`] has found.
+    ///
+    /// # Errors
+    /// If it cannot be read, or has no such state.
+    pub fn open_found(&self, found: &Found) -> Result<(Arc<Repo>, Features)> {
+        match found {
+            Found::Archive(path) => Ok((Arc::new(Repo::open_archive(path)?), Features::default())),
+            Found::OlderState(path, state) => {
+                let older = Repo::open_archive(path)?.at_state(*state)?;
+                let none = || weir_repo::Error::NotFound(format!("no state {state}"));
+                Ok((Arc::new(older.ok_or_else(none)?), Features::default()))
+            }
+            Found::Directory(path) => {
+                let Opened { repo, features, .. } = self.open(path)?;
+                Ok((repo, features.unwrap_or_default()))
+            }
+        }
+    }
+
     /// Opens the git directory at `path`, or the `.git` below it, and shows what its configuration allows.
     ///
     /// # Errors

@@ -29,8 +29,8 @@ pub enum ListenAddressError {
     NoPath,
     /// It is none of the forms.
     #[error(
-        "'{0}' is no address to listen on: write ADDRESS:PORT ([ADDRESS]:PORT for IPv6), NAME:PORT, :PORT for \
-         all addresses of this machine, PORT for this machine only, or unix:PATH"
+        "'{0}' is no address to listen on: write ADDRESS:PORT ([ADDRESS]:PORT for IPv6), NAME:PORT, :PORT \
+         for all addresses of this machine, PORT for this machine only, or unix:PATH"
     )]
     NoAddress(String),
 }

@@ -14,7 +14,7 @@ use weir_transport::{Scheme, Url};
 
 use crate::cli::{CloneArgs, Global};
 use crate::client::{client_transport, git_config};
-use crate::environment::{environment, git_command};
+use crate::environment::environment;
 use crate::error::{Error, Result};
 use crate::output;
 use crate::pool::open_pool;
@@ -192,7 +192,7 @@ fn upload_pack_command() -> Result<String> {
 
 /// Runs `git clone`: for options that only git has, for a server that is not weir, or not over HTTP.
 fn hand_over(global: &Global, args: &CloneArgs, source: &CloneSource) -> Result<()> {
-    let mut command = git_command();
+    let mut command = weir_workspace::git_command();
     command.arg("clone");
     if let Some(origin) = &args.origin {
         command.args(["--origin", origin]);

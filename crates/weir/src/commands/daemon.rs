@@ -14,7 +14,8 @@ use weir_git::pktline::{self, Pkt};
 use weir_ground::thread::spawn;
 use weir_ground::{FileError, Stop};
 use weir_serve::{
-    Address, Client, Daemon, DaemonLimits, Door, Hook, Listener, Locator, MapRule, raise_descriptor_limit,
+    Address, Client, Daemon, DaemonLimits, Door, Hook, Listener, Locator, LogLine, MapRule, PathLocator,
+    raise_descriptor_limit,
 };
 use weir_settings::MapConfig;
 use weir_upload::{DaemonRequest, UNREADABLE, UploadOptions, UploadPack, Version, parse_daemon_request};
@@ -22,8 +23,6 @@ use weir_upload::{DaemonRequest, UNREADABLE, UploadOptions, UploadPack, Version,
 use crate::cli::{DaemonArgs, Global};
 use crate::error::{Error, Result};
 use crate::log_output::Log;
-use crate::path_locator::PathLocator;
-use crate::presentation::open;
 use crate::presentation::presentation;
 use crate::signals::stop_on_signal;
 use crate::stdio;
@@ -204,7 +203,7 @@ pub(crate) fn daemon(global: &Global, args: DaemonArgs) -> Result<()> {
         informative_errors: args.informative_errors && !args.no_informative_errors,
         push_hint: args.push_hint.clone(),
         presentation: presentation.clone(),
-        log: (global.verbose > 0).then_some(log),
+        log: (global.verbose > 0).then(|| -> LogLine { Box::new(move |text| log.line(text)) }),
     };
     if args.inetd {
         return converse(&locator, &limits(&args));
@@ -274,7 +273,7 @@ fn converse(locator: &PathLocator, limits: &DaemonLimits) -> Result<()> {
         Ok(found) => found,
         Err(refusal) => return refuse(refusal.words_without_token()),
     };
-    let (repo, features) = match open(&found, &locator.presentation) {
+    let (repo, features) = match locator.presentation.open_found(&found) {
         Ok(opened) => opened,
         Err(e) => {
             tracing::error!("cannot open: {e}");

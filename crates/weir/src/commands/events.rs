@@ -10,17 +10,15 @@ use std::time::Duration;
 
 use weir_ground::{Stop, Timestamp};
 use weir_pool::{
-    Collectors, Pool, ReceivedEvent, Sweeper, Verdict, failed_events, received, received_one, rejected_lines,
-    replay,
+    Collectors, DoorAddresses, KeptSockets, OpenDoors, Pool, ReceivedEvent, Sweeper, Verdict, failed_events,
+    open_doors, received, received_one, rejected_lines, replay,
 };
 
 use crate::cli::{EventsCommand, EventsLsArgs, EventsServeArgs, Global, RejectedArgs, ReplayArgs, SweepArgs};
 use crate::error::{Error, Result};
-use crate::event_doors::{DoorAddresses, KeptSockets, OpenDoors, open_doors};
 use crate::output;
 use crate::pool::open_pool;
 use crate::signals::{has_terminal, on_reload_signal, stop_on_signal};
-use crate::sweeping::line_of;
 use crate::systemd;
 
 /// Time between looks for new events.
@@ -100,7 +98,10 @@ fn open_all(
         return Err(Error::Message(text.to_owned()));
     }
     let mut told = |at: String| match global.json {
-        true => output::json_line(&serde_json::json!({ "listening": at, "pid": std::process::id() })),
+        true => {
+            let line = serde_json::json!({ "listening": at, "pid": std::process::id() });
+            output::write_json_line(&line)
+        }
         false => {
             tracing::info!("taking events at {at}");
             Ok(())
@@ -224,7 +225,7 @@ fn sweep(pool: &mut Pool, global: &Global, args: &SweepArgs) -> Result<()> {
             match (global.json, global.quiet) {
                 (true, _) => output::json_line(outcome)?,
                 (false, true) => {}
-                (false, false) => writeln!(output::stdout(), "{}", line_of(outcome))?,
+                (false, false) => writeln!(output::stdout(), "{outcome}")?,
             }
         }
         if !swept? {

@@ -6,11 +6,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use weir_serve::{Daemon, DaemonLimits, Presentation, serve_cgi};
+use weir_serve::{Daemon, DaemonLimits, PathLocator, Presentation, serve_cgi};
 use weir_upload::{UploadLimits, UploadOptions};
 
 use crate::error::Result;
-use crate::path_locator::PathLocator;
 use crate::presentation::presentation;
 
 pub(crate) fn http_backend() -> Result<ExitCode> {

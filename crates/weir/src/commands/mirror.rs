@@ -9,12 +9,11 @@ use weir_catalog::clock::now;
 use weir_catalog::{Catalog, EventKind, Hold, PoolEvent};
 use weir_ground::Stop;
 use weir_mirror::{Event, MirrorLoop, RunError, Summary};
-use weir_pool::{Collectors, EventStreams, Hooks, MirrorGuard, Notifier, Pool, TraceExporter};
+use weir_pool::{Collectors, EventStreams, Hooks, MirrorGuard, Notifier, Pool, TraceExporter, keep_doors};
 
 use crate::background::CATALOG_RETRY;
 use crate::cli::{Global, MirrorArgs};
 use crate::error::{Error, Result, SOME_FAILED};
-use crate::event_doors::keep_doors;
 use crate::output;
 use crate::restart::start_in_place;
 use crate::signals::{has_terminal, on_reload_signal, stop_on_signal};

@@ -9,7 +9,10 @@ use weir_api::{ApiHandler, McpHandler};
 use weir_browse::RemoteArchives;
 use weir_events::WebhookDoors;
 use weir_ground::{FileError, Stop};
-use weir_pool::{CatalogLocator, Collectors, Counters, EventStreams, Metrics, OnDemand, Pool, TraceExporter};
+use weir_pool::{
+    CatalogLocator, Collectors, Counters, EventStreams, HealthFront, IntakeSender, Metrics, OnDemand, Pool,
+    TraceExporter, WebhookFront, keep_doors, keep_sweeping, keep_webhooks,
+};
 use weir_serve::{
     AccessLog, Address, Daemon, DaemonLimits, Door, ListenAddress, Listener, MetricsText, Presentation, Tls,
     TrustedProxies, raise_descriptor_limit, serve_text,
@@ -20,15 +23,11 @@ use weir_upload::{UploadLimits, UploadOptions};
 use crate::background::start_mirror;
 use crate::cli::{Global, ServeArgs};
 use crate::error::{Error, Result};
-use crate::event_doors::{keep_doors, keep_webhooks};
-use crate::health_front::HealthFront;
 use crate::output;
 use crate::restart::{start_anew, tell_ready};
 use crate::service_state::ServiceState;
 use crate::signals::{has_terminal, on_reload_signal, stop_by_signal, stop_on_signal};
-use crate::sweeping::keep_sweeping;
 use crate::systemd;
-use crate::webhook_front::{IntakeSender, WebhookFront};
 
 fn limits(c: &ServeConfig, scratch: PathBuf) -> DaemonLimits {
     DaemonLimits {

@@ -8,12 +8,11 @@ use serde_json::json;
 use weir_catalog::clock::now;
 use weir_catalog::{Interval, Repository};
 use weir_ground::Timestamp;
-use weir_pool::{HintFinder, Pool, SettingsView};
+use weir_pool::{HintFinder, Pool, SettingsView, tell_door};
 use weir_settings::IntervalSetting;
 use weir_transport::Url;
 
 use crate::cli::{Global, SetArgs};
-use crate::door_client::tell_door;
 use crate::error::{Error, Result};
 use crate::output;
 

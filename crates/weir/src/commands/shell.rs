@@ -17,7 +17,6 @@ use weir_upload::{DaemonRequest, Service, UploadLimits, UploadOptions, UploadPac
 use crate::cli::Global;
 use crate::error::Result;
 use crate::pool::open_pool;
-use crate::presentation::open;
 use crate::stdio;
 use crate::stdio::FATAL;
 
@@ -106,7 +105,7 @@ fn answer(
         Ok(found) => found,
         Err(refusal) => return Ok(ShellAnswer::refused(refusal.status(), refusal.words_without_token())),
     };
-    let (repo, features) = match open(&found, &Presentation::default()) {
+    let (repo, features) = match Presentation::default().open_found(&found) {
         Ok(opened) => opened,
         Err(weir_repo::Error::NotFound(why)) => {
             return Ok(ShellAnswer::refused(

@@ -4,29 +4,27 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
-use weir_git::{Kind, Oid};
 use weir_pool::open_local;
-use weir_repo::{CommitTrees, Head, Ref, Repo};
+use weir_repo::{CommitTrees, Repo};
 use weir_workspace::{
-    Added, Forked, Monitor, MountWay, NewFork, NewWorkspace, Workspace, Workspaces, changed_since, diagnosis,
-    is_mounted, is_sparse, may_mount,
+    Added, Forked, GIT_THAT_ASKS, GitVersion, Monitor, MountWay, NewFork, NewWorkspace, Workspace,
+    Workspaces, changed_since, diagnosis, git, is_mounted, may_mount,
 };
 
 use crate::cli::{Global, WorkspaceCommand};
-use crate::environment::git_command;
 use crate::error::{Error, Result, SOME_FAILED};
 use crate::named_source::{NamedCommit, NamedSource};
 use crate::output;
 use crate::workspace_attach::{AttachedSource, attach, serve_remote, waits_for};
 use crate::workspace_mounts::{
-    OwnProcesses, answer_monitor, attached_to, check_namespace, close_inherited, enter_namespace, git,
-    has_namespace, hold, mounted_in_namespace, of_workspace, run_in_namespace, try_namespace, whole,
+    OwnProcesses, answer_monitor, attached_to, check_namespace, close_inherited, enter_namespace,
+    has_namespace, hold, mounted_in_namespace, run_in_namespace, try_namespace, whole,
 };
-use crate::workspace_status::{status, status_of};
+use crate::workspace_status::status;
 use crate::workspace_switch::switch;
 
 pub(crate) fn workspace(global: &Global, command: &WorkspaceCommand) -> Result<ExitCode> {
@@ -56,8 +54,8 @@ pub(crate) fn workspace(global: &Global, command: &WorkspaceCommand) -> Result<E
         WorkspaceCommand::Remote { place } => serve_remote(global, place)?,
         WorkspaceCommand::Status { folders, all, watch, interval } => {
             let list = match &folders[..] {
-                _ if *all => workspaces.list().map_err(of_workspace)?,
-                [] => vec![workspaces.find(&std::env::current_dir()?).map_err(of_workspace)?],
+                _ if *all => workspaces.list()?,
+                [] => vec![workspaces.find(&std::env::current_dir()?)?],
                 _ => named(&workspaces, folders)?,
             };
             let is_here = |workspace: &Workspace| is_mounted(&workspace.folder);
@@ -69,7 +67,7 @@ pub(crate) fn workspace(global: &Global, command: &WorkspaceCommand) -> Result<E
         }
         WorkspaceCommand::Fork { from, folder } => fork(global, &workspaces, from, folder)?,
         WorkspaceCommand::Switch { folder, revision, mount } => {
-            let workspace = workspaces.find(&whole(folder)?).map_err(of_workspace)?;
+            let workspace = workspaces.find(&whole(folder)?)?;
             if !is_mounted(&workspace.folder) && !may_mount() && !workspace.uses_fuse_overlayfs {
                 return in_namespace();
             }
@@ -100,7 +98,7 @@ fn print_changed(place: &Path, protocol: u32, token: &str) -> Result<()> {
     if protocol != 2 {
         return Err(Error::Message(format!("version {protocol} of fsmonitor is not known")));
     }
-    let answer = changed_since(place, &std::env::current_dir()?, token).map_err(of_workspace)?;
+    let answer = changed_since(place, &std::env::current_dir()?, token)?;
     Ok(std::io::stdout().write_all(&answer)?)
 }
 
@@ -123,7 +121,7 @@ fn mount_again(
     folders: &[PathBuf],
 ) -> Result<ExitCode> {
     let (here, there) = by_place(match folders {
-        [] => workspaces.list().map_err(of_workspace)?,
+        [] => workspaces.list()?,
         _ => named(workspaces, folders)?,
     });
     let mounted = mount(global, workspaces, &here)?;
@@ -133,7 +131,7 @@ fn mount_again(
 
 /// Returns the workspaces of these folders.
 fn named(workspaces: &Workspaces, folders: &[PathBuf]) -> Result<Vec<Workspace>> {
-    folders.iter().map(|folder| workspaces.find(&whole(folder)?).map_err(of_workspace)).collect()
+    folders.iter().map(|folder| workspaces.find(&whole(folder)?).map_err(Error::of)).collect()
 }
 
 /// Parts the workspaces that this process can mount from those that are in the namespace of the user.
@@ -224,7 +222,7 @@ fn add(
         asks: if uses_fuse_overlayfs { Monitor::None } else { version.monitor() },
         ignores: &ignored_names,
     };
-    let Added { workspace: made, converts } = workspaces.add(&new, &OwnProcesses).map_err(of_workspace)?;
+    let Added { workspace: made, converts } = workspaces.add(&new, &OwnProcesses)?;
     if let Some(attributes) = converts {
         warn_line!(
             "warning: '{attributes}' asks git to convert files (eol, ident, encodings or filters); the \
@@ -253,11 +251,10 @@ fn monitor() -> Result<String> {
 }
 
 fn fork(global: &Global, workspaces: &Workspaces, from: &Path, folder: &Path) -> Result<()> {
-    let from = workspaces.find(&whole(from)?).map_err(of_workspace)?;
+    let from = workspaces.find(&whole(from)?)?;
     let name = from.folder.display().to_string();
     let new = NewFork { folder: &whole(folder)?, now: now(), monitor: &monitor()? };
-    let Forked { workspace, was_in_use } =
-        workspaces.fork(from, &new, &OwnProcesses).map_err(of_workspace)?;
+    let Forked { workspace, was_in_use } = workspaces.fork(from, &new, &OwnProcesses)?;
     if was_in_use {
         warn_line!("warning: programs that are in '{name}' see it as it was, read-only; 'cd \"$PWD\"' helps");
     }
@@ -268,36 +265,6 @@ fn fork(global: &Global, workspaces: &Workspaces, from: &Path, folder: &Path) ->
         writeln!(output::stdout(), "{} is forked to {}", name, workspace.folder.display())?;
     }
     Ok(())
-}
-
-/// The first git that takes no file for deleted that its fsmonitor vouches for (release notes of 2.43).
-const GIT_THAT_ASKS: (u32, u32) = (2, 43);
-
-/// A git that was asked for its version and features, and answers while something else is done.
-struct GitVersion(std::io::Result<Child>);
-
-impl GitVersion {
-    fn ask() -> GitVersion {
-        let mut git = git_command();
-        GitVersion(
-            git.args(["version", "--build-options"]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn(),
-        )
-    }
-
-    /// Returns how this git can ask what has changed.
-    fn monitor(self) -> Monitor {
-        let said = self.0.and_then(Child::wait_with_output).map(|output| output.stdout).unwrap_or_default();
-        let said = String::from_utf8_lossy(&said);
-        if said.lines().any(|line| line == "feature: fsmonitor--daemon") {
-            return Monitor::Socket;
-        }
-        let version = said.strip_prefix("git version ").unwrap_or_default();
-        let mut numbers = version.split('.').map_while(|number| number.trim().parse().ok());
-        match (numbers.next(), numbers.next()) {
-            (Some(major), Some(minor)) if (major, minor) >= GIT_THAT_ASKS => Monitor::Hook,
-            _ => Monitor::None,
-        }
-    }
 }
 
 /// Returns the content of the user's file of ignored names (gitignore(5)). If git finds another, it only
@@ -332,7 +299,7 @@ fn waiting(workspace: &Workspace) -> Option<String> {
 fn list(global: &Global, root: &Path, workspaces: &Workspaces) -> Result<()> {
     let there = mounted_in_namespace(root);
     let is_mounted = |it: &Workspace| is_mounted(&it.folder) || there.contains(&it.folder);
-    let list = workspaces.list().map_err(of_workspace)?;
+    let list = workspaces.list()?;
     // Where it is not mounted here, it is known with what it began.
     let now = |it: &Workspace| {
         let began = (it.commit.clone(), it.branch.clone());
@@ -372,72 +339,16 @@ fn list(global: &Global, root: &Path, workspaces: &Workspaces) -> Result<()> {
     Ok(())
 }
 
-/// Returns what would be lost with a workspace, if anything.
-fn unsaved(workspaces: &Workspaces, workspace: &Workspace) -> Result<Option<String>> {
-    let folder = &workspace.folder;
-    if !is_mounted(folder) {
-        return Ok(Some("it is not mounted, so that nobody can say what it has".to_owned()));
-    }
-    // git's settings may hide files from git.
-    if !is_sparse(workspace)
-        && let Some(path) = status_of(workspaces, workspace)?.changes.keys().next()
-    {
-        return Ok(Some(format!("it has changes ({})", String::from_utf8_lossy(path))));
-    }
-    let staged = git(folder, &["status", "--porcelain", "--untracked-files=all"])?;
-    if let Some(line) = staged.lines().next() {
-        return Ok(Some(format!("it has changes ({})", line.trim())));
-    }
-    if std::fs::read_dir(folder.join(".git/worktrees")).is_ok_and(|mut linked| linked.next().is_some()) {
-        return Ok(Some("it has linked working trees ('git worktree list')".to_owned()));
-    }
-    if std::fs::read_dir(folder.join(".git/modules")).is_ok_and(|mut modules| modules.next().is_some()) {
-        return Ok(Some("it has submodules, which may have commits that are nowhere else".to_owned()));
-    }
-    let own = open_local(&folder.join(".git")).map_err(Error::of)?;
-    if own.refs().get(b"refs/stash").is_some() {
-        return Ok(Some("it has stashed changes".to_owned()));
-    }
-    // If the source cannot be opened, it has nothing.
-    let source = open_local(&workspace.source).ok();
-    let is_elsewhere = |oid: &Oid| source.as_ref().is_some_and(|source| source.contains(oid));
-    let is_own = |r: &&Ref| !r.name.starts_with(b"refs/remotes/") && !is_elsewhere(&r.oid);
-    let mut tips: Vec<String> = own.refs().list().iter().filter(is_own).map(|r| r.oid.to_string()).collect();
-    if let Head::Detached(oid) = &own.refs().head
-        && !is_elsewhere(oid)
-    {
-        tips.push(oid.to_string());
-    }
-    if tips.is_empty() {
-        return Ok(None);
-    }
-    let tips = tips.iter().map(String::as_str);
-    let args: Vec<&str> = ["rev-list", "--max-count=1"].into_iter().chain(tips).collect();
-    let not = [&args[..], &["--not", "--remotes", &workspace.commit]].concat();
-    let commits = git(folder, &not)?;
-    let commits = commits.trim();
-    if !commits.is_empty() {
-        return Ok(Some(format!("it has commits that are nowhere else ({commits})")));
-    }
-    // A tag with a message of its own is lost even if its commit is not.
-    let kind = |oid: &Oid| own.reader().kind_and_size(oid).ok().flatten().map(|(kind, _)| kind);
-    if let Some(tag) = own.refs().list().iter().filter(is_own).find(|r| kind(&r.oid) == Some(Kind::Tag)) {
-        let name = String::from_utf8_lossy(&tag.name).into_owned();
-        return Ok(Some(format!("it has a tag that is nowhere else ({name})")));
-    }
-    Ok(None)
-}
-
 fn remove(global: &Global, workspaces: &Workspaces, workspace: &Workspace, force: bool) -> Result<()> {
     if is_mounted(&workspace.folder) {
         // A daemon of git's own would keep the folder in use.
         workspaces.mend_monitor(workspace, &OwnProcesses);
     }
-    if !force && let Some(why) = unsaved(workspaces, workspace)? {
+    if !force && let Some(why) = workspaces.unsaved(workspace, open_local(&workspace.source).ok().as_ref())? {
         let folder = workspace.folder.display();
         return Err(Error::Message(format!("'{folder}' is not removed: {why}; --force removes it")));
     }
-    workspaces.remove(workspace).map_err(of_workspace)?;
+    workspaces.remove(workspace)?;
     if !global.quiet && !global.json {
         writeln!(output::stdout(), "removed {}", workspace.folder.display())?;
     }
@@ -462,11 +373,11 @@ fn mount(global: &Global, workspaces: &Workspaces, list: &[Workspace]) -> Result
 /// Runs a command, or a shell, in a workspace. Returns if it cannot be started.
 fn shell(root: &Path, workspaces: &Workspaces, folder: &Path, command: &[OsString]) -> Result<ExitCode> {
     let folder = whole(folder)?;
-    let workspace = workspaces.find(&folder).map_err(of_workspace)?;
+    let workspace = workspaces.find(&folder)?;
     if !is_mounted(&workspace.folder) {
         let args = ["-q".into(), "workspace".into(), "mount".into(), workspace.folder.clone().into()];
         if may_mount() || workspace.uses_fuse_overlayfs {
-            workspaces.mount(&workspace, &OwnProcesses).map_err(of_workspace)?;
+            workspaces.mount(&workspace, &OwnProcesses)?;
         } else {
             let status = run_in_namespace(root, &args)?;
             if status != ExitCode::SUCCESS {

@@ -1,7 +1,12 @@
 //! Trees that git does not check out, or should not.
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
+
+use flate2::Compression;
+use flate2::write::ZlibEncoder;
+use sha1::{Digest, Sha1};
 
 use crate::common::Env;
 use crate::mount::{Mounted, everything};
@@ -11,58 +16,64 @@ use super::Workspace;
 /// Entries of trees by deeper than git checks out.
 const DEEP: usize = 4000;
 
-/// Writes an object as it is; returns its name.
-fn object(env: &Env, up: &Path, kind: &str, data: &[u8]) -> String {
-    let args = ["hash-object", "-w", "--literally", "-t", kind, "--stdin"];
-    env.git_with(up, &args, data).trim().to_owned()
+/// Writes an object as it is, loose; returns its name. git takes a process for each.
+fn object(up: &Path, kind: &str, data: &[u8]) -> String {
+    let whole = [format!("{kind} {}\0", data.len()).as_bytes(), data].concat();
+    let name: String = Sha1::digest(&whole).iter().map(|byte| format!("{byte:02x}")).collect();
+    let folder = up.join("objects").join(&name[..2]);
+    fs::create_dir_all(&folder).unwrap();
+    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(&whole).unwrap();
+    fs::write(folder.join(&name[2..]), encoder.finish().unwrap()).unwrap();
+    name
 }
 
 /// Writes a tree with the entries `of`: mode, name, id.
-fn tree(env: &Env, up: &Path, of: &[(&str, &[u8], &str)]) -> String {
+fn tree(up: &Path, of: &[(&str, &[u8], &str)]) -> String {
     let mut data = Vec::new();
     for (mode, name, id) in of {
         data.extend([mode.as_bytes(), b" ", name, b"\0"].concat());
         let byte = |at: usize| u8::from_str_radix(&id[at..at + 2], 16).unwrap();
         data.extend((0..id.len()).step_by(2).map(byte));
     }
-    object(env, up, "tree", &data)
+    object(up, "tree", &data)
 }
 
 /// Makes a branch of one commit with the tree `of`.
 fn branch(env: &Env, up: &Path, name: &str, of: &str) {
     let commit = format!("tree {of}\nauthor A <a@x> 1 +0000\ncommitter A <a@x> 1 +0000\n\nx\n");
-    let commit = object(env, up, "commit", commit.as_bytes());
+    let commit = object(up, "commit", commit.as_bytes());
     env.git(up, &["update-ref", &format!("refs/heads/{name}"), &commit]);
 }
 
 /// Makes a repository with a branch for each odd tree. Returns it, and those branches that must be refused.
 fn hostile(env: &Env) -> (PathBuf, Vec<String>) {
     let up = env.init_bare("hostile.git");
-    let blob = object(env, &up, "blob", b"x\n");
-    let below = tree(env, &up, &[("100644", b"config", &blob)]);
+    let blob = object(&up, "blob", b"x\n");
+    let below = tree(&up, &[("100644", b"config", &blob)]);
     let mut refused = Vec::new();
     let long = [b'n'; 300];
     let names: [&[u8]; 9] = [b".git", b".GIT", b"..", b".", b"a/b", b"/etc", b"git~1", b"", &long];
     for (n, name) in names.iter().enumerate() {
         for (kind, mode, id) in [("file", "100644", &blob), ("folder", "40000", &below)] {
-            let of = tree(env, &up, &[(mode, name, id), ("100644", b"z", &blob)]);
+            let of = tree(&up, &[(mode, name, id), ("100644", b"z", &blob)]);
             let branch_name = format!("{kind}{n}");
             branch(env, &up, &branch_name, &of);
             refused.push(branch_name);
         }
     }
-    let mut deep = tree(env, &up, &[("100644", b"f", &blob)]);
+    let mut deep = tree(&up, &[("100644", b"f", &blob)]);
     for _ in 0..DEEP {
-        deep = tree(env, &up, &[("40000", b"d", &deep)]);
+        deep = tree(&up, &[("40000", b"d", &deep)]);
     }
     branch(env, &up, "deep", &deep);
     refused.push("deep".to_owned());
     // git writes these as they are, and so may we.
-    let link = |target: &[u8]| object(env, &up, "blob", target);
+    let link = |target: &[u8]| object(&up, "blob", target);
     let (out, away, own) = (link(b"../../../etc/passwd"), link(b"/etc/passwd"), link(b".git/config"));
     let of = [("120000", &b"away"[..], &*away), ("120000", b"out", &out), ("120000", b"own", &own)];
-    branch(env, &up, "links", &tree(env, &up, &of));
-    branch(env, &up, "twice", &tree(env, &up, &[("100644", b"a", &blob), ("100644", b"a", &blob)]));
+    branch(env, &up, "links", &tree(&up, &of));
+    branch(env, &up, "twice", &tree(&up, &[("100644", b"a", &blob), ("100644", b"a", &blob)]));
     (up, refused)
 }
 

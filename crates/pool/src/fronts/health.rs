@@ -4,22 +4,23 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use hyper::body::Bytes;
-use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
-use hyper::http::request::Parts;
-use hyper::{Method, Request, Response, StatusCode};
+use bytes::Bytes;
+use http::header::{ALLOW, HeaderValue};
+use http::request::Parts;
+use http::{Method, Request, StatusCode};
 use tokio::sync::watch;
 use weir_catalog::Catalog;
-use weir_pool::Pool;
-use weir_serve::{HandlerAnswer, HandlerBody, HandlerClient, HttpAdmission, HttpHandler};
+use weir_serve::{HandlerAnswer, HandlerClient, HttpAdmission, HttpHandler};
 
 use crate::error::Result;
+use crate::fronts::plain_answer::plain_answer;
+use crate::running::Pool;
 
 const ALIVE: &str = "/healthz";
 const READY: &str = "/readyz";
 
 /// Says how the server is.
-pub(crate) struct HealthFront {
+pub struct HealthFront {
     catalog: Arc<Mutex<Catalog>>,
     store: PathBuf,
     /// Becomes true when somebody asks the server to stop.
@@ -28,7 +29,10 @@ pub(crate) struct HealthFront {
 
 impl HealthFront {
     /// Returns the front for `pool`.
-    pub(crate) fn new(pool: &Pool, asked_to_stop: watch::Receiver<bool>) -> Result<HealthFront> {
+    ///
+    /// # Errors
+    /// If the catalog cannot be opened.
+    pub fn new(pool: &Pool, asked_to_stop: watch::Receiver<bool>) -> Result<HealthFront> {
         let catalog = Arc::new(Mutex::new(pool.another_catalog()?));
         Ok(HealthFront { catalog, store: pool.store.path.clone(), asked_to_stop })
     }
@@ -42,11 +46,11 @@ impl HttpHandler for HealthFront {
     fn admit(&self, head: &Parts) -> HttpAdmission {
         match head.uri.path() {
             ALIVE | READY if head.method != Method::GET && head.method != Method::HEAD => {
-                let mut refusal = answer(StatusCode::METHOD_NOT_ALLOWED, "GET it");
+                let mut refusal = plain_answer(StatusCode::METHOD_NOT_ALLOWED, "GET it");
                 refusal.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
                 HttpAdmission::Answer(refusal)
             }
-            ALIVE => HttpAdmission::Answer(answer(StatusCode::OK, "alive")),
+            ALIVE => HttpAdmission::Answer(plain_answer(StatusCode::OK, "alive")),
             READY => HttpAdmission::Body(0),
             _ => HttpAdmission::Foreign,
         }
@@ -67,22 +71,10 @@ impl HttpHandler for HealthFront {
                 catalog.get_by_id(0).map(|_| ()).map_err(|_| "the catalog does not answer")
             };
             match client.run(look).await {
-                Ok(Ok(())) => answer(StatusCode::OK, "ready"),
-                Ok(Err(why)) => answer(StatusCode::SERVICE_UNAVAILABLE, why),
-                Err(refusal) => answer(StatusCode::SERVICE_UNAVAILABLE, refusal.words()),
+                Ok(Ok(())) => plain_answer(StatusCode::OK, "ready"),
+                Ok(Err(why)) => plain_answer(StatusCode::SERVICE_UNAVAILABLE, why),
+                Err(refusal) => plain_answer(StatusCode::SERVICE_UNAVAILABLE, refusal.words()),
             }
         })
     }
-}
-
-fn answer(status: StatusCode, words: &str) -> Response<HandlerBody> {
-    let mut answer = Response::new(format!("{words}\n").into_bytes().into());
-    *answer.status_mut() = status;
-    let headers = answer.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    if status == StatusCode::SERVICE_UNAVAILABLE {
-        headers.insert(RETRY_AFTER, HeaderValue::from_static("10"));
-    }
-    answer
 }

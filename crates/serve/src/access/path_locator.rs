@@ -4,45 +4,62 @@ use std::net::{IpAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
 use weir_repo::named_by_file;
-use weir_serve::{Client, Found, Hook, Locator, MapRule, Presentation, Refusal, candidates, map};
 use weir_upload::{DaemonRequest, Service};
 
-use crate::log_output::Log;
+use crate::access::hook::Hook;
+use crate::access::locate::{Client, Found, Locator, Refusal};
+use crate::access::mapping::{MapRule, map};
+use crate::access::presentation::{Presentation, candidates};
 
 /// The file that marks a repository as public.
 const EXPORT_FILE: &str = "git-daemon-export-ok";
 /// The message without `--informative-errors`.
 const DENIED: &str = "access denied or repository not exported";
 
-/// The directories that clients may read, and their names. The options are git-daemon's.
+/// Takes lines about requests.
+pub type LogLine = Box<dyn Fn(&str) + Send + Sync>;
+
+/// The directories that clients may read, and their names. The options are git-daemon's (git-daemon(1)).
 #[derive(Default)]
-pub(crate) struct PathLocator {
-    pub(crate) export_all: bool,
-    pub(crate) base_path: Option<PathBuf>,
-    pub(crate) base_path_relaxed: bool,
-    pub(crate) interpolated_path: Option<String>,
-    pub(crate) strict_paths: bool,
+pub struct PathLocator {
+    /// Whether repositories without `git-daemon-export-ok` are served, and archives.
+    pub export_all: bool,
+    /// The folder that paths begin at.
+    pub base_path: Option<PathBuf>,
+    /// Whether a path that leads nowhere below [`PathLocator::base_path`] is tried without it.
+    pub base_path_relaxed: bool,
+    /// The template of paths for clients that send a host.
+    pub interpolated_path: Option<String>,
+    /// Whether a path must be one of [`PathLocator::directories`] to the letter.
+    pub strict_paths: bool,
     /// The folder below a user's home that `~user` means; `None` if `~user` means nothing.
-    pub(crate) user_path: Option<String>,
-    pub(crate) directories: Vec<PathBuf>,
-    pub(crate) rules: Vec<MapRule>,
-    pub(crate) hook: Option<Hook>,
-    pub(crate) port: u16,
-    pub(crate) is_on: bool,
+    pub user_path: Option<String>,
+    /// The folders that clients may read; all, if there are none.
+    pub directories: Vec<PathBuf>,
+    /// Rules that make a path below the base path of a host and a path.
+    pub rules: Vec<MapRule>,
+    /// Decides about each request.
+    pub hook: Option<Hook>,
+    /// The port of this server.
+    pub port: u16,
+    /// Whether `upload-pack` is on.
+    pub is_on: bool,
     /// Whether repositories may turn the service on or off themselves.
-    pub(crate) may_override: bool,
-    pub(crate) informative_errors: bool,
-    pub(crate) push_hint: Option<String>,
+    pub may_override: bool,
+    /// Whether clients learn why they are refused.
+    pub informative_errors: bool,
+    /// The text for those who push: a template, as [`PathLocator::interpolated_path`] is one.
+    pub push_hint: Option<String>,
     /// How repositories are presented. Their configuration, read with it, says whether the service is on.
-    pub(crate) presentation: Presentation,
-    /// Where requests are logged, if they are.
-    pub(crate) log: Option<Log>,
+    pub presentation: Presentation,
+    /// Takes lines about requests.
+    pub log: Option<LogLine>,
 }
 
 impl PathLocator {
     fn log(&self, text: impl FnOnce() -> String) {
         if let Some(log) = &self.log {
-            log.line(&text());
+            log(&text());
         }
     }
 

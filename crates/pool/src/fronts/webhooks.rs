@@ -2,29 +2,33 @@
 
 use std::sync::Arc;
 
-use hyper::body::Bytes;
-use hyper::header::{ALLOW, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
-use hyper::http::request::Parts;
-use hyper::{Method, Request, Response, StatusCode};
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_ENCODING, HeaderValue};
+use http::request::Parts;
+use http::{Method, Request, StatusCode};
 use tokio::sync::watch;
 use weir_events::{EventIntake, WebhookDoors};
-use weir_pool::{Counters, Pool, recent_deliveries};
-use weir_serve::{HandlerAnswer, HandlerBody, HandlerClient, HttpAdmission, HttpHandler};
+use weir_serve::{HandlerAnswer, HandlerClient, HttpAdmission, HttpHandler};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::fronts::plain_answer::plain_answer;
+use crate::running::{Counters, Pool, recent_deliveries};
 
 /// The path of all webhooks.
 const PATH: &str = "/webhooks/";
 
 /// Where to send the way into the spool of webhooks.
-pub(crate) type IntakeSender = watch::Sender<Option<EventIntake>>;
+pub type IntakeSender = watch::Sender<Option<EventIntake>>;
 
 /// Answers deliveries.
-pub(crate) struct WebhookFront(Arc<WebhookDoors>);
+pub struct WebhookFront(Arc<WebhookDoors>);
 
 impl WebhookFront {
     /// Returns the front for the webhooks of `pool`, if it has any, and where to send the way into its spool.
-    pub(crate) fn of(pool: &Pool, counters: &Counters) -> Result<Option<(WebhookFront, IntakeSender)>> {
+    ///
+    /// # Errors
+    /// If a secret cannot be one, or the catalog fails.
+    pub fn of(pool: &Pool, counters: &Counters) -> Result<Option<(WebhookFront, IntakeSender)>> {
         let webhooks = pool.config.events.webhook.iter().map(|webhook| webhook.options());
         let webhooks = webhooks.collect::<weir_settings::Result<Vec<_>>>()?;
         if webhooks.is_empty() {
@@ -32,14 +36,14 @@ impl WebhookFront {
         }
         let (sender, intake) = watch::channel(None);
         let doors = WebhookDoors::new(&webhooks, intake, counters.webhooks.clone());
-        let doors = doors.map_err(Error::of)?;
+        let doors = doors?;
         let known = recent_deliveries(&pool.catalog)?;
         doors.remember(known.iter().map(String::as_bytes));
         Ok(Some((WebhookFront(Arc::new(doors)), sender)))
     }
 
     /// Returns its doors.
-    pub(crate) fn doors(&self) -> Arc<WebhookDoors> {
+    pub fn doors(&self) -> Arc<WebhookDoors> {
         self.0.clone()
     }
 }
@@ -48,16 +52,16 @@ impl HttpHandler for WebhookFront {
     fn admit(&self, head: &Parts) -> HttpAdmission {
         let Some(name) = head.uri.path().strip_prefix(PATH) else { return HttpAdmission::Foreign };
         match self.0.body_bytes_max(name) {
-            None => HttpAdmission::Answer(answer(StatusCode::NOT_FOUND, "there is no such webhook")),
+            None => HttpAdmission::Answer(plain_answer(StatusCode::NOT_FOUND, "there is no such webhook")),
             Some(_) if head.method != Method::POST => {
-                let mut answer = answer(StatusCode::METHOD_NOT_ALLOWED, "webhooks are sent with POST");
+                let mut answer = plain_answer(StatusCode::METHOD_NOT_ALLOWED, "webhooks are sent with POST");
                 answer.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
                 HttpAdmission::Answer(answer)
             }
             // The signature is one over the bytes that come.
             Some(_) if head.headers.contains_key(CONTENT_ENCODING) => {
                 let words = "a delivery must not be compressed";
-                HttpAdmission::Answer(answer(StatusCode::UNSUPPORTED_MEDIA_TYPE, words))
+                HttpAdmission::Answer(plain_answer(StatusCode::UNSUPPORTED_MEDIA_TYPE, words))
             }
             Some(bytes_max) => HttpAdmission::Body(bytes_max),
         }
@@ -69,18 +73,7 @@ impl HttpHandler for WebhookFront {
             let address = client.client.address.map(|peer| peer.ip().to_canonical());
             let taken = self.0.deliver(name, request.headers(), request.body(), address).await;
             let status = StatusCode::from_u16(taken.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-            answer(status, &taken.words)
+            plain_answer(status, &taken.words)
         })
     }
-}
-
-fn answer(status: StatusCode, words: &str) -> Response<HandlerBody> {
-    let mut answer = Response::new(format!("{words}\n").into_bytes().into());
-    *answer.status_mut() = status;
-    let headers = answer.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    if status == StatusCode::SERVICE_UNAVAILABLE {
-        headers.insert(RETRY_AFTER, HeaderValue::from_static("10"));
-    }
-    answer
 }

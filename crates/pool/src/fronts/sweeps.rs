@@ -7,20 +7,19 @@ use std::time::{Duration, Instant};
 use weir_events::WebhookDoors;
 use weir_ground::Stop;
 use weir_ground::thread::spawn;
-use weir_pool::{Pool, SweepOutcome, Sweeper};
 
 use crate::error::Result;
+use crate::running::{Pool, Sweeper};
 
 /// Time until a sweep is tried again that failed, or that another process makes.
 const RETRY: Duration = Duration::from_secs(60);
 
 /// Sweeps the webhooks that the settings want swept, at their intervals, until `stop` is requested; at first
 /// at once. `doors` learn of the deliveries that were taken, and `stop` is nudged then.
-pub(crate) fn keep_sweeping(
-    pool: &Pool,
-    doors: Arc<WebhookDoors>,
-    stop: &Stop,
-) -> Result<Option<JoinHandle<()>>> {
+///
+/// # Errors
+/// If the catalog cannot be opened, or no thread be started.
+pub fn keep_sweeping(pool: &Pool, doors: Arc<WebhookDoors>, stop: &Stop) -> Result<Option<JoinHandle<()>>> {
     let swept = |pool: &Pool| pool.config.events.webhook.iter().any(|webhook| !webhook.sweep().is_empty());
     if !swept(pool) {
         return Ok(None);
@@ -42,7 +41,7 @@ pub(crate) fn keep_sweeping(
             let swept = sweeper.sweep(webhook, &mut |outcome| {
                 taken += outcome.taken;
                 if outcome.failed > 0 {
-                    tracing::info!("{}", line_of(&outcome));
+                    tracing::info!("{outcome}");
                 }
             });
             let wait = match swept {
@@ -61,17 +60,4 @@ pub(crate) fn keep_sweeping(
             *next = Instant::now() + wait;
         }
     })?))
-}
-
-/// Returns the result of a sweep as a line.
-pub(crate) fn line_of(outcome: &SweepOutcome) -> String {
-    let SweepOutcome { webhook, hook, attempts, failed, here, taken, ignored, expired, unread } = outcome;
-    let some = |n: u64, what: &str| if n > 0 { format!(", {n} {what}") } else { String::new() };
-    format!(
-        "{webhook} at {hook}: {attempts} attempts, {failed} deliveries failed, {taken} taken{}{}{}{}",
-        some(*here, "here already"),
-        some(*ignored, "of no repository"),
-        some(*expired, "no longer kept"),
-        some(*unread, "cannot be read now")
-    )
 }

@@ -13,11 +13,11 @@ use weir_events::{
 };
 use weir_ground::Stop;
 use weir_ground::thread::spawn;
-use weir_pool::{Counters, EventReceiver, Pool};
 use weir_serve::{Address, ListenAddress, Listener, raise_descriptor_limit};
 
 use crate::error::{Error, Result};
-use crate::webhook_front::IntakeSender;
+use crate::fronts::webhooks::IntakeSender;
+use crate::running::{Counters, EventReceiver, Pool};
 
 /// The folder of the spool in a pool.
 const SPOOL_NAME: &str = "events";
@@ -33,7 +33,7 @@ const RETRY: Duration = Duration::from_secs(1);
 const TOLD_EVERY: Duration = Duration::from_secs(60);
 
 /// Doors that are open. When they are dropped, what came is taken, and the doors are closed.
-pub(crate) struct OpenDoors {
+pub struct OpenDoors {
     // In this order: the server ends before what it has written is taken for the last time.
     server: EventServer,
     receiver: EventReceiver,
@@ -43,7 +43,7 @@ pub(crate) struct OpenDoors {
 impl OpenDoors {
     /// Closes the doors. Who connects meanwhile waits, if they are opened again with the sockets that are
     /// returned.
-    pub(crate) fn close(self) -> KeptSockets {
+    pub fn close(self) -> KeptSockets {
         drop(self.server);
         drop(self.receiver);
         self.sockets
@@ -52,7 +52,7 @@ impl OpenDoors {
 
 /// The sockets of doors, by the addresses in the settings. They stay open while others have them, too.
 #[derive(Default)]
-pub(crate) struct KeptSockets(HashMap<String, Vec<EventDoor>>);
+pub struct KeptSockets(HashMap<String, Vec<EventDoor>>);
 
 impl KeptSockets {
     /// Takes the sockets at `address`, unless one of them has lost its place in the file system.
@@ -70,39 +70,44 @@ impl KeptSockets {
 
 /// The addresses of doors.
 #[derive(Clone)]
-pub(crate) struct DoorAddresses {
+pub struct DoorAddresses {
     listen: Vec<ListenAddress>,
     udp: Vec<ListenAddress>,
 }
 
 impl DoorAddresses {
     /// Returns the addresses of the flags, or else those of the settings.
-    pub(crate) fn of(pool: &Pool, listen: &[ListenAddress], udp: &[ListenAddress]) -> Result<DoorAddresses> {
+    ///
+    /// # Errors
+    /// If one in the settings is none.
+    pub fn of(pool: &Pool, listen: &[ListenAddress], udp: &[ListenAddress]) -> Result<DoorAddresses> {
         if !listen.is_empty() || !udp.is_empty() {
             return Ok(DoorAddresses { listen: listen.to_vec(), udp: udp.to_vec() });
         }
         let parse = |list: &[String]| -> Result<Vec<ListenAddress>> {
-            list.iter()
-                .map(|address| address.parse::<ListenAddress>().map_err(|e| Error::Config(e.to_string())))
-                .collect()
+            list.iter().map(|address| address.parse::<ListenAddress>().map_err(|e| wrong(&e))).collect()
         };
         Ok(DoorAddresses { listen: parse(&pool.config.events.listen)?, udp: parse(&pool.config.events.udp)? })
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Returns whether there are none.
+    pub fn is_empty(&self) -> bool {
         self.listen.is_empty() && self.udp.is_empty()
     }
 }
 
 /// Opens the doors at `addresses`, some of which may be `kept`. Returns `None` if another process of the pool
 /// has them. The sleepers on `wake` are nudged when a repository is due because of an event.
-pub(crate) fn open_doors(
+///
+/// # Errors
+/// If a socket cannot be bound, or the spool or the catalog cannot be used.
+pub fn open_doors(
     pool: &Pool,
     addresses: &DoorAddresses,
     kept: KeptSockets,
     wake: &Stop,
     counters: &Arc<Counters>,
-    told: &mut dyn FnMut(String) -> Result<()>,
+    told: &mut dyn FnMut(String) -> std::io::Result<()>,
 ) -> Result<Option<OpenDoors>> {
     let Some(mut spool) = open_spool(pool, SPOOL_NAME)? else { return Ok(None) };
     let bound = bind(addresses, kept)?;
@@ -121,11 +126,15 @@ pub(crate) fn open_doors(
         connections_max: connections_max(c.connections_max),
         connections_per_address_max: c.connections_per_address_max,
         idle_timeout: Some(c.idle_timeout.0).filter(|time| !time.is_zero()),
-        gate: c.gate(&pool.config.access).map_err(|e| Error::Config(e.to_string()))?,
+        gate: c.gate(&pool.config.access).map_err(|e| wrong(&e))?,
         ..EventServerOptions::default()
     };
     let server = EventServer::start(doors, spool, options, counters.events.clone())?;
     Ok(Some(OpenDoors { server, receiver, sockets }))
+}
+
+fn wrong(cause: &dyn std::fmt::Display) -> Error {
+    weir_settings::Error::Wrong(cause.to_string()).into()
 }
 
 /// Opens the spool in the folder `name` of the pool. Returns `None` if another process has it.
@@ -133,17 +142,16 @@ fn open_spool(pool: &Pool, name: &str) -> Result<Option<EventSpool>> {
     let options = SpoolOptions { bytes_max: pool.config.events.spool_bytes_max.0, ..SpoolOptions::default() };
     match EventSpool::open(&pool.path.join(name), options) {
         Err(SpoolError::InUse(_)) => Ok(None),
-        spool => spool.map(Some).map_err(Error::of),
+        spool => Ok(Some(spool?)),
     }
 }
 
 /// Opens the doors of the settings, if there are any, until `stop` is requested. If another process has them,
 /// waits in a thread until it ends. `stop` is nudged when a repository is due because of an event.
-pub(crate) fn keep_doors(
-    pool: &Pool,
-    counters: &Arc<Counters>,
-    stop: &Stop,
-) -> Result<Option<JoinHandle<()>>> {
+///
+/// # Errors
+/// If the doors cannot be opened at first.
+pub fn keep_doors(pool: &Pool, counters: &Arc<Counters>, stop: &Stop) -> Result<Option<JoinHandle<()>>> {
     let addresses = DoorAddresses::of(pool, &[], &[])?;
     if addresses.is_empty() {
         return Ok(None);
@@ -161,7 +169,10 @@ pub(crate) fn keep_doors(
 
 /// Opens the way of webhooks into the pool, until `stop` is requested, and sends it to `intake`. Each process
 /// of the pool has a spool of its own. It also takes the events that ended processes left in theirs.
-pub(crate) fn keep_webhooks(
+///
+/// # Errors
+/// If the spool cannot be opened at first.
+pub fn keep_webhooks(
     pool: &Pool,
     intake: IntakeSender,
     counters: &Arc<Counters>,
@@ -239,9 +250,7 @@ fn connections_max(wanted: usize) -> usize {
 fn bind(addresses: &DoorAddresses, mut kept: KeptSockets) -> Result<Vec<(String, Vec<EventDoor>)>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let _entered = runtime.enter();
-    let fail = |address: &ListenAddress, e: std::io::Error| {
-        Error::Message(format!("cannot listen on {address}: {e}; choose another in [events] of weir.toml"))
-    };
+    let fail = |address: &ListenAddress, source| Error::Listen { address: address.to_string(), source };
     let mut bound = Vec::new();
     for address in &addresses.listen {
         let name = address.to_string();

@@ -1,0 +1,14 @@
+//! How a pool is reached: doors for events, webhooks, sweeps for those that were lost, and health checks.
+
+mod door_client;
+mod event_doors;
+mod health;
+mod plain_answer;
+mod sweeps;
+mod webhooks;
+
+pub use door_client::tell_door;
+pub use event_doors::{DoorAddresses, KeptSockets, OpenDoors, keep_doors, keep_webhooks, open_doors};
+pub use health::HealthFront;
+pub use sweeps::keep_sweeping;
+pub use webhooks::{IntakeSender, WebhookFront};
