@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::io::Cursor;
 
 use libfuzzer_sys::fuzz_target;
-use weir_forge::{Dump, Import, ListingFilter};
+use weir_crawl::{Dump, Import, ListingFilter};
 
 fuzz_target!(|data: &[u8]| {
     let Some((first, data)) = data.split_first() else { return };

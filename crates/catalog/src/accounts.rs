@@ -6,11 +6,11 @@ use serde::Serialize;
 use weir_ground::Timestamp;
 use weir_sql::{Database, Type, Value, values};
 
-use crate::listed::{Account, AccountKind};
 use crate::listing::Listing;
 use crate::transactions::LISTING;
 use crate::upsert::fits;
 use crate::{Catalog, Result};
+use weir_listed::{Account, AccountKind, RequestBudget};
 
 /// An account as the catalog knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -35,20 +35,6 @@ pub struct AccountCounts {
     pub organizations: i64,
     /// Memberships of accounts in organisations.
     pub memberships: i64,
-}
-
-/// The remaining requests of a credential, as a forge reports them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct RequestBudget {
-    /// The credential: the start of its SHA-256, or the name of an App's installation. A limit of some
-    /// requests only has its name behind a blank: `graphql`.
-    pub credential: String,
-    /// Requests in all, if the forge says so.
-    pub limit: Option<i64>,
-    /// Requests left.
-    pub remaining: i64,
-    /// When the limit is reset, in seconds since 1970.
-    pub reset_at: Timestamp,
 }
 
 impl Catalog {

@@ -4,10 +4,10 @@
 use weir_ground::Timestamp;
 use weir_sql::{Database, values};
 
-use crate::listed::Listed;
 use crate::transactions::LISTING;
 use crate::upsert::{ListingSource, Taken, take};
 use crate::{Catalog, Result};
+use weir_listed::Listed;
 
 /// How far a dump was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,10 +4,10 @@ use serde::Serialize;
 use weir_ground::Timestamp;
 use weir_sql::{Database, Row, Value, values};
 
-use crate::listed::Listed;
 use crate::transactions::{LISTING, LISTING_LOCKS};
 use crate::upsert::{ListingSource, Taken, take};
 use crate::{Catalog, Result};
+use weir_listed::Listed;
 
 /// The progress of a listing of a forge.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

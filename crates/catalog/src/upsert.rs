@@ -9,8 +9,8 @@ use weir_sql::{Database, Row, Rows, Type, Value, values};
 
 use crate::Result;
 use crate::due::hinted;
-use crate::listed::{Account, Listed};
 use crate::repository::path_for;
+use weir_listed::{Account, Listed};
 
 /// The result of taking a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

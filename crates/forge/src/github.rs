@@ -416,13 +416,13 @@ pub(crate) fn text(value: &Value) -> Option<String> {
 }
 
 /// Reads a user or an organisation of the REST API.
-pub(crate) fn account(value: &Value) -> Option<Account> {
+pub fn account(value: &Value) -> Option<Account> {
     let kind = if value["type"] == "Organization" { AccountKind::Organization } else { AccountKind::User };
     Some(Account { forge_id: value["id"].as_u64()?.to_string(), login: text(&value["login"])?, kind })
 }
 
 /// Reads an item of a list, or a whole repository, of the REST API.
-pub(crate) fn from_item(item: &Value) -> Option<Listed> {
+pub fn from_item(item: &Value) -> Option<Listed> {
     let full_name = text(&item["full_name"])?;
     let owner = &item["owner"];
     Some(Listed {

@@ -1,8 +1,7 @@
 //! Lists the repositories of forges page by page, from a position that can be stored.
 //!
-//! This crate contains no SQL and no git. A [`Forge`] returns pages. A [`Crawl`] stores the position after
-//! each page in the catalog, so that an interrupted listing continues there. A request waits for a rate limit
-//! by itself: nothing is restarted. An [`Import`] reads dumps that others have made of a forge.
+//! This crate contains no SQL and no git. A [`Forge`] returns pages. A request waits for a rate limit by
+//! itself: nothing is restarted.
 
 use weir_ground::Timestamp;
 
@@ -11,11 +10,8 @@ mod api;
 mod api_answer;
 mod app;
 mod app_tokens;
-mod asked;
 mod bitbucket;
-mod crawl;
 mod deliveries;
-mod filter;
 mod folder;
 mod gerrit;
 mod gitea;
@@ -24,45 +20,31 @@ mod github_deliveries;
 mod github_search;
 mod gitlab;
 mod gitlab_deliveries;
-mod import;
 mod manifest;
 mod metadata;
 mod page;
 mod position;
-mod questions;
-mod rounds;
 mod sourcehut;
 mod webindex;
 mod whole;
 
-pub use accounts::{
-    AccountsPage, AccountsProgress, accounts_listing, crawl_accounts, forge_of_accounts_listing,
-};
+pub use accounts::AccountsPage;
 pub use api::{Api, ApiOptions, Connect, Usage};
 pub use app::{AppError, GitHubApp};
 pub use app_tokens::AppTokens;
 pub use bitbucket::Bitbucket;
-pub use crawl::{Crawl, CrawlError, CrawlProgress};
 pub use deliveries::{AttemptPage, DeliveryAttempt, DeliveryRequest, HookDeliveries};
-pub use filter::{FilterVerdict, ListingFilter};
 pub use folder::Folder;
 pub use gerrit::Gerrit;
 pub use gitea::Gitea;
-pub use github::GitHub;
+pub use github::{GitHub, account as github_account, from_item as github_repository};
 pub use gitlab::GitLab;
-pub use import::{Dump, Import, ImportError, Imported};
 pub use manifest::Manifest;
 pub use metadata::{MetadataKind, MetadataPage, failed, resumed, sum_of_news};
 pub use page::{Page, Skipped};
-pub use rounds::{CrawlSource, OpenCatalog, OtherError, RoundError, RoundEvent, Rounds, TellRound, preview};
 pub use sourcehut::Sourcehut;
 pub use webindex::{WebIndex, WebIndexKind};
-pub use weir_catalog::{Account, AccountKind, Listed, RequestBudget};
-
-/// Why a repository that a forge lists gets no name here.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct NoName(pub String);
+pub use weir_listed::{Account, AccountKind, Listed, RequestBudget};
 
 /// Why a forge returned no page.
 #[derive(Debug, thiserror::Error)]
@@ -119,7 +101,7 @@ pub enum Error {
 
 impl Error {
     /// Returns whether the error is about one page only: the forge may still return the next one.
-    pub(crate) fn is_of_page(&self) -> bool {
+    pub fn is_of_page(&self) -> bool {
         matches!(self, Error::Unavailable { .. } | Error::Unexpected { .. } | Error::Refused { .. })
     }
 

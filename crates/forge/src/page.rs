@@ -1,6 +1,6 @@
 //! Parts of a listing.
 
-use weir_catalog::Listed;
+use weir_listed::Listed;
 
 use crate::Error;
 

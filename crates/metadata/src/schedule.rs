@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use weir_catalog::clock::now;
 use weir_catalog::{Catalog, EventKind, PoolEvent, Repository};
-use weir_forge::{Forge, MetadataKind, OtherError};
-use weir_ground::Stop;
+use weir_forge::{Forge, MetadataKind};
+use weir_ground::{OtherError, Stop};
 use weir_mirror::throttle::Cause;
 
 use crate::look::{FetchedItems, LEASE_S, Look};

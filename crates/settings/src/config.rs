@@ -6,8 +6,8 @@ use nix::unistd::User;
 use serde::{Deserialize, Serialize};
 use weir_catalog::AccessNames;
 use weir_collect::LineFilter;
+use weir_crawl::CrawlSource;
 use weir_events::DoorGate;
-use weir_forge::CrawlSource;
 use weir_ground::{FileError, check_pattern};
 use weir_serve::{Access, AccessLogFormat, AccessRule, MapRule, Token, network as network_of};
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use weir_forge::CrawlSource;
+use weir_crawl::CrawlSource;
 use weir_serve::{ListenAddress, TrustedProxies};
 
 use crate::config::Config;

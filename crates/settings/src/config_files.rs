@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use nix::unistd::{AccessFlags, access};
-use weir_forge::CrawlSource;
+use weir_crawl::CrawlSource;
 use weir_serve::Tls;
 
 use crate::config::Config;

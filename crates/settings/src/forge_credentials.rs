@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use weir_forge::{Api, ApiOptions, AppTokens, CrawlSource};
+use weir_crawl::CrawlSource;
+use weir_forge::{Api, ApiOptions, AppTokens};
 use weir_transport::{CredentialSource, Credentials, Url};
 
 use crate::error::Result;

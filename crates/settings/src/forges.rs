@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use weir_crawl::{CrawlSource, ListingFilter, NoName};
 use weir_forge::{
-    Api, ApiOptions, Bitbucket, Connect, CrawlSource, Folder, Forge, Gerrit, GitHub, GitHubApp, GitLab,
-    Gitea, Listed, ListingFilter, Manifest, MetadataKind, NoName, OtherError, Sourcehut, WebIndex,
-    WebIndexKind,
+    Api, ApiOptions, Bitbucket, Connect, Folder, Forge, Gerrit, GitHub, GitHubApp, GitLab, Gitea, Listed,
+    Manifest, MetadataKind, Sourcehut, WebIndex, WebIndexKind,
 };
-use weir_ground::{FileError, Stop, check_name, check_pattern};
+use weir_ground::{FileError, OtherError, Stop, check_name, check_pattern};
 use weir_transport::http_client;
 
 use crate::config_values::{RefsConfig, Size, Span, hidden};

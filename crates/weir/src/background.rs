@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_catalog::Catalog;
-use weir_forge::CrawlSource;
+use weir_crawl::CrawlSource;
 use weir_ground::Stop;
 use weir_ground::thread::spawn;
 use weir_metadata::{LookOutcome, Place, Schedule, TellLook};

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use weir_catalog::clock::now;
 use weir_catalog::{EventKind, PoolEvent};
-use weir_forge::{CrawlProgress, OtherError, RoundEvent, Rounds};
-use weir_ground::Stop;
+use weir_crawl::{CrawlProgress, RoundEvent, Rounds};
+use weir_ground::{OtherError, Stop};
 use weir_pool::{Pool, open_catalog_again};
 use weir_settings::ForgeConfig;
 

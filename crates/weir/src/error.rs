@@ -1,6 +1,6 @@
 //! One friendly line for every way a command can fail.
 
-use weir_forge::OtherError;
+use weir_ground::OtherError;
 
 use crate::pool_path::PoolPath;
 

@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use weir_catalog::InventoryEntry;
-use weir_forge::CrawlSource;
+use weir_crawl::CrawlSource;
 use weir_ground::thread::spawn_scoped;
 use weir_ground::{FailureClass, Timestamp};
 use weir_transport::{Scheme, Session, TransportOptions, Url};

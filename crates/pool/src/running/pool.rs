@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use weir_catalog::{Catalog, Repository};
-use weir_forge::CrawlSource;
+use weir_crawl::CrawlSource;
 use weir_ground::FileError;
 use weir_mirror::schedule::Policy;
 use weir_mirror::throttle::{Throttle, ThrottlePolicy};

@@ -14,8 +14,9 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Serialize;
 use weir_catalog::clock::now;
 use weir_catalog::{Catalog, ReceivedBatch};
+use weir_crawl::CrawlSource;
 use weir_events::{Notice, ReceivedLine, WebhookDoors, WebhookOptions, now_ms};
-use weir_forge::{CrawlSource, DeliveryAttempt, DeliveryRequest, Error as ForgeError, HookDeliveries};
+use weir_forge::{DeliveryAttempt, DeliveryRequest, Error as ForgeError, HookDeliveries};
 use weir_ground::{Stop, Timestamp};
 use weir_settings::WebhookConfig;
 

@@ -8,7 +8,7 @@ use weir_catalog::{
     AccountCounts, CollectorCounts, Counts, Listing, MetadataCounts, PausedHost, ReceivedCounts,
     RequestBudget,
 };
-use weir_forge::forge_of_accounts_listing;
+use weir_crawl::forge_of_accounts_listing;
 use weir_ground::{FailureClass, Timestamp};
 use weir_mirror::throttle::Cause;
 

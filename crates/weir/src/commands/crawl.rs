@@ -4,7 +4,8 @@ use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use serde_json::json;
-use weir_forge::{CrawlProgress, CrawlSource, Listed, preview};
+use weir_catalog::Listed;
+use weir_crawl::{CrawlProgress, CrawlSource, preview};
 use weir_ground::Stop;
 use weir_pool::Pool;
 use weir_settings::ForgeConfig;

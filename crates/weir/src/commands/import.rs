@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use weir_catalog::clock::now;
-use weir_forge::{CrawlSource, Dump, Import, ImportError, Imported};
+use weir_crawl::{CrawlSource, Dump, Import, ImportError, Imported};
 use weir_ground::{FileError, Stop};
 use weir_pool::{CloneImport, ImportedClone, LocalClones, MirrorGuard, Pool, find_clones};
 use weir_settings::ForgeConfig;

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use weir_forge::CrawlSource;
+use weir_crawl::CrawlSource;
 use weir_ground::Stop;
 use weir_ground::thread::spawn_scoped;
 use weir_metadata::LookOutcome;

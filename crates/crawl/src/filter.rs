@@ -1,6 +1,6 @@
 //! Decides which of a forge's repositories are wanted.
 
-use crate::Listed;
+use weir_listed::Listed;
 
 /// Conditions, all of which must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Events of GH Archive: `repo` since 2015, `repository` before (the Timeline API).
 
 use serde::Deserialize;
-use weir_catalog::Listed;
+use weir_listed::Listed;
 
 use super::row::{DumpRow, DumpRowError, clone_url_of, full_name_of};
 

@@ -1,8 +1,10 @@
 //! Asks a forge about single repositories.
 
-use weir_catalog::{Listed, Unseen};
+use weir_catalog::Unseen;
+use weir_forge::{Error, Forge};
+use weir_listed::Listed;
 
-use crate::{Error, Forge, NoName};
+use crate::no_name::NoName;
 
 /// The number of repositories in a row about which the forge does not answer, after which it counts as down.
 const FAILED_IN_ROW_MAX: usize = 5;

@@ -1,37 +1,8 @@
-//! What forges say of repositories and their owners.
+//! Repositories as forges list them.
 
 use serde::{Deserialize, Serialize};
 
-/// The kind of an account.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum AccountKind {
-    /// A person.
-    User,
-    /// An organisation or group.
-    Organization,
-}
-
-impl AccountKind {
-    /// Returns the name of the kind in the catalog.
-    pub fn name(self) -> &'static str {
-        match self {
-            AccountKind::User => "user",
-            AccountKind::Organization => "organization",
-        }
-    }
-}
-
-/// The owner of a repository.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Account {
-    /// Its id at the forge.
-    pub forge_id: String,
-    /// The name it has now.
-    pub login: String,
-    /// Its kind.
-    pub kind: AccountKind,
-}
+use crate::account::Account;
 
 /// A repository as a forge lists it. What the forge does not say is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -14,11 +14,12 @@ mod row;
 use std::collections::HashMap;
 use std::io::Read;
 
-use weir_catalog::{Account, Catalog, ImportPosition, Listed, Taken};
+use weir_catalog::{Catalog, ImportPosition, Taken};
 use weir_ground::Timestamp;
+use weir_listed::{Account, Listed};
 
-use crate::NoName;
 use crate::filter::{FilterVerdict, ListingFilter};
+use crate::no_name::NoName;
 use lines::{DumpLines, Line, Unit};
 use row::DumpRow;
 

@@ -3,15 +3,17 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use weir_catalog::{Catalog, Listed};
+use weir_catalog::Catalog;
+use weir_forge::{Error, Forge};
 use weir_ground::thread::spawn_scoped;
-use weir_ground::{Stop, Timestamp};
+use weir_ground::{OtherError, Stop, Timestamp};
+use weir_listed::Listed;
 
 use crate::accounts::{AccountsProgress, accounts_listing, crawl_accounts};
 use crate::crawl::{Crawl, CrawlError, CrawlProgress};
 use crate::filter::{FilterVerdict, ListingFilter};
+use crate::no_name::NoName;
 use crate::questions::answer_questions;
-use crate::{Error, Forge, NoName};
 
 /// Longest sleep between checks of what is due while watching.
 const WATCH_SLEEP: Duration = Duration::from_millis(200);
@@ -21,9 +23,6 @@ const LISTED_BY_ANOTHER_S: i64 = 60;
 const QUESTIONS_EVERY: Duration = Duration::from_secs(2);
 /// Time until a listing that failed is resumed while watching, in seconds.
 const RETRY_S: i64 = 300;
-
-/// An error of the caller's own functions.
-pub type OtherError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A forge as it is configured.
 pub trait CrawlSource {

@@ -3,14 +3,15 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 
-use weir_catalog::{Catalog, KeptPage, Listed, Listing, RequestBudget, Taken};
+use weir_catalog::{Catalog, KeptPage, Listing, Taken};
+use weir_forge::{Error, Forge, Page, Skipped, Usage};
 use weir_ground::Timestamp;
+use weir_listed::{Listed, RequestBudget};
 
-use crate::api::Usage;
 use crate::asked::{ForgeAnswers, ask};
 use crate::filter::{FilterVerdict, ListingFilter};
+use crate::no_name::NoName;
 use crate::position::CrawlPosition;
-use crate::{Error, Forge, NoName, Page, Skipped};
 
 /// The number of pages skipped in a row after which the forge counts as down. The listing then does not go
 /// past them.
@@ -470,13 +471,13 @@ mod tests {
             "1"
         }
 
-        fn page(&mut self, position: &str) -> crate::Result<Page> {
+        fn page(&mut self, position: &str) -> weir_forge::Result<Page> {
             self.0 += 1;
             let next = Some(if position == "1" { "2" } else { "1" }.to_owned());
             Ok(Page { next, ..Page::default() })
         }
 
-        fn one(&mut self, _: &str) -> crate::Result<Option<Listed>> {
+        fn one(&mut self, _: &str) -> weir_forge::Result<Option<Listed>> {
             Ok(None)
         }
 
@@ -484,9 +485,9 @@ mod tests {
             Some("1")
         }
 
-        fn accounts(&mut self, position: &str) -> crate::Result<crate::AccountsPage> {
+        fn accounts(&mut self, position: &str) -> weir_forge::Result<weir_forge::AccountsPage> {
             let next = self.page(position)?.next;
-            Ok(crate::AccountsPage { next, ..Default::default() })
+            Ok(weir_forge::AccountsPage { next, ..Default::default() })
         }
 
         fn usage(&self) -> Usage {

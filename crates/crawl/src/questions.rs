@@ -1,10 +1,10 @@
 //! Asks forges about repositories that events say were renamed, moved, hidden or deleted.
 
 use weir_catalog::Catalog;
+use weir_forge::{Error, Forge};
 
 use crate::asked::{ForgeAnswers, ask};
 use crate::crawl::{Crawl, CrawlError, CrawlProgress, keep_budgets, remember_budgets};
-use crate::{Error, Forge};
 
 /// How many questions are asked before their answers are written down.
 const QUESTIONS_AT_ONCE: usize = 100;

@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 
 use csv_core::{ReadFieldResult, Reader, ReaderBuilder};
-use weir_catalog::Listed;
+use weir_listed::Listed;
 
 use super::row::{DumpRow, DumpRowError, clone_url_of, full_name_of};
 

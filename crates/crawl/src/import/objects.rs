@@ -3,9 +3,9 @@
 
 use bson::{RawBsonRef, RawDocument};
 use serde_json::{Map, Value};
+use weir_forge::{github_account, github_repository};
 
 use super::row::{DumpRow, DumpRowError, clone_url_of};
-use crate::github;
 
 /// Depth to which documents within documents are read: an owner, a parent and its owner.
 const DEPTH_MAX: usize = 2;
@@ -25,7 +25,7 @@ pub(super) fn bson_row(document: &[u8]) -> Result<DumpRow, DumpRowError> {
 
 fn row(object: &Value) -> Result<DumpRow, DumpRowError> {
     if object.get("full_name").is_none()
-        && let Some(account) = github::account(object)
+        && let Some(account) = github_account(object)
     {
         // In GHTorrent, a member of the organisation with that name.
         return Ok(match object["org"].as_str() {
@@ -33,7 +33,7 @@ fn row(object: &Value) -> Result<DumpRow, DumpRowError> {
             None => DumpRow::Account(account),
         });
     }
-    let mut listed = github::from_item(object)
+    let mut listed = github_repository(object)
         .ok_or("no repository with id, full_name and clone_url or html_url, nor an account")?;
     if !listed
         .full_name

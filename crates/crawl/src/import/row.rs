@@ -1,6 +1,6 @@
 //! Rows of a dump, parsed, and the names and URLs in them.
 
-use weir_catalog::{Account, Listed};
+use weir_listed::{Account, Listed};
 
 /// A row of a dump.
 pub(super) enum DumpRow {
