@@ -16,11 +16,19 @@ found=$(mktemp -d)
 trap 'rm -rf "$found"' EXIT
 mkdir -p artifacts
 [ $# -gt 0 ] || set -- archive config http import index ingest lfs line mapping pktline reftable requests spool trees webhook webindex worktree_index
-for target in "$@"; do
+fuzz_one() {
+    target=$1
     mkdir -p "$found/$target" "corpus/$target"
     kept=$([ "${FUZZ_KEEP:-}" = 1 ] && echo "corpus/$target" || echo "$found/$target")
-    echo "fuzzing $target for $seconds s"
     "target/$host/release/$target" -max_total_time="$seconds" -rss_limit_mb=4096 -timeout=20 -print_final_stats=1 \
-        -artifact_prefix="artifacts/$target-" "$kept" "corpus/$target" >"$found/log" 2>&1 || { tail -50 "$found/log"; exit 1; }
-    grep -E "number_of_executed_units" "$found/log"
-done
+        -artifact_prefix="artifacts/$target-" "$kept" "corpus/$target" >"$found/$target.log" 2>&1 || {
+        tail -50 "$found/$target.log"
+        # xargs starts no more.
+        exit 255
+    }
+    echo "fuzzed $target for $seconds s: $(grep -E "number_of_executed_units" "$found/$target.log")"
+}
+export -f fuzz_one
+export seconds host found
+# As many at a time as there are cores.
+printf '%s\n' "$@" | xargs -P "$(nproc)" -I {} bash -euo pipefail -c 'fuzz_one {}'

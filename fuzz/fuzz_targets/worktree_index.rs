@@ -2,7 +2,7 @@
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 use weir_git::HashKind;
-use weir_workspace::rewrite_index;
+use weir_worktree::rewrite_index;
 
 fuzz_target!(|data: &[u8]| {
     for hash in [HashKind::Sha1, HashKind::Sha256] {

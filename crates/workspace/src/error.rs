@@ -14,6 +14,9 @@ pub enum Error {
     /// The object is a file, which cannot be mounted.
     #[error("{0} is no commit, and no tag or tree")]
     NoCommit(Oid),
+    /// A working tree or its index cannot be read or written.
+    #[error(transparent)]
+    WorkTree(#[from] weir_worktree::Error),
     /// A file from another machine is not what its id says, or has another size than was said.
     #[error("object {0} of the server is not what its id or its size says: do not trust this server")]
     Untrusted(Oid),

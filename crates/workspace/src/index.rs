@@ -13,13 +13,14 @@ use nix::unistd::{Gid, Uid};
 use weir_git::{Kind, Oid, TreeEntry, TreeIter};
 use weir_ground::thread::on_threads;
 use weir_repo::{CommitTrees, ObjectReader, Repo};
+use weir_worktree::{
+    CacheEntry, DEPTH_MAX, EntryStat, FolderStat, IndexWriter, PathForm, SUBMODULE, UntrackedFolders,
+    asks_to_convert, cached_tree, index_mode, is_name,
+};
 
 use crate::error::{Error, Result};
 use crate::file_times::FileTimes;
-use crate::index_file::{CacheEntry, EntryStat, IndexWriter, PathForm};
-use crate::tree::{DEPTH_MAX, PATH_HASH_START, is_name, path_hash};
-use crate::tree_file::{SUBMODULE, index_mode};
-use crate::untracked::{FolderStat, UntrackedFolders};
+use crate::tree::{PATH_HASH_START, path_hash};
 
 /// Up to this number of files, weir writes an index with whole paths, which every program reads; beyond it,
 /// version 4, which is smaller, and which git and libgit2 read.
@@ -133,7 +134,7 @@ pub(crate) fn index_of(
     if index.count <= WHOLE_PATHS_MAX {
         index = index.with_whole_paths()?;
     }
-    let content = index.finish_content(&trees, Some(&untracked), wanted.token)?;
+    let content = index.finish_content(&trees, Some(&untracked), Some(wanted.token))?;
     let converts = writer.converts.map(|path| String::from_utf8_lossy(&path).into_owned());
     Ok(CommitIndex { content, converts })
 }
@@ -268,14 +269,14 @@ impl<'r> CommitIndexWriter<'r> {
             }
             path.truncate(len);
         }
-        // As git sorts them (subtree_name_cmp): the shorter name first.
-        children.sort_by(|(a, _), (b, _)| a.len().cmp(&b.len()).then_with(|| a.cmp(b)));
-        let counts = format!("{} {}\n", self.index.count - before, children.len());
-        let mut trees = [name, b"\0", counts.as_bytes(), oid.as_bytes()].concat();
-        children.iter().for_each(|(_, child)| trees.extend_from_slice(&child.trees));
-        // The other extension sorts names by their bytes.
+        // The extension of what is not tracked sorts names by their bytes.
         children.sort_by(|(a, _), (b, _)| a.cmp(b));
-        let below = children.into_iter().map(|(_, child)| child.untracked).collect();
+        let (mut below, mut trees) = (Vec::new(), Vec::new());
+        for (name, child) in children {
+            below.push(child.untracked);
+            trees.push((name, child.trees));
+        }
+        let trees = cached_tree(name, oid, (self.index.count - before) as usize, trees);
         let stat = self.commit.stats.folder_stat(path.strip_suffix(b"/").unwrap_or(path));
         Ok(FolderParts { trees, untracked: UntrackedFolders::of(name, &stat, ignores, below) })
     }
@@ -327,16 +328,4 @@ impl<'t> LowerFiles<'t> {
         let (seconds, nanoseconds) = (time.seconds as u32, time.nanoseconds);
         [seconds, nanoseconds, seconds, nanoseconds, 0, path, user, group, 0]
     }
-}
-
-/// Returns whether a file of attributes (gitattributes(5)) asks git to check out other bytes than are stored.
-fn asks_to_convert(attributes: &[u8]) -> bool {
-    let lines = attributes.split(|byte| *byte == b'\n').filter(|line| !line.starts_with(b"#"));
-    let words = lines.flat_map(|line| line.split(u8::is_ascii_whitespace).skip(1));
-    let mut asking = words.filter(|word| {
-        matches!(*word, b"eol=crlf" | b"ident" | b"crlf=input")
-            || word.starts_with(b"working-tree-encoding=")
-            || word.starts_with(b"filter=")
-    });
-    asking.next().is_some()
 }

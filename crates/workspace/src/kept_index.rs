@@ -10,8 +10,8 @@ use weir_git::Oid;
 
 use crate::error::{Error, Result};
 use crate::index::{CommitIndex, WantedIndex, index_of};
-use crate::index_file::{index_moved_to, is_whole_index, write_index};
 use crate::workspaces::{NewWorkspace, Workspaces, id};
+use weir_worktree::{index_moved_to, is_whole_index, write_index};
 
 /// The folder of the indexes.
 const INDEXES: &str = "indexes";

@@ -5,19 +5,17 @@
 //! costs the same, however many files there are; a workspace costs its index.
 
 mod ask;
-mod cached_trees;
 mod doctor;
 mod error;
-mod ewah;
 mod file_times;
 mod folders_above;
 mod fork;
 mod git;
 mod git_dir;
 mod guard;
+mod heeded;
 mod hidden;
 mod index;
-mod index_file;
 mod index_lock;
 mod kept_index;
 mod known_folders;
@@ -42,11 +40,8 @@ mod touched;
 mod touched_scan;
 mod tree;
 mod tree_changes;
-mod tree_file;
 mod unlisted;
 mod unsaved;
-mod untracked;
-mod varint;
 mod view;
 mod views;
 mod workspaces;
@@ -58,8 +53,6 @@ pub use file_times::FileTimes;
 pub use fork::{Forked, NewFork};
 pub use git::{GIT_THAT_ASKS, GitVersion, git, git_command};
 pub use git_dir::Monitor;
-#[doc(hidden)]
-pub use index_file::rewrite_index;
 pub use monitor::serve_monitor;
 pub use mount::{Mount, MountOptions, mount, mount_guarded};
 pub use namespace::{Namespace, NamespaceCommand, become_alone, may_mount};

@@ -20,8 +20,8 @@ use crate::touched::{TouchedKind, touched_now};
 use crate::touched_scan::Asked;
 use crate::tree::CommitTree;
 use crate::tree_changes::tree_changes;
-use crate::tree_file::{SUBMODULE, TreeFile, index_mode};
 use crate::workspaces::{Workspace, Workspaces};
+use weir_worktree::{SUBMODULE, TreeFile, index_mode};
 
 /// How a file differs from that of HEAD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

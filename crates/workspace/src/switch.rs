@@ -9,24 +9,25 @@ use std::ffi::OsStr;
 use std::fs::{self, Metadata, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, symlink};
+use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Timestamps, utimensat};
 use weir_git::{HashKind, Kind, Oid};
 use weir_repo::ObjectReader;
+use weir_worktree::{
+    CacheEntry, EntryStat, IndexChanges, IndexReader, IndexWriter, LINK, MODE, MODIFIED, SIZE, SUBMODULE,
+    TreeFile, stat_of,
+};
 
-use crate::cached_trees::IndexChanges;
 use crate::error::{Error, Result};
 use crate::file_times::{FileTime, FileTimes};
 use crate::folders_above::{Above, FoldersAbove};
 use crate::index::LowerFiles;
-use crate::index_file::{CacheEntry, EntryStat, IndexReader, IndexWriter, MODE, MODIFIED, SIZE};
 use crate::index_lock::{IndexLock, in_use};
 use crate::staged_in_way::StagedInWay;
 use crate::tree::{PATH_HASH_START, path_hash};
 use crate::tree_changes::{TreeChange, TreeChanges, tree_changes};
-use crate::tree_file::{LINK, SUBMODULE, TreeFile};
 
 /// Paths that an error names.
 const NAMED_MAX: usize = 5;
@@ -358,14 +359,14 @@ impl TreeSwitch<'_> {
         if is_equal && FileTime::modified(about) < index_time {
             return Ok(true);
         }
-        file.is_content_of(self.hash, &self.at(path))
+        Ok(file.is_content_of(self.hash, &self.at(path))?)
     }
 
     /// Returns whether the file of a change is the new one already.
     fn is_switched(&self, change: &TreeChange, about: &Metadata) -> Result<bool> {
         match change.new {
             Some(new) if new.mode != SUBMODULE && new.is_kind_of(about) => {
-                new.is_content_of(self.hash, &self.at(&change.path))
+                Ok(new.is_content_of(self.hash, &self.at(&change.path))?)
             }
             _ => Ok(false),
         }
@@ -501,7 +502,7 @@ impl TreeSwitch<'_> {
         let trees = known.trees.filter(|trees| !trees.is_empty());
         let trees = trees.map_or(Ok(Vec::new()), |trees| changes.apply(hash, trees))?;
         // The monitor will name all that was written.
-        writer.finish(&trees, known.untracked, self.token)
+        Ok(writer.finish(&trees, known.untracked, Some(self.token))?)
     }
 }
 
@@ -548,20 +549,4 @@ fn size_of(reader: &mut ObjectReader<'_>, file: TreeFile) -> Result<u64> {
         (Kind::Blob, size) => Ok(size),
         _ => Err(Error::NotAFile),
     }
-}
-
-/// Returns what an index says of a file.
-fn stat_of(about: &Metadata, mode: u32) -> EntryStat {
-    [
-        about.ctime() as u32,
-        about.ctime_nsec() as u32,
-        about.mtime() as u32,
-        about.mtime_nsec() as u32,
-        about.dev() as u32,
-        about.ino() as u32,
-        mode,
-        about.uid(),
-        about.gid(),
-        about.size() as u32,
-    ]
 }

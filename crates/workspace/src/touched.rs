@@ -11,9 +11,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use crate::error::{Error, Result};
+use crate::heeded::{heeded, turn_off};
 use crate::known_folders::{KnownFolders, now};
 use crate::touched_scan::{Asked, GONE, LARGE, TouchedPath, TouchedScan};
-use crate::untracked::{self, heeded};
 
 const MAGIC: &[u8] = b"weir touched 1\n";
 const FILE: &str = "touched";
@@ -175,7 +175,7 @@ pub(crate) fn changed_since(
     let changed = |since: u64| touched.paths.iter().filter(move |(_, touched)| touched.seq > since);
     // git would not look into a folder that it knows if its name is one that git does not heed.
     let is_unheeded = since.is_some_and(|since| changed(since).any(|(path, _)| heeded(path).is_some()));
-    match since.filter(|_| !is_unheeded || untracked::turn_off(folder)) {
+    match since.filter(|_| !is_unheeded || turn_off(folder)) {
         Some(since) => {
             for (path, touched) in changed(since) {
                 let mut name = |path: &[u8], end: &[u8]| {

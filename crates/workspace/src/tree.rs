@@ -11,14 +11,13 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use weir_git::{HashKind, Kind, Oid, TreeEntry, TreeIter, commit_links, commit_time};
 use weir_repo::Repo;
+use weir_worktree::is_name;
 
 use crate::error::{Error, Result};
 use crate::file_times::{FileTime, FileTimes};
 use crate::numbers::{FolderNumber, NumberLog};
 use crate::remote_commit::RemoteCommit;
 
-/// Trees in each other. git's own limit (core.maxTreeDepth) is 2048.
-pub(crate) const DEPTH_MAX: usize = 2048;
 /// The number of the top folder.
 pub(crate) const TOP: u32 = 1;
 /// A size that is not known yet.
@@ -446,16 +445,4 @@ pub(crate) const PATH_HASH_START: u32 = 0x811c_9dc5;
 /// Returns the hash of a path that goes on with `bytes`.
 pub(crate) fn path_hash(start: u32, bytes: &[u8]) -> u32 {
     bytes.iter().fold(start, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
-}
-
-/// The longest name of a file in bytes (NAME_MAX of the kernel).
-const NAME_LEN_MAX: usize = 255;
-
-/// Returns whether git checks out entries of this name. A `.git` in a tree would be taken for a repository.
-pub(crate) fn is_name(name: &[u8]) -> bool {
-    !matches!(name, b"" | b"." | b"..")
-        && name.len() <= NAME_LEN_MAX
-        && !name.contains(&b'/')
-        && !name.eq_ignore_ascii_case(b".git")
-        && !name.eq_ignore_ascii_case(b"git~1")
 }

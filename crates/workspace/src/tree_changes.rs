@@ -6,8 +6,7 @@ use weir_git::{HashKind, Kind, Oid, TreeEntry, TreeIter};
 use weir_repo::ObjectReader;
 
 use crate::error::{Error, Result};
-use crate::tree::{DEPTH_MAX, is_name};
-use crate::tree_file::{TreeFile, index_mode};
+use weir_worktree::{DEPTH_MAX, TreeFile, index_mode, is_name};
 
 /// A path at which two trees have different files.
 #[derive(Clone, Debug)]

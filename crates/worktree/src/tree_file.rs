@@ -8,21 +8,23 @@ use weir_git::{HashKind, Kind, ObjectHasher, Oid};
 
 use crate::error::{Error, Result};
 
-/// The modes of links and submodules in an index.
-pub(crate) const LINK: u32 = 0o120_000;
-pub(crate) const SUBMODULE: u32 = 0o160_000;
+/// The mode of links in an index.
+pub const LINK: u32 = 0o120_000;
+/// The mode of submodules in an index.
+pub const SUBMODULE: u32 = 0o160_000;
 
 /// A file, link or submodule of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TreeFile {
+pub struct TreeFile {
     /// Its mode, as an index has it.
-    pub(crate) mode: u32,
-    pub(crate) oid: Oid,
+    pub mode: u32,
+    /// Its id.
+    pub oid: Oid,
 }
 
 impl TreeFile {
     /// Returns whether a file is a link, or a program, as this one is. A submodule is never.
-    pub(crate) fn is_kind_of(self, about: &Metadata) -> bool {
+    pub fn is_kind_of(self, about: &Metadata) -> bool {
         match self.mode {
             LINK => about.is_symlink(),
             mode => about.is_file() && (about.mode() & 0o100 != 0) == (mode & 0o100 != 0),
@@ -33,7 +35,7 @@ impl TreeFile {
     ///
     /// # Errors
     /// If it cannot be read.
-    pub(crate) fn is_content_of(self, hash: HashKind, path: &Path) -> Result<bool> {
+    pub fn is_content_of(self, hash: HashKind, path: &Path) -> Result<bool> {
         let content = match self.mode {
             LINK => fs::read_link(path).map(|target| target.into_os_string().into_encoded_bytes()),
             _ => fs::read(path),
@@ -44,7 +46,7 @@ impl TreeFile {
 }
 
 /// Returns the mode that an index has for that of a tree's entry.
-pub(crate) fn index_mode(mode: u32) -> u32 {
+pub fn index_mode(mode: u32) -> u32 {
     match mode & 0o170_000 {
         kind @ (LINK | SUBMODULE) => kind,
         _ if mode & 0o100 != 0 => 0o100_755,

@@ -6,15 +6,26 @@ use std::collections::BTreeMap;
 use weir_git::{HashKind, Oid};
 
 use crate::error::{Error, Result};
-use crate::tree::DEPTH_MAX;
+use crate::names::DEPTH_MAX;
+
+/// Returns the part of the extension for the tree `oid`, which is called `name` and has `files` files, those
+/// below it included, with the names and parts of the trees in it.
+pub fn cached_tree(name: &[u8], oid: &Oid, files: usize, mut children: Vec<(Vec<u8>, Vec<u8>)>) -> Vec<u8> {
+    // As git sorts them (subtree_name_cmp): the shorter name first.
+    children.sort_by(|(a, _), (b, _)| a.len().cmp(&b.len()).then_with(|| a.cmp(b)));
+    let counts = format!("{files} {}\n", children.len());
+    let mut tree = [name, b"\0", counts.as_bytes(), oid.as_bytes()].concat();
+    children.iter().for_each(|(_, child)| tree.extend_from_slice(child));
+    tree
+}
 
 /// The files and folders that a switch changes in an index.
-pub(crate) struct IndexChanges<'c> {
+pub struct IndexChanges<'c> {
     /// The paths at which there are other files, ascending, with how many more there are: 1, 0 or -1.
-    pub(crate) files: &'c [(&'c [u8], i64)],
+    pub files: &'c [(&'c [u8], i64)],
     /// The trees of folders that differ before and after, by their paths with a slash at the end. The top
     /// folder has an empty path.
-    pub(crate) folders: &'c BTreeMap<Vec<u8>, [Option<Oid>; 2]>,
+    pub folders: &'c BTreeMap<Vec<u8>, [Option<Oid>; 2]>,
 }
 
 impl IndexChanges<'_> {
@@ -23,10 +34,10 @@ impl IndexChanges<'_> {
     ///
     /// # Errors
     /// If they are cut.
-    pub(crate) fn apply(&self, hash: HashKind, data: &[u8]) -> Result<Vec<u8>> {
+    pub fn apply(&self, hash: HashKind, data: &[u8]) -> Result<Vec<u8>> {
         let mut out = Vec::new();
         let done = self.copy(hash, &mut &*data, &mut Vec::new(), &mut out, 0);
-        done.ok_or_else(|| Error::Odd("the index is damaged: the cached trees are cut".to_owned()))?;
+        done.ok_or_else(|| Error::DamagedIndex("the cached trees are cut"))?;
         Ok(out)
     }
 

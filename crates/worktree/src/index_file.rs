@@ -18,15 +18,16 @@ use crate::varint::{push_varint, varint};
 
 /// The numbers of an entry before its id: seconds and nanoseconds of the changes of inode and content;
 /// device, which git does not compare, and inode; mode; owner, group; size.
-pub(crate) type EntryStat = [u32; 10];
+pub type EntryStat = [u32; 10];
 /// Where the mode is in them.
-pub(crate) const MODE: usize = 6;
-pub(crate) const SIZE: usize = 9;
+pub const MODE: usize = 6;
+/// Where the size is in them.
+pub const SIZE: usize = 9;
 /// The seconds of the time at which a file was written last.
-pub(crate) const MODIFIED: usize = 2;
+pub const MODIFIED: usize = 2;
 /// How paths are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PathForm {
+pub enum PathForm {
     /// Whole, as before version 4: every program reads them.
     Whole,
     /// Without the part that a path shares with the one before (version 4): the index is half as large.
@@ -51,45 +52,49 @@ const SKIP_WORKTREE: u16 = 0x4000;
 
 /// An entry of an index (of git's cache), but its path.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct CacheEntry {
-    pub(crate) stat: EntryStat,
-    pub(crate) oid: Oid,
+pub struct CacheEntry {
+    /// The numbers before its id.
+    pub stat: EntryStat,
+    /// Its id.
+    pub oid: Oid,
     flags: u16,
     extended: u16,
 }
 
 impl CacheEntry {
     /// Returns an entry without flags.
-    pub(crate) fn new(stat: EntryStat, oid: Oid) -> CacheEntry {
+    pub fn new(stat: EntryStat, oid: Oid) -> CacheEntry {
         CacheEntry { stat, oid, flags: 0, extended: 0 }
     }
 
-    pub(crate) fn is_unmerged(&self) -> bool {
+    /// Returns whether it is one side of an unfinished merge.
+    pub fn is_unmerged(&self) -> bool {
         self.flags & STAGE != 0
     }
 
-    pub(crate) fn is_skipped(&self) -> bool {
+    /// Returns whether the file is not there by intention (sparse checkout).
+    pub fn is_skipped(&self) -> bool {
         self.extended & SKIP_WORKTREE != 0
     }
 }
 
 /// An index that is read entry by entry.
-pub(crate) struct IndexReader<'d> {
+pub struct IndexReader<'d> {
     hash: HashKind,
     version: u32,
     rest: &'d [u8],
     left: u32,
     /// The path of the entry that was read last.
-    pub(crate) path: Vec<u8>,
+    pub path: Vec<u8>,
 }
 
-fn damaged(what: &str) -> Error {
-    Error::Odd(format!("the index is damaged: {what}; 'git reset' writes it anew"))
+fn damaged(what: &'static str) -> Error {
+    Error::DamagedIndex(what)
 }
 
 impl<'d> IndexReader<'d> {
     /// Returns how the paths are written.
-    pub(crate) fn form(&self) -> PathForm {
+    pub fn form(&self) -> PathForm {
         if self.version == 4 { PathForm::Shared } else { PathForm::Whole }
     }
 
@@ -97,7 +102,7 @@ impl<'d> IndexReader<'d> {
     ///
     /// # Errors
     /// If it is none, or of a version that git does not write.
-    pub(crate) fn new(hash: HashKind, data: &'d [u8]) -> Result<IndexReader<'d>> {
+    pub fn new(hash: HashKind, data: &'d [u8]) -> Result<IndexReader<'d>> {
         let mut rest = data.strip_prefix(b"DIRC").ok_or_else(|| damaged("it does not begin as one"))?;
         let version = number(&mut rest).ok_or_else(|| damaged("it is cut"))?;
         let left = number(&mut rest).ok_or_else(|| damaged("it is cut"))?;
@@ -112,7 +117,7 @@ impl<'d> IndexReader<'d> {
     ///
     /// # Errors
     /// If it is cut.
-    pub(crate) fn next(&mut self) -> Result<Option<CacheEntry>> {
+    pub fn next(&mut self) -> Result<Option<CacheEntry>> {
         if self.left == 0 {
             return Ok(None);
         }
@@ -149,7 +154,7 @@ impl<'d> IndexReader<'d> {
     ///
     /// # Errors
     /// If entries are elsewhere (split index), or stand for folders (sparse index).
-    pub(crate) fn extensions(mut self) -> Result<IndexExtensions<'d>> {
+    pub fn extensions(mut self) -> Result<IndexExtensions<'d>> {
         let mut known = IndexExtensions { trees: None, untracked: None, behind_untracked: 0 };
         while let Some((name, rest)) = self.rest.split_first_chunk::<4>() {
             self.rest = rest;
@@ -162,9 +167,7 @@ impl<'d> IndexReader<'d> {
                 b"UNTR" => (known.untracked, known.behind_untracked) = (Some(data), rest.len()),
                 // One that must be understood has a small letter.
                 [b'a'..=b'z', ..] => {
-                    return Err(Error::Odd(
-                        "the index is split or sparse; switch with git, which knows how".to_owned(),
-                    ));
+                    return Err(Error::SplitIndex);
                 }
                 _ => {}
             }
@@ -174,18 +177,18 @@ impl<'d> IndexReader<'d> {
 }
 
 /// The extensions of an index that weir reads.
-pub(crate) struct IndexExtensions<'d> {
+pub struct IndexExtensions<'d> {
     /// The cached trees.
-    pub(crate) trees: Option<&'d [u8]>,
+    pub trees: Option<&'d [u8]>,
     /// The untracked cache.
-    pub(crate) untracked: Option<&'d [u8]>,
+    pub untracked: Option<&'d [u8]>,
     /// The bytes of extensions behind it.
     behind_untracked: usize,
 }
 
 /// Returns the whole index `data` for a workspace in another folder, where all is as the index says; `None`
 /// if it cannot be read.
-pub(crate) fn index_moved_to(hash: HashKind, data: &[u8], folder: &Path) -> Option<Vec<u8>> {
+pub fn index_moved_to(hash: HashKind, data: &[u8], folder: &Path) -> Option<Vec<u8>> {
     let mut entries = IndexReader::new(hash, data).ok()?;
     while entries.next().ok()?.is_some() {}
     let IndexExtensions { untracked, behind_untracked, .. } = entries.extensions().ok()?;
@@ -202,7 +205,7 @@ pub(crate) fn index_moved_to(hash: HashKind, data: &[u8], folder: &Path) -> Opti
 }
 
 /// Returns whether `data` is an index that is not damaged.
-pub(crate) fn is_whole_index(hash: HashKind, data: &[u8]) -> bool {
+pub fn is_whole_index(hash: HashKind, data: &[u8]) -> bool {
     let Some(end) = data.len().checked_sub(hash.len()) else { return false };
     let (content, told) = data.split_at(end);
     content.starts_with(b"DIRC") && checksum(hash, content).as_bytes() == told
@@ -221,29 +224,31 @@ fn short(rest: &mut &[u8]) -> Option<u16> {
 }
 
 /// An index that is being written.
-pub(crate) struct IndexWriter {
+pub struct IndexWriter {
     hash: HashKind,
     form: PathForm,
     /// Whether an entry has extended flags, which version 2 has not.
     is_extended: bool,
     /// The file so far.
     index: Vec<u8>,
-    pub(crate) count: u32,
+    /// The number of entries so far.
+    pub count: u32,
     /// The path of the entry before.
-    pub(crate) last: Vec<u8>,
+    pub last: Vec<u8>,
     /// The numbers of the entries that may have changed.
     changed: Vec<u32>,
 }
 
 impl IndexWriter {
-    pub(crate) fn new(hash: HashKind, form: PathForm) -> IndexWriter {
+    /// Returns an index without entries.
+    pub fn new(hash: HashKind, form: PathForm) -> IndexWriter {
         // The version and the number of entries follow.
         let index = [&b"DIRC"[..], &[0; 8]].concat();
         IndexWriter { hash, form, is_extended: false, index, count: 0, last: Vec::new(), changed: Vec::new() }
     }
 
     /// Returns the same entries with whole paths.
-    pub(crate) fn with_whole_paths(self) -> Result<IndexWriter> {
+    pub fn with_whole_paths(self) -> Result<IndexWriter> {
         let rest = &self.index[ENTRIES_AT..];
         let mut entries =
             IndexReader { hash: self.hash, version: 4, rest, left: self.count, path: Vec::new() };
@@ -255,13 +260,13 @@ impl IndexWriter {
     }
 
     /// Makes room for `count` entries.
-    pub(crate) fn reserve(&mut self, count: usize) {
+    pub fn reserve(&mut self, count: usize) {
         self.index.reserve(count * ENTRY_BYTES);
     }
 
     /// Adds an entry, the path of which is behind all others. `may_differ` says whether git is to look at the
     /// file.
-    pub(crate) fn push(&mut self, path: &[u8], entry: &CacheEntry, may_differ: bool) -> Result<()> {
+    pub fn push(&mut self, path: &[u8], entry: &CacheEntry, may_differ: bool) -> Result<()> {
         if may_differ {
             self.changed.push(self.count);
         }
@@ -300,7 +305,7 @@ impl IndexWriter {
     ///
     /// # Errors
     /// If the first of them is not behind the last.
-    pub(crate) fn append(&mut self, other: &IndexWriter) -> Result<()> {
+    pub fn append(&mut self, other: &IndexWriter) -> Result<()> {
         let entries = &other.index[ENTRIES_AT..];
         // The path of the first is whole there.
         let path_at = FIELDS_BYTES + self.hash.len() + size_of::<u16>() + 1;
@@ -321,9 +326,12 @@ impl IndexWriter {
         Ok(())
     }
 
-    /// Returns the file, with the extensions of cached trees and of what is not tracked. What may have
-    /// changed may have done so since `token` (fsmonitor).
-    pub(crate) fn finish(self, trees: &[u8], untracked: Option<&[u8]>, token: &str) -> Result<Vec<u8>> {
+    /// Returns the file, with the extensions of cached trees and of what is not tracked. With a `token`, git
+    /// asks a monitor what has changed since then (fsmonitor), and looks at what may differ.
+    ///
+    /// # Errors
+    /// If an extension is too long.
+    pub fn finish(self, trees: &[u8], untracked: Option<&[u8]>, token: Option<&str>) -> Result<Vec<u8>> {
         let hash = self.hash;
         let mut index = self.finish_content(trees, untracked, token)?;
         let sum = checksum(hash, &index);
@@ -332,11 +340,11 @@ impl IndexWriter {
     }
 
     /// Returns the file as [`IndexWriter::finish`] does, but without its checksum.
-    pub(crate) fn finish_content(
+    pub fn finish_content(
         mut self,
         trees: &[u8],
         untracked: Option<&[u8]>,
-        token: &str,
+        token: Option<&str>,
     ) -> Result<Vec<u8>> {
         let version: u32 = match self.form {
             PathForm::Shared => 4,
@@ -356,15 +364,17 @@ impl IndexWriter {
         if let Some(untracked) = untracked {
             extension(b"UNTR", untracked)?;
         }
-        let bitmap = ewah(&self.changed);
-        let size = (bitmap.len() as u32).to_be_bytes();
-        extension(b"FSMN", &[&2u32.to_be_bytes()[..], token.as_bytes(), b"\0", &size, &bitmap].concat())?;
+        if let Some(token) = token {
+            let bitmap = ewah(&self.changed);
+            let size = (bitmap.len() as u32).to_be_bytes();
+            extension(b"FSMN", &[&2u32.to_be_bytes()[..], token.as_bytes(), b"\0", &size, &bitmap].concat())?;
+        }
         Ok(index)
     }
 }
 
 /// Writes the index `content`, and its checksum behind it, to the file at `path`.
-pub(crate) fn write_index(hash: HashKind, path: &Path, content: &[u8]) -> io::Result<()> {
+pub fn write_index(hash: HashKind, path: &Path, content: &[u8]) -> io::Result<()> {
     let mut file = File::create(path)?;
     let sum = || checksum(hash, content);
     // A large index takes as long to hash as to write.
@@ -411,7 +421,7 @@ pub fn rewrite_index(hash: HashKind, data: &[u8]) -> Result<Vec<u8>> {
     files.sort_unstable();
     let changes = IndexChanges { files: &files, folders: &BTreeMap::new() };
     let trees = changes.apply(hash, known.trees.unwrap_or_default()).unwrap_or_default();
-    let written = writer.finish(&trees, known.untracked, "weir:1:2")?;
+    let written = writer.finish(&trees, known.untracked, Some("weir:1:2"))?;
     assert!(is_whole_index(hash, &written));
     let mut again = IndexReader::new(hash, &written)?;
     for path in &paths {
@@ -448,13 +458,13 @@ mod tests {
         assert!(parts.append(&written(&["b/dd/e!"])).is_err());
         let whole = written(&["a", "b/c!", "b/d/e", "b/d/f!", "b/d/g/h", "b/dd/e!"]);
         assert_eq!(
-            parts.finish(b"", None, "weir:1:2").unwrap(),
-            whole.finish(b"", None, "weir:1:2").unwrap()
+            parts.finish(b"", None, Some("weir:1:2")).unwrap(),
+            whole.finish(b"", None, Some("weir:1:2")).unwrap()
         );
         let mut none = written(&[]);
         none.append(&written(&["a!", "b"])).unwrap();
-        let whole = written(&["a!", "b"]).finish(b"", None, "weir:1:2").unwrap();
-        assert_eq!(none.finish(b"", None, "weir:1:2").unwrap(), whole);
+        let whole = written(&["a!", "b"]).finish(b"", None, Some("weir:1:2")).unwrap();
+        assert_eq!(none.finish(b"", None, Some("weir:1:2")).unwrap(), whole);
     }
 
     #[test]
@@ -470,7 +480,7 @@ mod tests {
         let below = UntrackedFolders::of(b"b", &stat, Some(oid), Vec::new());
         let untracked = UntrackedFolders::of(b"", &stat, None, vec![below]);
         let untracked = untracked.extension(HashKind::Sha1, folder, Some(b"*.o\n"));
-        let index = writer.finish(&trees, Some(&untracked), "weir:1:2").unwrap();
+        let index = writer.finish(&trees, Some(&untracked), Some("weir:1:2")).unwrap();
         type Read = (Vec<Vec<u8>>, Option<Vec<u8>>);
         let read = |data: &[u8]| -> Result<Read> {
             let mut reader = IndexReader::new(HashKind::Sha1, data)?;
@@ -495,7 +505,8 @@ mod tests {
         for path in ["a", "b/c", "b/d"] {
             whole.push(path.as_bytes(), &CacheEntry::new([5; 10], oid), path == "b/c").unwrap();
         }
-        let whole = whole.with_whole_paths().unwrap().finish(&trees, Some(&untracked), "weir:1:2").unwrap();
+        let whole =
+            whole.with_whole_paths().unwrap().finish(&trees, Some(&untracked), Some("weir:1:2")).unwrap();
         assert_eq!(whole[VERSION_AT..COUNT_AT], 2_u32.to_be_bytes());
         // An entry has 62 bytes before its path; it is padded, or tells what is shared and ends with a NUL.
         assert_eq!(whole.len() - index.len(), (64 + 72 + 72) - (65 + 67 + 65));

@@ -1,7 +1,7 @@
 //! Numbers of variable length, as git's index has them (varint.c of git; the offsets of deltas are the same).
 
 /// Reads a number; `None` if it is cut, or too large.
-pub(crate) fn varint(rest: &mut &[u8]) -> Option<usize> {
+pub fn varint(rest: &mut &[u8]) -> Option<usize> {
     let mut value: usize = 0;
     loop {
         let (byte, after) = rest.split_first()?;
@@ -15,7 +15,7 @@ pub(crate) fn varint(rest: &mut &[u8]) -> Option<usize> {
 }
 
 /// Appends a number.
-pub(crate) fn push_varint(out: &mut Vec<u8>, number: usize) {
+pub fn push_varint(out: &mut Vec<u8>, number: usize) {
     let mut bytes = vec![(number & 0x7f) as u8];
     let mut rest = number >> 7;
     while rest > 0 {
