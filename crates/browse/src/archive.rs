@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use time::OffsetDateTime;
 use weir_git::{Kind, Oid, TreeIter};
 use weir_repo::{ObjectReader, Repo};
+use zip::result::ZipError;
 use zip::write::{SimpleFileOptions, StreamWriter};
 use zip::{CompressionMethod, DateTime, ZipWriter};
 
@@ -13,7 +14,10 @@ use crate::archive_paths::{ArchivePaths, DEPTH_MAX, PathMatch};
 use crate::error::{Error, Result};
 use crate::tar_header::{RECORD_BYTES, TarMember, global_header, headers};
 use crate::work_tree_text::{with_ident, with_line_ends};
+use weir_worktree::is_path_part;
 
+/// The longest name of a member of a zip in bytes; the rest of its header is as long again, and 64 KiB in all.
+const NAME_BYTES_MAX: usize = 65_000;
 /// Bytes of a block of a tar: its end is padded with zeroes.
 const BLOCK_BYTES: u64 = 10_240;
 /// The permissions that are taken away (git-config, `tar.umask`).
@@ -96,7 +100,7 @@ struct ArchiveWalk<'w> {
     prefix: &'w [u8],
     paths: &'w ArchivePaths,
     attributes: ArchiveAttributes,
-    /// Folders that are written when a file in them is: git leaves out those without any.
+    /// Folders that are written when a file in them is met: git leaves out those without any.
     waiting: Vec<(Vec<u8>, Oid)>,
     out: &'w mut dyn MemberWriter,
 }
@@ -125,9 +129,18 @@ impl ArchiveWalk<'_> {
         for entry in entries() {
             let entry = entry.map_err(Error::of_object(oid))?;
             path.extend_from_slice(entry.name);
+            // Whoever unpacks the archive must not write elsewhere. git makes none of such a tree either.
+            if !is_path_part(entry.name) {
+                let path = String::from_utf8_lossy(path);
+                return Err(Error::WrongKind(format!("git makes no archive of a tree with '{path}' in it")));
+            }
             let is_folder = entry.is_tree() || entry.is_gitlink();
             let attributes = self.attributes.of(path, is_folder);
             let is_named = self.paths.name(path, entry.is_tree()) != PathMatch::No;
+            if is_named && !entry.is_tree() {
+                // As git does, even if the file itself is left out.
+                self.write_waiting()?;
+            }
             if is_named && !attributes.is_left_out {
                 self.entry(entry.mode, &id(&entry), attributes, path, depth)?;
             }
@@ -160,12 +173,10 @@ impl ArchiveWalk<'_> {
             0o160_000 => {
                 path.push(b'/');
                 let path = whole(path);
-                self.write_waiting()?;
                 self.out.folder(&path, oid)
             }
             sort => {
                 let path = whole(path);
-                self.write_waiting()?;
                 let object = self.reader.require(oid)?;
                 match sort {
                     0o120_000 => self.out.link(&path, oid, &object.data),
@@ -245,12 +256,36 @@ impl ZipFileWriter<'_> {
     fn options(&self, permissions: u32) -> SimpleFileOptions {
         SimpleFileOptions::default().last_modified_time(self.time).unix_permissions(permissions)
     }
+
+    /// Begins a member, the name of which need not be UTF-8. `mode` has its kind, too (inode(7)).
+    fn begin(&mut self, path: &[u8], mode: u32, options: SimpleFileOptions) -> Result<()> {
+        if path.len() > NAME_BYTES_MAX {
+            let name = String::from_utf8_lossy(&path[..80]);
+            return Err(Error::WrongKind(format!(
+                "a zip has no room for a name as long as that of '{name}...'"
+            )));
+        }
+        let options = options.external_attributes(mode << 16).name(path);
+        self.zip.start_file_with_options(options).map_err(|e| match e {
+            // The tree has two entries of one name.
+            ZipError::InvalidArchive(why) => {
+                Error::WrongKind(format!("no zip can be made of the tree: {why}"))
+            }
+            e => io::Error::from(e).into(),
+        })
+    }
 }
 
 impl MemberWriter for ZipFileWriter<'_> {
     fn folder(&mut self, path: &[u8], _: &Oid) -> Result<()> {
         let options = self.options(0o777 & !UMASK);
-        Ok(self.zip.add_directory(String::from_utf8_lossy(path), options).map_err(io::Error::from)?)
+        match std::str::from_utf8(path) {
+            Ok(path) if path.len() <= NAME_BYTES_MAX => {
+                Ok(self.zip.add_directory(path, options).map_err(io::Error::from)?)
+            }
+            // Its name alone says that it is a folder: the library would seek to tell the size of one.
+            _ => self.begin(path, 0o777 & !UMASK, options.compression_method(CompressionMethod::Stored)),
+        }
     }
 
     fn file(&mut self, path: &[u8], _: &Oid, is_executable: bool, data: &[u8]) -> Result<()> {
@@ -261,13 +296,14 @@ impl MemberWriter for ZipFileWriter<'_> {
         };
         let options = self.options(permissions).compression_method(method);
         let options = options.compression_level(level).large_file(data.len() as u64 > u64::from(u32::MAX));
-        self.zip.start_file(String::from_utf8_lossy(path), options).map_err(io::Error::from)?;
+        self.begin(path, 0o100_000 | permissions, options)?;
         Ok(self.zip.write_all(data)?)
     }
 
     fn link(&mut self, path: &[u8], _: &Oid, target: &[u8]) -> Result<()> {
-        let (path, target) = (String::from_utf8_lossy(path), String::from_utf8_lossy(target));
-        Ok(self.zip.add_symlink(path, target, self.options(0o777)).map_err(io::Error::from)?)
+        let options = self.options(0o777).compression_method(CompressionMethod::Stored);
+        self.begin(path, 0o120_777, options)?;
+        Ok(self.zip.write_all(target)?)
     }
 }
 

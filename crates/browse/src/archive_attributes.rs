@@ -1,6 +1,8 @@
 //! The effects of attributes on files in archives of a tree (gitattributes): `export-ignore` leaves files
 //! out, `eol` and `ident` change their content.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use gix_attributes::search::{MetadataCollection, Outcome};
@@ -50,10 +52,10 @@ impl ArchiveAttributes {
     /// Adds the file of attributes of the folder at `path`, which has a slash at its end if it is not the
     /// top. Returns whether that can be done.
     pub(crate) fn enter(&mut self, path: &[u8], attributes: &[u8]) -> bool {
-        let folder = String::from_utf8_lossy(path);
+        let folder = Path::new(OsStr::from_bytes(path));
         let names = |word: &str| attributes.windows(word.len()).any(|part| part == word.as_bytes());
         self.is_used |= [EXPORT_IGNORE, IDENT, EOL].into_iter().any(names);
-        let source = Path::new(&*folder).join(".gitattributes");
+        let source = folder.join(".gitattributes");
         let (collection, may_define) = (&mut self.collection, path.is_empty());
         self.search
             .add_patterns_buffer(attributes, source, Some(Path::new("")), collection, may_define)

@@ -20,8 +20,11 @@ pub fn readable(repo: &Repo, revision: &str) -> Result<Oid> {
         return Err(Error::NotFound(words.to_owned()));
     }
     let oid = resolve_revision(repo, revision)?;
+    // A whole id is the object's, even if a ref is called so.
+    let is_of_ref = Oid::from_hex_any(name.to_ascii_lowercase().as_bytes()).is_none()
+        && resolve_ref(repo, name).is_some();
     let budget = Budget { steps_max: STEPS_MAX, cancelled: None };
-    if resolve_ref(repo, name).is_none() && !are_reachable(repo, &[oid], budget)? {
+    if !is_of_ref && !are_reachable(repo, &[oid], budget)? {
         // The words are those for an object that is not there.
         return Err(Error::NotFound(format!("no such revision: '{revision}'")));
     }

@@ -52,6 +52,7 @@ impl From<&Ident<'_>> for Person {
 
 /// Reads commits as text.
 pub struct ToldCommits<'r> {
+    repo: &'r Repo,
     hash: HashKind,
     reader: ObjectReader<'r>,
     decoder: CommitDecoder,
@@ -60,7 +61,7 @@ pub struct ToldCommits<'r> {
 impl<'r> ToldCommits<'r> {
     /// Returns a reader of the commits of `repo`.
     pub fn new(repo: &'r Repo) -> ToldCommits<'r> {
-        ToldCommits { hash: repo.hash(), reader: repo.reader(), decoder: CommitDecoder::default() }
+        ToldCommits { repo, hash: repo.hash(), reader: repo.reader(), decoder: CommitDecoder::default() }
     }
 
     /// Reads the commit `oid`.
@@ -75,10 +76,13 @@ impl<'r> ToldCommits<'r> {
             Some(text) => CommitParts::parse_text(&raw.links, text),
             None => raw,
         };
+        // Where history is cut off, a commit has no parents.
+        let is_shallow = self.repo.history().shallow().contains(oid);
+        let parents = if is_shallow { Vec::new() } else { parts.links.parents.clone() };
         Ok(ToldCommit {
             oid: *oid,
             tree: parts.links.tree,
-            parents: parts.links.parents.clone(),
+            parents,
             author: (&parts.author).into(),
             committer: (&parts.committer).into(),
             message: lossy(parts.message).into_owned(),

@@ -85,11 +85,14 @@ impl History {
         filtered.is_none_or(|(graph, position)| graph.may_change(position, path))
     }
 
-    /// Returns the parents that the commit names, whether they are here or not.
+    /// Returns the parents that the commit names, whether they are here or not; none where history is cut off.
     ///
     /// # Errors
     /// If the commit is missing, corrupt or no commit.
     pub fn parents(&self, commit: &Oid) -> Result<Vec<Oid>> {
+        if self.shallow.contains(commit) {
+            return Ok(Vec::new());
+        }
         let object = self.objects.reader().require(commit)?;
         commit_links(self.objects.hash, &object.data)
             .map(|links| links.parents)

@@ -6,6 +6,10 @@ use crate::error::{Error, Result};
 use crate::objects::reader::{Object, ObjectReader};
 use crate::repo::repository::Repo;
 
+/// Objects that begin with the same digits that are looked at: a repository of ten million has about 150 with
+/// the same four.
+const ALIKE_MAX: usize = 1024;
+
 /// An entry of a tree, as `git ls-tree` lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreeListing {
@@ -20,7 +24,9 @@ pub struct TreeListing {
 }
 
 /// Returns the object that `revision` names: a ref in full or short (by git's rules), `HEAD`, or an id of at
-/// least 4 digits, followed by any number of `^`, `^N`, `^{}`, `^{tree}`, `^{commit}` and `~N`.
+/// least 4 digits, followed by any number of `^`, `^N`, `^{}`, `^{tree}`, `^{commit}` and `~N`. A whole id is
+/// always that of the object, even if a ref has it as its name; of several objects with the same first digits,
+/// the only commit is meant.
 ///
 /// # Errors
 /// If no object matches, or several do.
@@ -52,11 +58,11 @@ pub fn resolve_revision(repo: &Repo, revision: &str) -> Result<Oid> {
         let peeled = repo.objects().peel(&oid)?.unwrap_or(oid);
         oid = match operator {
             "^" if n == 0 => peeled,
-            "^" => *parents_of(&mut reader, &peeled)?.get(n - 1).ok_or_else(not_found)?,
+            "^" => *parents_of(repo, &mut reader, &peeled)?.get(n - 1).ok_or_else(not_found)?,
             _ => {
                 let mut at = peeled;
                 for _ in 0..n {
-                    at = *parents_of(&mut reader, &at)?.first().ok_or_else(not_found)?;
+                    at = *parents_of(repo, &mut reader, &at)?.first().ok_or_else(not_found)?;
                 }
                 at
             }
@@ -65,8 +71,12 @@ pub fn resolve_revision(repo: &Repo, revision: &str) -> Result<Oid> {
     Ok(oid)
 }
 
-fn parents_of(reader: &mut ObjectReader<'_>, oid: &Oid) -> Result<Vec<Oid>> {
+/// Returns the parents of the commit `oid`; none where history is cut off, or if it is no commit.
+fn parents_of(repo: &Repo, reader: &mut ObjectReader<'_>, oid: &Oid) -> Result<Vec<Oid>> {
     let object = reader.require(oid)?;
+    if object.kind != Kind::Commit || repo.history().shallow().contains(oid) {
+        return Ok(Vec::new());
+    }
     commit_links(reader.objects().hash(), &object.data)
         .map(|l| l.parents)
         .map_err(|source| Error::Object { oid: *oid, source })
@@ -93,27 +103,39 @@ pub fn resolve_ref(repo: &Repo, name: &str) -> Option<Oid> {
 }
 
 fn resolve_name(repo: &Repo, name: &str) -> Result<Option<Oid>> {
+    // As git does: a ref of that name could be made to pass for the object (`get_oid_basic`).
+    if let Some(oid) = Oid::from_hex(repo.hash(), name.to_ascii_lowercase().as_bytes()) {
+        return Ok(Some(oid).filter(|oid| repo.contains(oid)));
+    }
     if let Some(oid) = resolve_ref(repo, name) {
         return Ok(Some(oid));
     }
     let is_hex = name.bytes().all(|c| c.is_ascii_hexdigit());
-    if !is_hex || name.len() < 4 || name.len() > repo.hash().hex_len() {
+    if !is_hex || name.len() < 4 || name.len() >= repo.hash().hex_len() {
         return Ok(None);
     }
     let prefix = name.to_ascii_lowercase();
     let mut found: Vec<Oid> = Vec::new();
     for pack in repo.objects().packs() {
-        found.extend(pack.index().find_prefix(&prefix, 2).into_iter().map(|p| pack.index().oid(p)));
+        found.extend(pack.index().find_prefix(&prefix, ALIKE_MAX).into_iter().map(|p| pack.index().oid(p)));
     }
     let loose = repo.objects().loose_only()?.into_iter().map(|(oid, _)| oid);
     found.extend(loose.filter(|oid| oid.to_string().starts_with(&prefix)));
     found.sort_unstable();
     found.dedup();
-    match found.len() {
-        0 => Ok(Oid::from_hex(repo.hash(), prefix.as_bytes()).filter(|oid| repo.contains(oid))),
-        1 => Ok(Some(found[0])),
-        _ => Err(Error::NotFound(format!("'{name}' is ambiguous: several objects start with it"))),
+    if found.len() > 1 {
+        let mut reader = repo.reader();
+        let mut is_commit = |oid: &Oid| {
+            let peeled = repo.objects().peel(oid).ok().flatten().unwrap_or(*oid);
+            matches!(reader.kind_and_size(&peeled), Ok(Some((Kind::Commit, _))))
+        };
+        let commits: Vec<Oid> = found.iter().copied().filter(&mut is_commit).collect();
+        if commits.len() == 1 && found.len() < ALIKE_MAX {
+            return Ok(Some(commits[0]));
+        }
+        return Err(Error::NotFound(format!("'{name}' is ambiguous: several objects start with it")));
     }
+    Ok(found.first().copied())
 }
 
 /// Returns the object at `path` in the tree of `revision`, with its mode (0 for the tree of the revision
