@@ -212,7 +212,7 @@ pub(crate) async fn raw(state: Arc<ApiState>, mut request: ApiRequest) -> ApiRes
             Some((Kind::Blob, bytes)) => {
                 let words =
                     format!("'{shown}' has {bytes} bytes, more than the API sends; clone the repository");
-                return Err(Problem::new(hyper::StatusCode::FORBIDDEN, words));
+                return Err(Problem::too_large(words));
             }
             _ => return Err(Problem::bad_request(format!("'{shown}' is no file"))),
         }

@@ -160,18 +160,16 @@ impl ApiState {
         let Some(id) = number.and_then(|digits| digits.parse().ok()) else {
             return readable(name).map_err(Problem::from);
         };
-        // A name may look like a number.
-        match readable(name) {
-            Err(Refusal::NotFound(_) | Refusal::Unauthorized(_)) => {}
-            other => return other.map_err(Problem::from),
-        }
-        let named = self.with_handle(|pool| Ok(pool.catalog.get_by_id(id)?))?;
-        readable(named.as_ref().map_or(name, |repository| &repository.name)).map_err(|refusal| {
-            match refusal {
-                // The name of a hidden repository is not told.
-                Refusal::NotFound(_) => Problem::not_found(format!("no such repository: {name}")),
-                refusal => refusal.into(),
+        if let Some(numbered) = self.with_handle(|pool| Ok(pool.catalog.get_by_id(id)?))? {
+            match readable(&numbered.name) {
+                Err(Refusal::NotFound(_) | Refusal::Unauthorized(_)) => {}
+                other => return other.map_err(Problem::from),
             }
+        }
+        // A name may look like a number that no repository has. The name of a hidden one is not told.
+        readable(name).map_err(|refusal| match refusal {
+            Refusal::NotFound(_) => Problem::not_found(format!("no such repository: {name}")),
+            refusal => refusal.into(),
         })
     }
 

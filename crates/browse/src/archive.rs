@@ -16,7 +16,7 @@ use crate::tar_header::{RECORD_BYTES, TarMember, global_header, headers};
 use crate::work_tree_text::{with_ident, with_line_ends};
 use weir_worktree::is_path_part;
 
-/// The longest name of a member of a zip in bytes; the rest of its header is as long again, and 64 KiB in all.
+/// The longest name of a member of a zip in bytes: its whole header has at most 64 KiB.
 const NAME_BYTES_MAX: usize = 65_000;
 /// Bytes of a block of a tar: its end is padded with zeroes.
 const BLOCK_BYTES: u64 = 10_240;

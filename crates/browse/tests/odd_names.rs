@@ -40,11 +40,7 @@ fn commit(path: &Path, tree: &str, parents: &[&str]) -> String {
 
 fn archive_of(repo: &Repo, revision: &str, format: ArchiveFormat) -> Result<Vec<u8>, Error> {
     let (tree, commit) = tree_of_revision(repo, revision).unwrap();
-    let time = if commit.is_some() {
-        repo.history().commit(&mut repo.reader(), &commit.unwrap()).unwrap().time
-    } else {
-        0
-    };
+    let time = commit.map_or(0, |commit| repo.history().commit(&mut repo.reader(), &commit).unwrap().time);
     let paths = ArchivePaths::default();
     let archive = TreeArchive { tree, commit, prefix: Vec::new(), time, paths, level: None };
     let mut out = Vec::new();

@@ -120,6 +120,16 @@ impl Catalog {
         Ok(leased)
     }
 
+    /// Returns those of the repositories `ids` that are leased at `now` to others than `owner`.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn leased_by_others(&self, ids: &[i64], owner: &str, now: Timestamp) -> Result<Vec<i64>> {
+        let sql = "SELECT id FROM repositories WHERE id = ANY(?1) AND lease_owner <> ?2 AND lease_until > ?3";
+        let values = [Value::Integers(ids.to_vec()), owner.into(), now.into()];
+        Ok(self.database.query(sql, &values, |row| row.get(0))?)
+    }
+
     /// Returns the numbers of at most `max` repositories that are due at `now`, leased, and ahead of what is
     /// only due, in the order in which they go.
     ///

@@ -24,7 +24,8 @@ impl Display for NameError {
         match self {
             NameError::Name(name) => write!(
                 f,
-                "'{name}' is not a valid name: parts between slashes must not be empty, '.' or '..', begin \
+                "'{name}' is not a valid name: parts between slashes must not be empty, '.' or '..', longer \
+                 than {PART_BYTES_MAX} bytes, begin \
                  or end with a blank, end in .tar, or contain any of \\*?@:, and the first must not begin \
                  with a dot"
             ),

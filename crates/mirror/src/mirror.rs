@@ -73,6 +73,8 @@ pub enum Event<'a> {
     Started(&'a Repository, Arc<Progress>),
     /// Something happened: a visit ended, visits pause or go on, or the run ends early.
     Happened(&'a PoolEvent),
+    /// Another process is visiting this many of the repositories that are to be visited: the pass waits.
+    Waiting(usize),
     /// This many more repositories were leased.
     Leased(usize),
     /// A pass has ended.

@@ -13,6 +13,8 @@ use crate::run::RunError;
 const MEND_TIMES_EVERY: Duration = Duration::from_secs(3600);
 /// How many times longer the log keeps what a reader has not read.
 const UNREAD_KEPT_TIMES: i64 = 4;
+/// The sleep between checks whether other processes still visit what is to be visited.
+const HELD_SLEEP: Duration = Duration::from_millis(200);
 /// The longest sleep between checks of the catalog while watching.
 const WATCH_SLEEP_MAX: Duration = Duration::from_secs(5);
 
@@ -90,6 +92,10 @@ impl MirrorLoop<'_> {
         let lease_s = self.mirror.options.lease_s;
         // Nothing else is leased, not even for a moment: another process may be about to visit it.
         let ids = select(catalog)?;
+        let mut held = Vec::new();
+        if let Some(ids) = ids.as_ref().filter(|_| self.all_first && !self.watch) {
+            held = catalog.leased_by_others(ids, self.owner, now())?;
+        }
         let mut batches = Batches::due(catalog, self.owner, lease_s, &now).only(ids);
         if is_first && self.all_first {
             batches = batches.all_first();
@@ -103,9 +109,36 @@ impl MirrorLoop<'_> {
         }
         observe(Event::PassStarted(tasks.repositories.len()));
         let more = &mut |catalog: &mut Catalog, ahead_only: bool| batches.more(catalog, ahead_only);
-        let summary = self.mirror.run(catalog, tasks, more, stop, observe)?;
+        let mut summary = self.mirror.run(catalog, tasks, more, stop, observe)?;
+        if !held.is_empty() && !stop.is_stopped() {
+            summary = summary.and(&self.visit_held(catalog, &held, stop, observe)?);
+        }
         observe(Event::PassEnded(&summary));
         Ok(summary)
+    }
+
+    /// Waits until no other process visits the repositories `held`, and visits them: a visit that had begun
+    /// before may have missed what the caller knows of.
+    fn visit_held(
+        &self,
+        catalog: &mut Catalog,
+        held: &[i64],
+        stop: &Stop,
+        observe: &mut dyn FnMut(Event<'_>),
+    ) -> Result<Summary, RunError> {
+        observe(Event::Waiting(held.len()));
+        let now = || self.mirror.now();
+        while !catalog.leased_by_others(held, self.owner, now())?.is_empty() {
+            if !stop.sleep(HELD_SLEEP) {
+                return Ok(Summary::default());
+            }
+        }
+        let batches = Batches::due(catalog, self.owner, self.mirror.options.lease_s, &now);
+        let mut batches = batches.only(Some(held.to_vec())).all_first().once();
+        let tasks = batches.first(catalog)?;
+        observe(Event::Leased(tasks.repositories.len()));
+        let more = &mut |catalog: &mut Catalog, ahead_only: bool| batches.more(catalog, ahead_only);
+        self.mirror.run(catalog, tasks, more, stop, observe)
     }
 
     /// Deletes old events from the log.

@@ -37,14 +37,7 @@ pub fn relink_or_replace(
     now: Timestamp,
     options: &VisitOptions,
 ) -> Result<Option<Visited>, Failure> {
-    if let Some(base) = known.base.filter(|base| base.exists())
-        && weir_repo::base_holds(path).is_err_and(|e| e.is_damage())
-        && weir_repo::open_as_base(base, now)
-            .and_then(|base| weir_repo::relink(path, &base, now))
-            .unwrap_or(false)
-    {
-        tracing::warn!(path = %path.display(), "its base was replaced; now builds on the new one, which has \
-            all it needs");
+    if relinked(path, known, now) {
         return update(url, path, &Known { fingerprint: None, ..*known }, now, options).map(Some);
     }
     // If only the last commits are damaged, the archive continues from the last intact one.
@@ -56,7 +49,26 @@ pub fn relink_or_replace(
             Ok(_) | Err(_) => {}
         }
     }
+    // Another visit may have cloned the base anew meanwhile.
+    if relinked(path, known, now) {
+        return update(url, path, &Known { fingerprint: None, ..*known }, now, options).map(Some);
+    }
     replace(url, path, known, now, options)
+}
+
+/// Links the archive at `path` to its base if that has been replaced, and has all that the archive needs.
+/// Returns whether it has done so.
+fn relinked(path: &Path, known: &Known<'_>, now: Timestamp) -> bool {
+    let Some(base) = known.base.filter(|base| base.exists()) else { return false };
+    let is_linked = weir_repo::base_holds(path).is_err_and(|e| e.is_damage())
+        && weir_repo::open_as_base(base, now)
+            .and_then(|base| weir_repo::relink(path, &base, now))
+            .unwrap_or(false);
+    if is_linked {
+        tracing::warn!(path = %path.display(), "its base was replaced; now builds on the new one, which has \
+            all it needs");
+    }
+    is_linked
 }
 
 /// Returns whether the last commits of the archive at `path` are damaged while those before them may be

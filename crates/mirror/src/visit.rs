@@ -24,18 +24,32 @@ pub fn visit(
     now: Timestamp,
     options: &VisitOptions,
 ) -> Result<Visited, Failure> {
-    if known.is_damaged
-        && exists(path)?
-        && let Some(visited) = relink_or_replace(url, path, known, now, options)?
-    {
-        return Ok(visited);
+    if known.is_damaged && exists(path)? {
+        check_base(known)?;
+        if let Some(visited) = relink_or_replace(url, path, known, now, options)? {
+            return Ok(visited);
+        }
     }
     match update(url, path, known, now, options) {
         // Input from the upstream must not be taken for damage: the archive is read in full before it is
         // replaced.
         Err(failure) if failure.class == FailureClass::Damaged && exists(path)? => {
+            check_base(known)?;
             relink_or_replace(url, path, known, now, options)?.ok_or(failure)
         }
         result => result,
+    }
+}
+
+/// Checks that the base of an archive is there. Without it the archive looks damaged, and lacks nothing once
+/// the base has been cloned anew.
+fn check_base(known: &Known<'_>) -> Result<(), Failure> {
+    match known.base.filter(|base| !base.exists()) {
+        Some(base) => {
+            let words =
+                format!("its base '{}' is missing; it is visited again after the base", base.display());
+            Err(Failure::new(FailureClass::Base, words))
+        }
+        None => Ok(()),
     }
 }

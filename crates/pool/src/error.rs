@@ -28,6 +28,10 @@ pub enum Error {
     #[error("the pool at '{path}' has no catalog.db: restore it from a backup, or run 'weir init {path}', \
         then 'weir adopt' to register its archives again", path = .0.display())]
     NoCatalog(PathBuf),
+    /// The pool at the path has lost its settings.
+    #[error("the pool at '{path}' has no weir.toml: restore it, or run 'weir init {path}' for the defaults",
+        path = .0.display())]
+    NoConfig(PathBuf),
     /// The settings cannot be used.
     #[error(transparent)]
     Settings(#[from] weir_settings::Error),

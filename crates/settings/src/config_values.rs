@@ -247,6 +247,12 @@ pub(crate) fn without_password<S: Serializer>(
     url.as_deref().map(weir_sql::redacted).serialize(serializer)
 }
 
+/// Writes a URL without its password.
+pub(crate) fn shown_url<S: Serializer>(url: &str, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    let shown = weir_transport::Url::parse(url).map_or_else(|_| "***".to_owned(), |url| url.to_string());
+    shown.serialize(serializer)
+}
+
 /// Writes `***` in place of each secret.
 pub(crate) fn hidden<S: Serializer>(
     secrets: &[String],

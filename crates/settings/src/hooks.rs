@@ -9,7 +9,7 @@ use weir_events::WebhookSigner;
 use weir_ground::name_matches;
 use weir_transport::{HttpPost, Url};
 
-use crate::config_values::{Span, hidden};
+use crate::config_values::{Span, hidden, shown_url};
 use crate::environment::Environment;
 use crate::error::{Error, Result, SettingError};
 use crate::forges::secrets_of;
@@ -122,6 +122,7 @@ pub struct HookWebhookConfig {
     /// Its name.
     pub name: String,
     /// Where to post.
+    #[serde(serialize_with = "shown_url")]
     pub url: String,
     /// Replaced by `***` where the configuration is shown.
     #[serde(default, serialize_with = "hidden")]

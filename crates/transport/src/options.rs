@@ -20,13 +20,22 @@ pub type LocalStream = (Box<dyn Read + Send>, Box<dyn Write + Send>);
 
 /// Why a repository on this machine's disk is not served.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct LocalServerError(String);
+#[error("{text}")]
+pub struct LocalServerError {
+    text: String,
+    /// Whether this process is the cause, as one that has no descriptors left.
+    pub(crate) is_of_this_process: bool,
+}
 
 impl LocalServerError {
     /// Returns the error that another one causes.
     pub fn of(cause: impl Display) -> LocalServerError {
-        LocalServerError(cause.to_string())
+        LocalServerError { text: cause.to_string(), is_of_this_process: false }
+    }
+
+    /// Returns the error that another one causes, which says nothing about the repository.
+    pub fn of_this_process(cause: impl Display) -> LocalServerError {
+        LocalServerError { text: cause.to_string(), is_of_this_process: true }
     }
 }
 

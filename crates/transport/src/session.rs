@@ -160,7 +160,10 @@ impl Session {
                     .as_ref()
                     .ok_or_else(|| Error::Local("local paths cannot be served here".to_owned()))?;
                 let (reader, writer) =
-                    local.connect(&url.local_path()).map_err(|e| Error::Remote(e.to_string()))?;
+                    local.connect(&url.local_path()).map_err(|e| match e.is_of_this_process {
+                        true => Error::Local(e.to_string()),
+                        false => Error::Remote(e.to_string()),
+                    })?;
                 Wire::Stream(PktReader::new(BufReader::with_capacity(BUFFER_BYTES, reader)), writer)
             }
             Scheme::Http { .. } => Wire::Http(Box::new(Http::new(url, url, options)?)),

@@ -188,7 +188,7 @@ impl TreeSwitch<'_> {
             changes.iter().map(|change| KnownFile { entry: None, path: change.path.clone() }).collect();
         let mut next = 0;
         let mut staged = StagedInWay::new(changes);
-        while let Some(entry) = entries.next()? {
+        while let Some(entry) = entries.next_entry()? {
             staged.look(&entries.path);
             if entry.is_unmerged() {
                 return Err(self.refused("there is an unfinished merge of", &[&entries.path]));
@@ -480,7 +480,7 @@ impl TreeSwitch<'_> {
             }
             _ => Ok(()),
         };
-        while let Some(entry) = entries.next()? {
+        while let Some(entry) = entries.next_entry()? {
             while let Some(change) = left.next_if(|change| change.path < entries.path) {
                 add(&mut writer, change)?;
             }

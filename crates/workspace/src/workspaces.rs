@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::ScopedJoinHandle;
 
 use serde::{Deserialize, Serialize};
-use weir_git::{HashKind, Oid, plain_sha};
+use weir_git::{HashKind, Kind, Oid, plain_sha};
 use weir_ground::thread::spawn_scoped;
 use weir_repo::{CommitTrees, Repo};
 
@@ -293,6 +293,10 @@ impl Workspaces {
             times: None,
             frozen: Vec::new(),
         };
+        // git keeps no tree at HEAD.
+        if !matches!(new.repo.reader().kind_and_size(&new.commit)?, Some((Kind::Commit, _)) | None) {
+            return Err(Error::NotACommit(new.commit.to_string()));
+        }
         let _alone = self.lock()?;
         let place = self.place(new.folder);
         let is_new = self.check_free(new.folder)?;

@@ -37,7 +37,7 @@ impl IndexChanges<'_> {
     pub fn apply(&self, hash: HashKind, data: &[u8]) -> Result<Vec<u8>> {
         let mut out = Vec::new();
         let done = self.copy(hash, &mut &*data, &mut Vec::new(), &mut out, 0);
-        done.ok_or_else(|| Error::DamagedIndex("the cached trees are cut"))?;
+        done.ok_or(Error::DamagedIndex("the cached trees are cut"))?;
         Ok(out)
     }
 

@@ -52,7 +52,7 @@ pub enum CheckedOut {
 
 /// The files and folders of a tree.
 #[derive(Default)]
-struct Plan {
+struct CheckOutPlan {
     /// Paths of folders, each behind the one that it is in.
     folders: Vec<Vec<u8>>,
     /// In the order of an index.
@@ -67,8 +67,8 @@ impl CheckOut<'_> {
     /// # Errors
     /// If an object is missing or corrupt, or a file cannot be written. Files that were written stay.
     pub fn run(&self) -> Result<CheckedOut> {
-        let mut plan = Plan::default();
-        let trees = self.plan(&mut self.repo.reader(), &mut plan, Folder::top(self.tree))?;
+        let mut plan = CheckOutPlan::default();
+        let trees = self.plan(&mut self.repo.reader(), &mut plan, FolderToList::top(self.tree))?;
         if let Some(path) = plan.odd {
             return Ok(CheckedOut::LeftToGit(String::from_utf8_lossy(&path).into_owned()));
         }
@@ -85,10 +85,15 @@ impl CheckOut<'_> {
         Ok(CheckedOut::Done(index.finish(&trees, None, None)?))
     }
 
-    /// Adds what is in a folder to `plan`. Returns its part of the extension "TREE". Ends early when something
+    /// Adds what is in a folder to `plan`. Returns its part of the extension "TREE". Ends early if something
     /// is left to git.
-    fn plan(&self, reader: &mut ObjectReader<'_>, plan: &mut Plan, folder: Folder<'_>) -> Result<Vec<u8>> {
-        let Folder { oid, name, mut path, depth } = folder;
+    fn plan(
+        &self,
+        reader: &mut ObjectReader<'_>,
+        plan: &mut CheckOutPlan,
+        folder: FolderToList<'_>,
+    ) -> Result<Vec<u8>> {
+        let FolderToList { oid, name, mut path, depth } = folder;
         let object = reader.require(&oid)?;
         if object.kind != Kind::Tree {
             return Err(Error::OtherKind(oid));
@@ -109,7 +114,7 @@ impl CheckOut<'_> {
             if entry.is_tree() {
                 plan.folders.push(path.clone());
                 path.push(b'/');
-                let below = Folder { oid: id, name: entry.name, path: path.clone(), depth: depth + 1 };
+                let below = FolderToList { oid: id, name: entry.name, path: path.clone(), depth: depth + 1 };
                 children.push((entry.name.to_vec(), self.plan(reader, plan, below)?));
                 if plan.odd.is_some() {
                     return Ok(Vec::new());
@@ -186,7 +191,7 @@ impl CheckOut<'_> {
 }
 
 /// A folder of a tree.
-struct Folder<'n> {
+struct FolderToList<'n> {
     oid: Oid,
     name: &'n [u8],
     /// Its path, with a slash at its end.
@@ -194,9 +199,9 @@ struct Folder<'n> {
     depth: usize,
 }
 
-impl Folder<'_> {
-    fn top(oid: Oid) -> Folder<'static> {
-        Folder { oid, name: b"", path: Vec::new(), depth: 0 }
+impl FolderToList<'_> {
+    fn top(oid: Oid) -> FolderToList<'static> {
+        FolderToList { oid, name: b"", path: Vec::new(), depth: 0 }
     }
 }
 

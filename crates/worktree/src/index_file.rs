@@ -117,7 +117,7 @@ impl<'d> IndexReader<'d> {
     ///
     /// # Errors
     /// If it is cut.
-    pub fn next(&mut self) -> Result<Option<CacheEntry>> {
+    pub fn next_entry(&mut self) -> Result<Option<CacheEntry>> {
         if self.left == 0 {
             return Ok(None);
         }
@@ -190,7 +190,7 @@ pub struct IndexExtensions<'d> {
 /// if it cannot be read.
 pub fn index_moved_to(hash: HashKind, data: &[u8], folder: &Path) -> Option<Vec<u8>> {
     let mut entries = IndexReader::new(hash, data).ok()?;
-    while entries.next().ok()?.is_some() {}
+    while entries.next_entry().ok()?.is_some() {}
     let IndexExtensions { untracked, behind_untracked, .. } = entries.extensions().ok()?;
     let (untracked, content) = (untracked?, &data[..data.len() - hash.len()]);
     let (before, behind) = content.split_at(content.len() - behind_untracked);
@@ -253,7 +253,7 @@ impl IndexWriter {
         let mut entries =
             IndexReader { hash: self.hash, version: 4, rest, left: self.count, path: Vec::new() };
         let mut whole = IndexWriter::new(self.hash, PathForm::Whole);
-        while let Some(entry) = entries.next()? {
+        while let Some(entry) = entries.next_entry()? {
             whole.push(&entries.path, &entry, false)?;
         }
         Ok(IndexWriter { changed: self.changed, ..whole })
@@ -412,7 +412,7 @@ pub fn rewrite_index(hash: HashKind, data: &[u8]) -> Result<Vec<u8>> {
     let mut entries = IndexReader::new(hash, data)?;
     let mut writer = IndexWriter::new(hash, entries.form());
     let mut paths = Vec::new();
-    while let Some(entry) = entries.next()? {
+    while let Some(entry) = entries.next_entry()? {
         writer.push(&entries.path, &entry, entry.stat[MODE] % 2 == 1)?;
         paths.push(entries.path.clone());
     }
@@ -425,10 +425,10 @@ pub fn rewrite_index(hash: HashKind, data: &[u8]) -> Result<Vec<u8>> {
     assert!(is_whole_index(hash, &written));
     let mut again = IndexReader::new(hash, &written)?;
     for path in &paths {
-        assert!(again.next()?.is_some());
+        assert!(again.next_entry()?.is_some());
         assert_eq!(&again.path, path);
     }
-    assert!(again.next()?.is_none());
+    assert!(again.next_entry()?.is_none());
     assert_eq!(again.extensions()?.untracked, known.untracked);
     if let Some(moved) = index_moved_to(hash, &written, Path::new("/elsewhere")) {
         assert!(is_whole_index(hash, &moved));
@@ -485,7 +485,7 @@ mod tests {
         let read = |data: &[u8]| -> Result<Read> {
             let mut reader = IndexReader::new(HashKind::Sha1, data)?;
             let mut paths = Vec::new();
-            while reader.next()?.is_some() {
+            while reader.next_entry()?.is_some() {
                 paths.push(reader.path.clone());
             }
             Ok((paths, reader.extensions()?.trees.map(<[u8]>::to_vec)))

@@ -10,8 +10,8 @@ pub fn is_name(name: &[u8]) -> bool {
     name.len() <= NAME_LEN_MAX && is_path_part(name)
 }
 
-/// Returns whether git takes the name for part of a path (`verify_path`). A `.git` in a tree would be taken for
-/// a repository.
+/// Returns whether git takes the name for part of a path (`verify_path`). It would take a `.git` in a tree
+/// for a repository.
 pub fn is_path_part(name: &[u8]) -> bool {
     !matches!(name, b"" | b"." | b"..")
         && !name.contains(&b'/')
@@ -19,8 +19,8 @@ pub fn is_path_part(name: &[u8]) -> bool {
         && !name.eq_ignore_ascii_case(b"git~1")
 }
 
-/// Returns whether git rejects the name in a path, as NTFS would take it for `.git` (`is_ntfs_dotgit`). `.git`
-/// itself is none of them: in each folder git passes over it.
+/// Returns whether git rejects the name in a path, as NTFS would take it for `.git` (`is_ntfs_dotgit`).
+/// `.git` itself is none of them: in each folder git passes over it.
 pub fn is_like_dot_git(name: &[u8]) -> bool {
     name != b".git"
         && name.split(|byte| *byte == b'\\').any(|part| {

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 /// The suffix of the names of archives.
 pub const SUFFIX: &str = ".tar";
 
-/// Calls `each` with every file and folder below `folder`, except hidden ones: those are weir's own temporary
-/// files. Returns the folders below that cannot be read (`lost+found`, for one), and why.
+/// Calls `each` with every file and folder below `folder`, the top folder of a store, except weir's own:
+/// hidden ones at the top, and temporary ones. Returns the folders below that cannot be read (`lost+found`,
+/// for one), and why.
 ///
 /// # Errors
 /// If `folder` itself cannot be read.
@@ -25,7 +26,7 @@ pub fn walk(folder: &Path, each: &mut dyn FnMut(&Path, FileType)) -> io::Result<
         };
         for entry in entries {
             let entry = entry?;
-            if entry.file_name().as_encoded_bytes().starts_with(b".") {
+            if is_of_store(entry.file_name().as_encoded_bytes(), at == folder) {
                 continue;
             }
             let kind = entry.file_type()?;
@@ -36,6 +37,16 @@ pub fn walk(folder: &Path, each: &mut dyn FnMut(&Path, FileType)) -> io::Result<
         }
     }
     Ok(unread)
+}
+
+/// Returns whether a file or folder called `name` is the store's own. Names of repositories may begin with a
+/// dot, but not at the top.
+fn is_of_store(name: &[u8], is_at_top: bool) -> bool {
+    let is_temporary = || {
+        name.starts_with(weir_archive::WORK_PREFIX.as_bytes())
+            || name.ends_with(weir_archive::TEMPORARY_SUFFIX.as_bytes())
+    };
+    name.starts_with(b".") && (is_at_top || is_temporary())
 }
 
 /// Returns whether the file at `path` has the name of an archive.
@@ -55,6 +66,33 @@ pub fn is_kept_aside(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hidden_files_of_repositories_are_met() {
+        let dir = weir_testing::folder();
+        let store = dir.path();
+        for path in [
+            ".id",
+            ".x/a.tar",
+            "o/.github.tar",
+            "o/.github/b.tar",
+            "o/.c.tar.0f.weir-tmp",
+            "o/.weir-work-1/d",
+        ] {
+            let path = store.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, b"").unwrap();
+        }
+        let mut met = Vec::new();
+        let unread = walk(store, &mut |path, kind| {
+            if kind.is_file() {
+                met.push(path.strip_prefix(store).unwrap().to_str().unwrap().to_owned());
+            }
+        });
+        assert!(unread.unwrap().is_empty());
+        met.sort();
+        assert_eq!(met, ["o/.github.tar", "o/.github/b.tar"]);
+    }
 
     #[test]
     fn names() {

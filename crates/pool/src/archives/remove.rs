@@ -50,14 +50,15 @@ pub fn check_removal(
 /// archive was deleted.
 ///
 /// # Errors
-/// If the catalog fails, or the archive cannot be deleted.
+/// If the catalog fails, or the archive cannot be deleted. One that cannot be locked stays registered.
 pub fn forget(catalog: &mut Catalog, store: &Store, r: &Repository, deletes: bool) -> Result<bool> {
     let path = store.archive_path(r);
+    // Before the catalog forgets it: an archive that cannot be written cannot be deleted either.
+    let lock = if deletes { lock(&path)? } else { None };
     catalog.remove(&r.name)?;
-    if !deletes || !path.exists() {
+    if lock.is_none() {
         return Ok(false);
     }
-    let lock = lock(&path)?;
     delete_archives(&path)?;
     drop(lock);
     Ok(true)

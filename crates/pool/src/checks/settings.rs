@@ -65,13 +65,7 @@ pub(crate) fn configuration(pool: &Pool, report: &mut CheckReport<'_>) -> Result
         report.add(CheckLevel::Error, CHECK, format!("{}: {}", found.key, found.why))?;
     }
     let path = pool.path.join(CONFIG_NAME);
-    if !path.exists() {
-        report.add(
-            CheckLevel::Warning,
-            CHECK,
-            format!("'{}' does not exist: using the defaults", path.display()),
-        )?;
-    } else if unusable.is_empty() {
+    if unusable.is_empty() {
         report.add(CheckLevel::Ok, CHECK, format!("{}: all that it names exists", path.display()))?;
     }
     let config = &pool.config;

@@ -1,6 +1,7 @@
 //! Upstreams on this machine's disk: bare directories, work trees, bundles and weir archives, served
 //! in-process over a socket pair.
 
+use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use tempfile::TempDir;
 use weir_ground::thread::spawn;
 use weir_repo::Repo;
-use weir_serve::serve_blocking;
+use weir_serve::{Presentation, serve_blocking};
 use weir_transport::{LocalServer, LocalServerError, LocalStream};
 use weir_upload::{UploadOptions, UploadPack, Version};
 
@@ -19,12 +20,13 @@ pub struct LocalUpstreams;
 impl LocalServer for LocalUpstreams {
     fn connect(&self, path: &Path) -> Result<LocalStream, LocalServerError> {
         if weir_repo::is_bundle(path) {
-            let folder = tempfile::tempdir()
-                .map_err(|e| LocalServerError::of(format!("cannot make a temporary folder: {e}")))?;
-            let repo = weir_repo::open_bundle(path, folder.path()).map_err(LocalServerError::of)?;
-            return serve(repo, Some(folder));
+            let folder = tempfile::tempdir().map_err(|e| {
+                LocalServerError::of_this_process(format!("cannot make a temporary folder: {e}"))
+            })?;
+            let repo = weir_repo::open_bundle(path, folder.path()).map_err(failed)?;
+            return serve(Arc::new(repo), Some(folder));
         }
-        let repo = open_local(path).map_err(LocalServerError::of)?;
+        let repo = open_upstream(path).map_err(failed)?;
         // An alternate on a disk that is not mounted: its refs are as they were, but nothing can be fetched.
         if let [folder, ..] = repo.objects().lost_folders()
             && let Some(lost) = repo.refs().list().iter().find(|r| !repo.contains(&r.oid))
@@ -38,17 +40,57 @@ impl LocalServer for LocalUpstreams {
     }
 }
 
+/// Opens the upstream at `path`. A git directory shows what git shows of it: not the refs that it hides
+/// (git-config, `transfer.hideRefs`).
+fn open_upstream(path: &Path) -> weir_repo::Result<Arc<Repo>> {
+    let shown = |path: &Path| Ok(Presentation::default().open(path)?.repo);
+    open_at(path, &|path| Repo::open_archive(path).map(Arc::new), &shown)
+}
+
+/// Returns why an upstream is not served. What the system refuses for another reason than the upstream's says
+/// nothing about it.
+fn failed(e: weir_repo::Error) -> LocalServerError {
+    match &e {
+        weir_repo::Error::Io(io)
+            if !matches!(
+                io.kind(),
+                ErrorKind::NotFound
+                    | ErrorKind::NotADirectory
+                    | ErrorKind::PermissionDenied
+                    | ErrorKind::InvalidData
+                    | ErrorKind::UnexpectedEof
+            ) =>
+        {
+            LocalServerError::of_this_process(e)
+        }
+        _ => LocalServerError::of(e),
+    }
+}
+
 /// Opens the archive or the git directory at `path`, or at `path` with `.git`.
 ///
 /// # Errors
 /// If there is none, or it cannot be read.
 pub fn open_local(path: &Path) -> weir_repo::Result<Repo> {
+    open_at(path, &Repo::open_archive, &weir_repo::open_directory)
+}
+
+/// Opens what is at `path` with one of both functions: an archive, or a git directory there or at `path` with
+/// `.git`.
+fn open_at<R>(
+    path: &Path,
+    archive: &dyn Fn(&Path) -> weir_repo::Result<R>,
+    directory: &dyn Fn(&Path) -> weir_repo::Result<R>,
+) -> weir_repo::Result<R> {
     if path.is_file() && path.extension().is_some_and(|e| e == "tar") {
-        return Repo::open_archive(path);
+        return archive(path);
     }
-    let with_suffix =
-        || path.with_file_name(format!("{}.git", path.file_name().unwrap_or_default().to_string_lossy()));
-    weir_repo::open_directory(path).or_else(|e| weir_repo::open_directory(&with_suffix()).map_err(|_| e))
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".git");
+    directory(path).or_else(|e| match e {
+        weir_repo::Error::NotFound(_) => directory(&path.with_file_name(name)).map_err(|_| e),
+        e => Err(e),
+    })
 }
 
 /// Returns roughly how many bytes the repository at `path` has: those of the archive, or of the packs.
@@ -66,17 +108,16 @@ pub struct LocalClones;
 
 impl LocalServer for LocalClones {
     fn connect(&self, path: &Path) -> Result<LocalStream, LocalServerError> {
-        let mut repo = weir_repo::open_directory(path).map_err(LocalServerError::of)?;
+        let mut repo = weir_repo::open_directory(path).map_err(failed)?;
         repo.set_refs(repo.refs().of_origin());
-        serve(repo, None)
+        serve(Arc::new(repo), None)
     }
 }
 
 /// Serves `repo`, whose files may be in the temporary `folder`.
-fn serve(repo: Repo, folder: Option<TempDir>) -> Result<LocalStream, LocalServerError> {
-    let repo = Arc::new(repo);
-    let (ours, theirs) = UnixStream::pair().map_err(LocalServerError::of)?;
-    let reader = ours.try_clone().map_err(LocalServerError::of)?;
+fn serve(repo: Arc<Repo>, folder: Option<TempDir>) -> Result<LocalStream, LocalServerError> {
+    let (ours, theirs) = UnixStream::pair().map_err(LocalServerError::of_this_process)?;
+    let reader = ours.try_clone().map_err(LocalServerError::of_this_process)?;
     spawn("local upstream", move || {
         let options = UploadOptions { tells_lost_folders: true, ..UploadOptions::default() };
         let mut machine = UploadPack::new(repo, Version::V2, options);
@@ -85,6 +126,6 @@ fn serve(repo: Repo, folder: Option<TempDir>) -> Result<LocalStream, LocalServer
         let _ = serve_blocking(&mut machine, &mut input, &mut output, &AtomicBool::new(false), &|_| {});
         drop(folder);
     })
-    .map_err(LocalServerError::of)?;
+    .map_err(LocalServerError::of_this_process)?;
     Ok((Box::new(reader), Box::new(ours)))
 }

@@ -77,6 +77,12 @@ pub fn machine_of(catalog: &Catalog) -> String {
     if catalog.is_remote() { format!("{}/", name().display()) } else { String::new() }
 }
 
+/// Returns whether the pool at `path` has a catalog of its own. An empty file is one that was lost: it would
+/// pass for the catalog of a new pool.
+fn has_catalog_at(path: &Path) -> bool {
+    std::fs::metadata(path.join(CATALOG_NAME)).is_ok_and(|file| file.is_file() && file.len() > 0)
+}
+
 /// The part of a pool that `init` made.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum InitOutcome {
@@ -125,7 +131,7 @@ impl Pool {
         let is_own = |entry: std::fs::DirEntry| entry.file_name().as_encoded_bytes().starts_with(b".");
         let entries = std::fs::read_dir(&store).map_err(FileError::on("read", &store))?;
         let has_archives = entries.flatten().any(|entry| !is_own(entry));
-        let has_catalog = config.catalog.url.is_some() || path.join(CATALOG_NAME).exists();
+        let has_catalog = config.catalog.url.is_some() || has_catalog_at(path);
         open_catalog(path, &config)?;
         Ok(match (is_new, has_catalog) {
             (true, _) if has_archives => InitOutcome::AroundStore,
@@ -157,11 +163,16 @@ impl Pool {
     /// # Errors
     /// If there is none, or its catalog or its store is not as it should be.
     pub fn open(path: &Path, config: Config) -> Result<Pool> {
-        if config.catalog.url.is_none() && !path.join(CATALOG_NAME).is_file() {
-            return Err(match path.join(CONFIG_NAME).is_file() {
+        let has_config = path.join(CONFIG_NAME).is_file();
+        if config.catalog.url.is_none() && !has_catalog_at(path) {
+            return Err(match has_config {
                 true => Error::NoCatalog(path.to_owned()),
                 false => Error::NoPool(path.to_owned()),
             });
+        }
+        // With the defaults, a pool would be open to everybody that was not.
+        if !has_config {
+            return Err(Error::NoConfig(path.to_owned()));
         }
         let path = path.to_owned();
         let catalog = open_catalog(&path, &config)?;

@@ -85,7 +85,8 @@ impl History {
         filtered.is_none_or(|(graph, position)| graph.may_change(position, path))
     }
 
-    /// Returns the parents that the commit names, whether they are here or not; none where history is cut off.
+    /// Returns the parents that the commit names, whether they are here or not. There are none where history
+    /// is cut off.
     ///
     /// # Errors
     /// If the commit is missing, corrupt or no commit.

@@ -71,9 +71,10 @@ pub fn open_directory(path: &Path) -> Result<Repo> {
 fn find_git_dir(path: &Path) -> Result<PathBuf> {
     for candidate in [path.to_owned(), path.join(".git")] {
         // What git asks for, too: without its folder of refs it would look like an empty repository.
-        let has_folders = ["objects", "refs"].iter().all(|folder| candidate.join(folder).is_dir());
-        let is_of_worktree = candidate.join("commondir").is_file();
-        if (has_folders || is_of_worktree) && candidate.join("HEAD").is_file() {
+        let is_folder = |name: &str| about(&candidate.join(name)).map(|a| a.is_some_and(|a| a.is_dir()));
+        let is_file = |name: &str| about(&candidate.join(name)).map(|a| a.is_some_and(|a| a.is_file()));
+        let has_folders = is_folder("objects")? && is_folder("refs")?;
+        if (has_folders || is_file("commondir")?) && is_file("HEAD")? {
             return Ok(candidate);
         }
         if let Some(target) = named_by_file(&candidate) {
@@ -81,6 +82,18 @@ fn find_git_dir(path: &Path) -> Result<PathBuf> {
         }
     }
     Err(Error::NotFound(format!("'{}' is not a git repository", path.display())))
+}
+
+/// Returns what is at `path`, if anything is.
+///
+/// # Errors
+/// If that cannot be said: a repository that nobody may read is not gone.
+fn about(path: &Path) -> Result<Option<fs::Metadata>> {
+    match fs::metadata(path) {
+        Ok(about) => Ok(Some(about)),
+        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+        Err(e) => Err(io::Error::new(e.kind(), format!("cannot read '{}': {e}", path.display())).into()),
+    }
 }
 
 /// Returns the folder that a `.git` file names, as submodules and worktrees have (gitrepository-layout(5)).

@@ -25,8 +25,8 @@ pub struct TreeListing {
 
 /// Returns the object that `revision` names: a ref in full or short (by git's rules), `HEAD`, or an id of at
 /// least 4 digits, followed by any number of `^`, `^N`, `^{}`, `^{tree}`, `^{commit}` and `~N`. A whole id is
-/// always that of the object, even if a ref has it as its name; of several objects with the same first digits,
-/// the only commit is meant.
+/// that of the object, even if a ref is called so. Of several objects with the same first digits, the only
+/// commit is meant.
 ///
 /// # Errors
 /// If no object matches, or several do.

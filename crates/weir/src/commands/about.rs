@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::CommandFactory;
 use serde::Serialize;
 use weir_ground::FileError;
-use weir_pool::{CONFIG_NAME, CatalogLocator, Pool, STORE_NAME};
+use weir_pool::{CATALOG_NAME, CONFIG_NAME, CatalogLocator, Pool, STORE_NAME};
 use weir_serve::Client;
 use weir_settings::{Unusable, unusable};
 use weir_transport::{Scheme, Url};
@@ -23,7 +23,10 @@ pub(crate) fn config_check(global: &Global, urls: &[String]) -> Result<ExitCode>
     let place = path_of(global)?;
     let path = place.path.join(CONFIG_NAME);
     if !path.exists() {
-        return Err(Error::NoPool(place));
+        return Err(match place.path.join(CATALOG_NAME).exists() {
+            true => weir_pool::Error::NoConfig(place.path).into(),
+            false => Error::NoPool(place),
+        });
     }
     let config = weir_settings::load(&path, environment())?;
     let unusable = unusable(&config, &place.path.join(STORE_NAME));

@@ -175,6 +175,10 @@ impl Reporter {
                     bars.started(repository, progress);
                 }
             }
+            Event::Waiting(count) if !self.quiet && !self.json => self.line(&format!(
+                "waiting    another weir process is visiting {count} of them; they are visited after that"
+            )),
+            Event::Waiting(_) => {}
             Event::Leased(more) => {
                 if let Some(bars) = &self.bars {
                     bars.expect_more(more);

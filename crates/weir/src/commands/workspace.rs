@@ -305,24 +305,30 @@ fn list(global: &Global, root: &Path, workspaces: &Workspaces) -> Result<()> {
         let began = (it.commit.clone(), it.branch.clone());
         workspaces.head(it).map_or(began, |(commit, branch)| (commit.to_string(), branch))
     };
+    let state = |workspace: &Workspace| match (
+        is_mounted(workspace),
+        weir_workspace::is_mounted(&workspace.folder),
+    ) {
+        (true, true) if !workspaces.is_alive(workspace) => "broken",
+        (true, _) if waiting(workspace).is_some() => "waits",
+        (true, _) => "mounted",
+        _ => "away",
+    };
     if global.json {
         return output::json_array(list.iter().map(|it| {
             let mut it = it.clone();
             (it.commit, it.branch) = now(&it);
-            json(&it, is_mounted(&it))
+            let state = state(&it);
+            let mut shown = json(&it, !matches!(state, "away" | "broken"));
+            shown["state"] = state.into();
+            shown
         }));
     }
     let head = ["STATE", "COMMIT", "BRANCH", "REPOSITORY", "FOLDER"].map(str::to_owned).to_vec();
     let row = |workspace: &Workspace| {
         let (commit, branch) = now(workspace);
         vec![
-            match (is_mounted(workspace), weir_workspace::is_mounted(&workspace.folder)) {
-                (true, true) if !workspaces.is_alive(workspace) => "broken",
-                (true, _) if waiting(workspace).is_some() => "waits",
-                (true, _) => "mounted",
-                _ => "away",
-            }
-            .to_owned(),
+            state(workspace).to_owned(),
             commit[..12].to_owned(),
             branch.unwrap_or_else(|| "-".to_owned()),
             workspace.repository.clone(),

@@ -12,6 +12,7 @@ mod histories;
 mod hostile_upstreams;
 mod kills;
 mod kills_of_writers;
+mod named;
 pub mod outages;
 mod places;
 mod proxy;

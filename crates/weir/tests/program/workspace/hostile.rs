@@ -98,6 +98,10 @@ fn hostile_trees_are_refused_or_harmless() {
         assert_eq!(env.git(&it.folder, &["status", "--porcelain"]), "", "{branch}");
     }
     assert!(env.weir_fails(&["ws", "add", &source("twice"), "refused"]).contains("out of order"));
+    // git keeps no tree at HEAD.
+    env.git(&up, &["tag", "-m", "of a tree", "of-tree", "links^{tree}"]);
+    assert!(env.weir_fails(&["ws", "add", &source("of-tree"), "refused"]).contains("is no commit"));
+    assert!(!env.path("refused").exists());
     // Who only looks sees what has a name, and nothing else.
     let Some(mounted) = Mounted::new(&env, up.to_str().unwrap(), "view") else { return };
     for branch in refused.iter().filter(|branch| *branch != "deep") {
