@@ -7,7 +7,7 @@ use hyper::header::HeaderValue;
 use sha2::{Digest, Sha256};
 use utoipa::IntoParams;
 use utoipa::openapi::schema::{Object, ObjectBuilder, Type};
-use weir_browse::{ArchiveFormat, ArchivePaths, Error, ToldCommits, TreeArchive, tree_of_revision};
+use weir_browse::{ArchiveFormat, ArchivePaths, Error, TreeArchive, tree_of_revision};
 use weir_ground::hex;
 use weir_repo::Repo;
 use weir_serve::{BodyWriter, Effort};
@@ -115,10 +115,12 @@ pub(crate) async fn archive(state: Arc<ApiState>, mut request: ApiRequest) -> Ap
 fn plan(repo: &Repo, revision: &str, prefix: Vec<u8>) -> Result<TreeArchive, Problem> {
     let (tree, commit) = tree_of_revision(repo, revision)?;
     let time = match commit {
-        Some(commit) => ToldCommits::new(repo).read(&commit)?.committer.seconds.unwrap_or_default(),
+        // git takes the number, even if no time zone follows.
+        Some(commit) => {
+            repo.history().commit(&mut repo.reader(), &commit).map_err(weir_browse::Error::from)?.time
+        }
         None => 0,
     };
-    let time = time.try_into().unwrap_or_default();
     Ok(TreeArchive { tree, commit, prefix, time, paths: ArchivePaths::default(), level: None })
 }
 

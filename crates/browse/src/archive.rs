@@ -9,12 +9,10 @@ use zip::result::ZipError;
 use zip::write::{SimpleFileOptions, StreamWriter};
 use zip::{CompressionMethod, DateTime, ZipWriter};
 
-use crate::archive_attributes::{ArchiveAttributes, PathAttributes};
 use crate::archive_paths::{ArchivePaths, DEPTH_MAX, PathMatch};
 use crate::error::{Error, Result};
 use crate::tar_header::{RECORD_BYTES, TarMember, global_header, headers};
-use crate::work_tree_text::{with_ident, with_line_ends};
-use weir_worktree::is_path_part;
+use weir_worktree::{PathAttributes, TreeAttributes, is_path_part, with_ident, with_line_ends};
 
 /// The longest name of a member of a zip in bytes: its whole header has at most 64 KiB.
 const NAME_BYTES_MAX: usize = 65_000;
@@ -87,7 +85,7 @@ fn write_members(repo: &Repo, archive: &TreeArchive, out: &mut dyn MemberWriter)
         reader: repo.reader(),
         prefix: &archive.prefix,
         paths: &archive.paths,
-        attributes: ArchiveAttributes::new(),
+        attributes: TreeAttributes::new(),
         waiting: Vec::new(),
         out,
     };
@@ -99,7 +97,7 @@ struct ArchiveWalk<'w> {
     reader: ObjectReader<'w>,
     prefix: &'w [u8],
     paths: &'w ArchivePaths,
-    attributes: ArchiveAttributes,
+    attributes: TreeAttributes,
     /// Folders that are written when a file in them is met: git leaves out those without any.
     waiting: Vec<(Vec<u8>, Oid)>,
     out: &'w mut dyn MemberWriter,

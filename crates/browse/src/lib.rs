@@ -4,7 +4,6 @@
 //! Clients see what the refs reach and nothing else, whatever objects the repository holds besides.
 
 mod archive;
-mod archive_attributes;
 mod archive_format;
 mod archive_paths;
 mod blame;
@@ -21,7 +20,6 @@ mod remote_archive;
 mod revision;
 mod tar_header;
 mod told_commit;
-mod work_tree_text;
 
 pub use archive::TreeArchive;
 pub use archive_format::ArchiveFormat;

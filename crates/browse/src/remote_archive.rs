@@ -13,7 +13,6 @@ use crate::archive_paths::ArchivePaths;
 use crate::error::{Error, Result};
 use crate::folder::entry_at;
 use crate::revision::tree_of_revision;
-use crate::told_commit::ToldCommits;
 
 /// The formats, as `git archive --list` prints them.
 const FORMATS: &[u8] = b"tar\ntgz\ntar.gz\nzip\n";
@@ -110,9 +109,10 @@ fn write(repo: &Repo, arguments: &[Vec<u8>], out: &mut dyn Write) -> Result<()> 
     let tree = call.tree.ok_or_else(|| Error::WrongKind("name a commit or a tree".to_owned()))?;
     let (tree, commit) = tree_of(repo, &String::from_utf8_lossy(&tree))?;
     let time = match commit {
-        Some(commit) => ToldCommits::new(repo).read(&commit)?.committer.seconds.unwrap_or_default(),
+        // git takes the number, even if no time zone follows.
+        Some(commit) => repo.history().commit(&mut repo.reader(), &commit)?.time,
         // git takes the time now.
-        None => SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs() as i64),
+        None => SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
     };
     let format = call.format.unwrap_or(ArchiveFormat::Tar);
     if let Some(level) = call.level.filter(|_| format == ArchiveFormat::Tar) {
@@ -122,7 +122,7 @@ fn write(repo: &Repo, arguments: &[Vec<u8>], out: &mut dyn Write) -> Result<()> 
         tree,
         commit,
         prefix: call.prefix,
-        time: time.try_into().unwrap_or_default(),
+        time,
         paths: ArchivePaths::new(&call.paths)?,
         level: call.level,
     };

@@ -24,6 +24,8 @@ pub struct CloneOptions<'a> {
     pub is_bare: bool,
     /// Whether to check out HEAD.
     pub checks_out: bool,
+    /// Whether git writes the files in any case: its settings may change them.
+    pub lets_git_check_out: bool,
     /// The branch or tag to check out instead of upstream's HEAD.
     pub branch: Option<&'a str>,
     /// The name of the remote.
@@ -99,8 +101,8 @@ pub fn clone(options: &CloneOptions<'_>) -> Result<CloneOutcome> {
     let remote = Remote { name: options.origin, url, upload_pack: options.upload_pack };
     write_repository(&target, options.is_bare, &remote, &description, &head)?;
     let _ = fs::remove_file(target.unfinished());
-    if tip.is_some() {
-        check_out(&target.top, head.detached())?;
+    if let Some(tip) = tip {
+        check_out(&target, tip, head.detached().is_some(), options.lets_git_check_out)?;
     }
     Ok(CloneOutcome::Done(FinishedClone { directory: target.top, objects: description.objects, bytes }))
 }

@@ -29,6 +29,9 @@ pub enum Error {
         /// The reason.
         source: weir_repo::Error,
     },
+    /// The working tree cannot be written.
+    #[error(transparent)]
+    WorkTree(#[from] weir_worktree::Error),
     /// The server's pack has changed since the last request.
     #[error("the repository has changed meanwhile; clone it again")]
     Changed,

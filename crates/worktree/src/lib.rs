@@ -1,17 +1,20 @@
 //! Working trees of git: the index (gitformat-index), read and written, and files of trees in folders.
 
+mod attributes;
 mod cached_trees;
 mod check_out;
 mod error;
 mod ewah;
 mod index_file;
 mod names;
+mod text;
 mod tree_file;
 mod untracked;
 mod varint;
 
+pub use attributes::{PathAttributes, TreeAttributes};
 pub use cached_trees::{IndexChanges, cached_tree};
-pub use check_out::{CheckOut, CheckedOut, asks_to_convert, stat_of};
+pub use check_out::{CheckOut, CheckedOut, asks_to_convert, asks_to_filter, stat_of};
 pub use error::{Error, Result};
 #[doc(hidden)]
 pub use index_file::rewrite_index;
@@ -20,5 +23,6 @@ pub use index_file::{
     index_moved_to, is_whole_index, write_index,
 };
 pub use names::{DEPTH_MAX, is_like_dot_git, is_name, is_path_part};
+pub use text::{LineEnds, with_ident, with_line_ends};
 pub use tree_file::{LINK, SUBMODULE, TreeFile, index_mode};
 pub use untracked::{FolderStat, UntrackedFolders};

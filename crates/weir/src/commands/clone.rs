@@ -60,6 +60,7 @@ pub(crate) fn clone(global: &Global, args: &CloneArgs) -> Result<()> {
         directory: source.directory.as_deref(),
         is_bare: args.bare,
         checks_out: !args.no_checkout,
+        lets_git_check_out: !args.no_checkout && !args.bare && git_changes_files(),
         branch: args.branch.as_deref(),
         origin: args.origin.as_deref().unwrap_or(ORIGIN),
         upload_pack: upload_pack.as_deref(),
@@ -166,6 +167,26 @@ fn git_key_that_applies(args: &CloneArgs, source: &CloneSource) -> Option<String
         _ => true,
     });
     applying.next().map(|(key, _)| key.to_owned())
+}
+
+/// Returns whether git's settings, or files of attributes besides those in the repository, may change files
+/// that are checked out.
+fn git_changes_files() -> bool {
+    const KEYS: &str = r"^core\.(autocrlf|eol|attributesfile|symlinks|ignorecase|protecthfs|worktree)$";
+    const HARMLESS: [&str; 6] = [
+        "core.autocrlf false",
+        "core.autocrlf input",
+        "core.eol lf",
+        "core.eol native",
+        "core.symlinks true",
+        "core.ignorecase false",
+    ];
+    let set = git_config(&["--get-regexp", KEYS]).unwrap_or_default();
+    let folder = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let of_user = folder("XDG_CONFIG_HOME").or_else(|| Some(folder("HOME")?.join(".config")));
+    let of_user = of_user.map(|folder| folder.join("git/attributes"));
+    let files = [Some(PathBuf::from("/etc/gitattributes")), of_user];
+    set.lines().any(|line| !HARMLESS.contains(&line)) || files.into_iter().flatten().any(|file| file.exists())
 }
 
 /// Returns the error that a clone of `path` finds nothing, and what may have been meant.

@@ -411,3 +411,59 @@ fn clone_that_fails_leaves_nothing() {
     std::fs::create_dir(env.path("r")).unwrap();
     env.weir(&["clone", "r", "by-name"]);
 }
+
+#[test]
+fn clone_writes_the_files_that_git_would() {
+    let env = Env::new();
+    let up = env.init_bare("up.git");
+    let file =
+        |mode: &str, path: &str, data: &str| format!("M {mode} inline {path}\ndata {}\n{data}\n", data.len());
+    let attributes =
+        |more: &str| file("100644", ".gitattributes", &format!("*.bat eol=crlf\n*.id ident\n{more}"));
+    let stream = |branch: &str, more: &str| {
+        let head = format!("commit refs/heads/{branch}\ncommitter C <c@x> 1700000000 +0000\ndata 0\n");
+        let files = [
+            attributes(more),
+            file("100644", "a.bat", "one\ntwo\n"),
+            file("100644", "a.id", "$Id$\n"),
+            file("100644", "a.up", "one\ntwo\n"),
+            file("100755", "sub/run", "#!/bin/sh\n"),
+            file("120000", "sub/link", "run"),
+        ];
+        head + &files.concat() + "\n"
+    };
+    let both = stream("main", "") + &stream("filtered", "*.up filter=up\n");
+    env.git_with(&up, &["fast-import", "--quiet"], both.as_bytes());
+    env.git(&up, &["tag", "-a", "-m", "one", "v1", "main"]);
+    env.mirror_new("it", &up);
+    let archive = env.pool().join("store/it.tar");
+    let config = env.path("config");
+    for (n, (settings, args)) in [
+        ("", &[][..]),
+        ("", &["-b", "v1"]),
+        ("", &["-b", "filtered"]),
+        ("[filter \"up\"]\n\tsmudge = tr a-z A-Z\n\trequired = true\n", &["-b", "filtered"]),
+        ("[core]\n\tautocrlf = true\n", &[]),
+        ("[core]\n\tautocrlf = input\n", &[]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        std::fs::write(&config, settings).unwrap();
+        let [ours, theirs] = ["ours", "theirs"].map(|whose| env.path(&format!("{whose}{n}")));
+        let clone = |mut command: std::process::Command, from: &Path, to: &Path| {
+            command.env("GIT_CONFIG_GLOBAL", &config).args(args).arg(from).arg(to);
+            let done = command.output().unwrap();
+            assert!(done.status.success(), "{settings}{args:?}: {}", String::from_utf8_lossy(&done.stderr));
+        };
+        clone(env.weir_command(&["clone", "-q"]), &archive, &ours);
+        clone(env.git_command(env.dir.path(), &["clone", "-q"]), &up, &theirs);
+        for name in ["a.bat", "a.id", "a.up", "sub/run", "sub/link"] {
+            let [ours, theirs] = [&ours, &theirs].map(|top| std::fs::read(top.join(name)).unwrap());
+            assert_eq!(ours, theirs, "{settings}{args:?}: {name}");
+        }
+        for args in [&["ls-files", "-s"][..], &["rev-parse", "HEAD"], &["diff", "HEAD", "--stat"]] {
+            assert_eq!(env.git(&ours, args), env.git(&theirs, args), "{settings}{args:?}");
+        }
+    }
+}

@@ -1,5 +1,5 @@
-//! The effects of attributes on files in archives of a tree (gitattributes): `export-ignore` leaves files
-//! out, `eol` and `ident` change their content.
+//! The effects of attributes on files of a tree (gitattributes): `export-ignore` leaves files out of
+//! archives, `eol` and `ident` change their content.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -9,7 +9,7 @@ use gix_attributes::search::{MetadataCollection, Outcome};
 use gix_attributes::{Search, StateRef};
 use gix_glob::pattern::Case;
 
-use crate::work_tree_text::LineEnds;
+use crate::text::LineEnds;
 
 const EXPORT_IGNORE: &str = "export-ignore";
 const IDENT: &str = "ident";
@@ -23,7 +23,7 @@ const SELECTED: [&str; 5] = [EXPORT_IGNORE, IDENT, TEXT, CRLF, EOL];
 const BUILT_IN: &[u8] = b"[attr]binary -diff -merge -text";
 
 /// The attributes of the folders on the way to a file.
-pub(crate) struct ArchiveAttributes {
+pub struct TreeAttributes {
     search: Search,
     collection: MetadataCollection,
     outcome: Outcome,
@@ -33,25 +33,32 @@ pub(crate) struct ArchiveAttributes {
 
 /// The attributes of a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PathAttributes {
+pub struct PathAttributes {
     /// Whether it is left out.
-    pub(crate) is_left_out: bool,
+    pub is_left_out: bool,
     /// Whether `$Id$` names the object.
-    pub(crate) has_ident: bool,
+    pub has_ident: bool,
     /// The line ends.
-    pub(crate) line_ends: LineEnds,
+    pub line_ends: LineEnds,
 }
 
-impl ArchiveAttributes {
-    pub(crate) fn new() -> ArchiveAttributes {
+impl Default for TreeAttributes {
+    fn default() -> TreeAttributes {
+        TreeAttributes::new()
+    }
+}
+
+impl TreeAttributes {
+    /// Returns the attributes of a tree without files of attributes.
+    pub fn new() -> TreeAttributes {
         let (mut search, mut collection) = (Search::default(), MetadataCollection::default());
         let _ = search.add_patterns_buffer(BUILT_IN, "[builtin]".into(), None, &mut collection, true);
-        ArchiveAttributes { search, collection, outcome: Outcome::default(), is_used: false }
+        TreeAttributes { search, collection, outcome: Outcome::default(), is_used: false }
     }
 
     /// Adds the file of attributes of the folder at `path`, which has a slash at its end if it is not the
     /// top. Returns whether that can be done.
-    pub(crate) fn enter(&mut self, path: &[u8], attributes: &[u8]) -> bool {
+    pub fn enter(&mut self, path: &[u8], attributes: &[u8]) -> bool {
         let folder = Path::new(OsStr::from_bytes(path));
         let names = |word: &str| attributes.windows(word.len()).any(|part| part == word.as_bytes());
         self.is_used |= [EXPORT_IGNORE, IDENT, EOL].into_iter().any(names);
@@ -63,12 +70,12 @@ impl ArchiveAttributes {
     }
 
     /// Takes away the file that was added last.
-    pub(crate) fn leave(&mut self) {
+    pub fn leave(&mut self) {
         self.search.pop_pattern_list();
     }
 
     /// Returns the attributes of `path`.
-    pub(crate) fn of(&mut self, path: &[u8], is_folder: bool) -> PathAttributes {
+    pub fn of(&mut self, path: &[u8], is_folder: bool) -> PathAttributes {
         let mut of_path = PathAttributes::default();
         if !self.is_used {
             return of_path;

@@ -4,7 +4,7 @@ use weir_git::Oid;
 
 /// The line ends in a work tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum LineEnds {
+pub enum LineEnds {
     /// The stored ones.
     #[default]
     Stored,
@@ -55,7 +55,7 @@ impl TextStats {
 }
 
 /// Returns `data` with the line ends that are wanted; `None` if it has them.
-pub(crate) fn with_line_ends(data: &[u8], wanted: LineEnds) -> Option<Vec<u8>> {
+pub fn with_line_ends(data: &[u8], wanted: LineEnds) -> Option<Vec<u8>> {
     if wanted == LineEnds::Stored {
         return None;
     }
@@ -76,7 +76,7 @@ pub(crate) fn with_line_ends(data: &[u8], wanted: LineEnds) -> Option<Vec<u8>> {
 }
 
 /// Returns `data`, the object `oid`, with its id in each `$Id$`; `None` if there is none.
-pub(crate) fn with_ident(data: &[u8], oid: &Oid) -> Option<Vec<u8>> {
+pub fn with_ident(data: &[u8], oid: &Oid) -> Option<Vec<u8>> {
     let find = |data: &[u8], byte: u8| data.iter().position(|found| *found == byte);
     let (mut out, mut rest, mut is_changed) = (Vec::with_capacity(data.len()), data, false);
     while let Some(dollar) = find(rest, b'$') {
