@@ -83,6 +83,17 @@ impl Catalog {
         Ok(self.database.execute(sql, &values![id, end.seq, end.bytes]).map(|_| ())?)
     }
 
+    /// Records that repository `id` has its first archive, which was made of a clone, not by a visit. It ends
+    /// at `end` and has `refs` refs.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn set_imported(&mut self, id: i64, end: ArchiveEnd, refs: u64) -> Result<()> {
+        let sql = "UPDATE repositories SET seq = ?2, archive_bytes = ?3, ref_count = ?4 \
+            WHERE id = ?1 AND seq IS NULL";
+        Ok(self.database.execute(sql, &values![id, end.seq, end.bytes, refs]).map(|_| ())?)
+    }
+
     /// Records that something was added to the archive of repository `id` that is no change of its upstream.
     /// Before, its last commit was number `from`. If the catalog has another number, a visit is not recorded
     /// yet, and nothing changes.

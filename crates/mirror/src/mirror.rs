@@ -112,6 +112,18 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// Counts a visit that went well.
+    fn count(&mut self, visited: &Visited) {
+        // Files of Git LFS may come without a change of the refs.
+        let has_files = visited.lfs.as_ref().is_some_and(|lfs| lfs.added > 0);
+        match &visited.change {
+            None if !has_files => self.unchanged += 1,
+            _ => self.updated += 1,
+        }
+        self.bytes_appended += visited.change.as_ref().map_or(0, |(_, report)| report.bytes_appended);
+        self.bytes_appended += visited.lfs.as_ref().map_or(0, |lfs| lfs.bytes);
+    }
+
     /// Returns the sums of both.
     pub(crate) fn and(&self, other: &Summary) -> Summary {
         Summary {
@@ -335,6 +347,13 @@ impl Mirror {
         true
     }
 
+    /// Links the archive of `repository` to `base` if only that has been replaced, and has all that the
+    /// archive needs. Returns whether it has done so. The upstream is not asked.
+    pub fn relink(&self, repository: &Repository, base: Option<&Base>) -> bool {
+        let base = base.map(|base| self.store.join(&base.path));
+        crate::replace::relinked(&self.store.join(&repository.path), base.as_deref(), self.now())
+    }
+
     /// Clones `repository` again if its archive is damaged, on `base` if it is to build on one. Returns
     /// `None` if the archive is not damaged.
     ///
@@ -490,13 +509,7 @@ impl Mirror {
                 if let Some(before) = repository.last_success {
                     observed.visited(since(before), is_changed);
                 }
-                match &visited.change {
-                    None => summary.unchanged += 1,
-                    Some((_, report)) => {
-                        summary.updated += 1;
-                        summary.bytes_appended += report.bytes_appended;
-                    }
-                }
+                summary.count(&visited);
                 let outcome = match visited.archive.filter(|_| visited.new_seq(&repository).is_some()) {
                     Some((seq, archive_bytes)) => {
                         Outcome::Updated { seq, archive_bytes, ref_count: visited.ref_count }

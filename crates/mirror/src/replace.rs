@@ -37,7 +37,7 @@ pub fn relink_or_replace(
     now: Timestamp,
     options: &VisitOptions,
 ) -> Result<Option<Visited>, Failure> {
-    if relinked(path, known, now) {
+    if relinked(path, known.base, now) {
         return update(url, path, &Known { fingerprint: None, ..*known }, now, options).map(Some);
     }
     // If only the last commits are damaged, the archive continues from the last intact one.
@@ -50,7 +50,7 @@ pub fn relink_or_replace(
         }
     }
     // Another visit may have cloned the base anew meanwhile.
-    if relinked(path, known, now) {
+    if relinked(path, known.base, now) {
         return update(url, path, &Known { fingerprint: None, ..*known }, now, options).map(Some);
     }
     replace(url, path, known, now, options)
@@ -58,8 +58,8 @@ pub fn relink_or_replace(
 
 /// Links the archive at `path` to its base if that has been replaced, and has all that the archive needs.
 /// Returns whether it has done so.
-fn relinked(path: &Path, known: &Known<'_>, now: Timestamp) -> bool {
-    let Some(base) = known.base.filter(|base| base.exists()) else { return false };
+pub(crate) fn relinked(path: &Path, base: Option<&Path>, now: Timestamp) -> bool {
+    let Some(base) = base.filter(|base| base.exists()) else { return false };
     let is_linked = weir_repo::base_holds(path).is_err_and(|e| e.is_damage())
         && weir_repo::open_as_base(base, now)
             .and_then(|base| weir_repo::relink(path, &base, now))

@@ -86,10 +86,7 @@ impl RefListing {
     pub(crate) fn count(&mut self, bytes: usize) -> Result<()> {
         self.bytes += bytes as u64;
         if self.bytes > self.bytes_max {
-            let limit = self.bytes_max;
-            return Err(Error::Protocol(format!(
-                "its list of refs would take more than {limit} bytes: raise 'limits.refs_bytes_max'"
-            )));
+            return Err(Error::TooManyRefs(self.bytes_max));
         }
         Ok(())
     }

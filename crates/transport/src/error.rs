@@ -59,6 +59,9 @@ pub enum Error {
         /// The seconds to wait.
         wait_s: u64,
     },
+    /// The list of refs would take more memory than [`crate::TransportOptions::refs_bytes_max`].
+    #[error("its list of refs would take more than {0} bytes: raise 'limits.refs_bytes_max'")]
+    TooManyRefs(u64),
     /// The upstream broke the protocol.
     #[error("protocol error: {0}")]
     Protocol(String),
@@ -136,6 +139,7 @@ impl Error {
             },
             Error::Later { status: 503, .. } => FailureClass::Server,
             Error::Later { .. } => FailureClass::Network,
+            Error::TooManyRefs(_) => FailureClass::Limit,
             Error::Protocol(_) => FailureClass::Protocol,
             Error::Local(_) => FailureClass::Local,
         }

@@ -4,10 +4,10 @@ use std::fs::{self, File};
 use std::path::{Component, Path, PathBuf};
 
 use weir_catalog::clock::now;
-use weir_catalog::{Catalog, Repository, Which};
-use weir_ground::FileError;
+use weir_catalog::{ArchiveEnd, Catalog, Repository, Which};
+use weir_ground::{FileError, Seq};
 use weir_mirror::{Known, VisitOptions, WorkFolder, visit};
-use weir_repo::{GitConfig, read_at_most};
+use weir_repo::{GitConfig, Repo, read_at_most};
 use weir_transport::{Scheme, Url};
 
 use crate::archives::find::get;
@@ -149,8 +149,11 @@ impl CloneImport<'_> {
         }
         // Another machine may have cloned it before.
         let made = (!archive.exists()).then(|| make(git_dir, &repository, &archive, self.options));
+        if let Some(Ok((end, refs))) = &made {
+            self.catalog.set_imported(repository.id, *end, *refs)?;
+        }
         self.catalog.release(self.owner)?;
-        Ok((name, made.transpose()?.map_or(ImportedClone::There, ImportedClone::New)))
+        Ok((name, made.transpose()?.map_or(ImportedClone::There, |(end, _)| ImportedClone::New(end.bytes))))
     }
 }
 
@@ -189,8 +192,13 @@ fn config_at(git_dir: &Path) -> Result<GitConfig> {
     GitConfig::parse(&text).in_repo("the clone")
 }
 
-/// Makes the archive of a clone of `repository`. Returns its length in bytes.
-fn make(git_dir: &Path, repository: &Repository, archive: &Path, options: &VisitOptions) -> Result<u64> {
+/// Makes the archive of a clone of `repository`. Returns where it ends, and the number of its refs.
+fn make(
+    git_dir: &Path,
+    repository: &Repository,
+    archive: &Path,
+    options: &VisitOptions,
+) -> Result<(ArchiveEnd, u64)> {
     let from = git_dir.to_str().ok_or_else(|| Error::Refused("its path is not UTF-8".to_owned()))?;
     // Record the URL that later visits get from the catalog.
     let upstream = Url::parse(&repository.url)?;
@@ -198,7 +206,10 @@ fn make(git_dir: &Path, repository: &Repository, archive: &Path, options: &Visit
     visit(&Url::parse(from)?, archive, &known, now(), options)
         .map_err(|failure| Error::Refused(failure.to_string()))?;
     weir_archive::sync_folder_of(archive).map_err(FileError::on("sync", archive))?;
-    Ok(fs::metadata(archive).map_or(0, |m| m.len()))
+    let made = Repo::open_archive(archive).in_repo("the new archive")?;
+    let state = made.archive().map(weir_archive::Archive::state);
+    let (seq, bytes) = state.map_or((Seq(0), 0), |state| (Seq(state.record.seq), state.end()));
+    Ok((ArchiveEnd { seq, bytes }, made.refs().list().len() as u64))
 }
 
 /// Extracts the git directory in a tar into `folder`. Returns its path.

@@ -29,6 +29,8 @@ pub struct Checked {
 pub enum Repair {
     /// A visit replaced the archive.
     Done(Box<Visited>),
+    /// The archive builds on the one that replaced its base.
+    Relinked,
     /// The archive is unchanged, for this reason.
     Failed(String),
 }
@@ -98,10 +100,15 @@ pub fn note(catalog: &mut Catalog, r: &Repository, checked: &Checked) -> Result<
 /// If the catalog fails.
 pub fn repair(catalog: &mut Catalog, mirror: &Mirror, r: &Repository) -> Result<Repair> {
     let base = catalog.bases(&[r.id])?;
-    let repair = match mirror.replace(r, base.first()) {
-        Ok(Some(visited)) => Repair::Done(Box::new(visited)),
-        Ok(None) => Repair::Failed("the archive is not damaged; nothing to repair".to_owned()),
-        Err(failure) => Repair::Failed(failure.to_string()),
+    // That needs no upstream.
+    let repair = if mirror.relink(r, base.first()) {
+        Repair::Relinked
+    } else {
+        match mirror.replace(r, base.first()) {
+            Ok(Some(visited)) => Repair::Done(Box::new(visited)),
+            Ok(None) => Repair::Failed("the archive is not damaged; nothing to repair".to_owned()),
+            Err(failure) => Repair::Failed(failure.to_string()),
+        }
     };
     catalog.look_again(&r.name, now())?;
     if let Repair::Done(visited) = &repair {

@@ -38,7 +38,7 @@ pub(crate) fn fsck(
                 None
             }
         };
-        damaged += usize::from(is_damaged && !matches!(repair, Some(Repair::Done(_))));
+        damaged += usize::from(is_damaged && !matches!(repair, Some(Repair::Done(_) | Repair::Relinked)));
         match global.json {
             true => results.push(checked_json(&r, &checked, repair.as_ref())),
             false => print_checked(&r, &checked, repair.as_ref(), global.quiet)?,
@@ -54,7 +54,7 @@ fn checked_json(r: &Repository, checked: &Checked, repair: Option<&Repair>) -> s
     let (visited, error) = match repair {
         Some(Repair::Done(visited)) => (Some(visited), None),
         Some(Repair::Failed(why)) => (None, Some(why)),
-        None => (None, None),
+        Some(Repair::Relinked) | None => (None, None),
     };
     let lost = visited.and_then(|visited| visited.lost.as_ref()).map(LostCommits::facts);
     let kept = visited.and_then(|visited| visited.damaged.as_ref());
@@ -73,8 +73,9 @@ fn print_checked(r: &Repository, checked: &Checked, repair: Option<&Repair>, qui
             (None, Some(kept)) => {
                 writeln!(out, "{name}: cloned again; the damaged archive is {}", kept.display())?;
             }
-            (None, None) => writeln!(out, "{name}: builds on the archive that replaced its base")?,
+            (None, None) => writeln!(out, "{name}: goes on from its last intact commit")?,
         },
+        Some(Repair::Relinked) => writeln!(out, "{name}: builds on the archive that replaced its base")?,
         Some(Repair::Failed(why)) => writeln!(out, "{name}: not repaired: {why}")?,
         None => {}
     }

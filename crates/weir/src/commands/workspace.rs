@@ -316,9 +316,8 @@ fn list(global: &Global, root: &Path, workspaces: &Workspaces) -> Result<()> {
     };
     if global.json {
         return output::json_array(list.iter().map(|it| {
-            let mut it = it.clone();
+            let (state, mut it) = (state(it), it.clone());
             (it.commit, it.branch) = now(&it);
-            let state = state(&it);
             let mut shown = json(&it, !matches!(state, "away" | "broken"));
             shown["state"] = state.into();
             shown

@@ -427,7 +427,7 @@ fn a_workspace_is_made_listed_and_removed() {
     let mut keys: Vec<&str> = list[0].as_object().unwrap().keys().map(String::as_str).collect();
     keys.sort_unstable();
     let of_source = ["branch", "commit", "folder", "made_at", "mounted", "repository", "source"];
-    assert_eq!(keys, [&of_source[..], &["uses_fuse_overlayfs", "waits_for"]].concat());
+    assert_eq!(keys, [&of_source[..], &["state", "uses_fuse_overlayfs", "waits_for"]].concat());
     // Two workspaces of one commit do not see each other.
     fs::write(first.folder.join("same1"), b"mine").unwrap();
     assert_eq!(fs::read(fourth.folder.join("same1")).unwrap(), b"aaa\n");

@@ -339,6 +339,40 @@ fn a_base_that_is_replaced_costs_no_fork() {
 }
 
 #[test]
+fn forks_whose_upstream_is_gone_build_on_a_base_that_was_lost() {
+    let n = network();
+    let env = &n.env;
+    std::fs::rename(&n.same, env.path("away.git")).unwrap();
+    std::fs::remove_file(n.archive("base")).unwrap();
+    env.weir(&["mirror", "base"]);
+    let before = std::fs::read(n.archive("of/fork")).unwrap().len() as u64;
+    let said = env.weir(&["fsck", "--repair", "of"]);
+    for name in ["of/fork", "of/same"] {
+        assert!(said.contains(&format!("{name}: builds on the archive that replaced its base")), "{said}");
+        assert_eq!(n.builds_on(name), "base");
+    }
+    assert!(n.len("of/fork") < before + 100_000, "it was not cloned again");
+    env.weir(&["fsck"]);
+}
+
+#[test]
+fn forks_wait_for_a_lost_base() {
+    let n = network();
+    let env = &n.env;
+    for jobs in ["1", "8"] {
+        std::fs::remove_file(n.archive("base")).unwrap();
+        // A fork that comes before its base may fail now.
+        let _ = env.weir_command(&["-q", "mirror", "--all", "-j", jobs]).output().unwrap();
+        env.weir(&["mirror", "--all"]);
+        n.assert_all("after the base");
+        for name in ["of/fork", "of/same"] {
+            assert_eq!(n.builds_on(name), "base");
+            assert!(!n.archive(name).with_extension("tar.damaged").exists(), "{name} was cloned again");
+        }
+    }
+}
+
+#[test]
 fn a_base_whose_history_is_cut_off_takes_no_more_forks_and_leaves_no_holes() {
     let n = network();
     let env = &n.env;

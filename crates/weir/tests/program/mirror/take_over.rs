@@ -107,6 +107,15 @@ fn mirrors_work_trees_and_tars_of_them() {
             .output()
             .is_ok_and(|o| String::from_utf8_lossy(&o.stdout).contains("0 imported, 4 already there"))
     );
+    // What is here is known before the first visit.
+    let list = env.weir_json(&["ls"]);
+    let known = list.as_array().unwrap().iter().filter(|r| r["seq"].is_u64());
+    for r in known.clone() {
+        let archive = env.pool().join(format!("store/{}.tar", r["name"].as_str().unwrap()));
+        assert_eq!(r["archive_bytes"], std::fs::metadata(archive).unwrap().len(), "{r}");
+        assert!(r["refs"].as_u64().unwrap() > 1, "{r}");
+    }
+    assert_eq!(known.count(), 4);
     env.weir(&["fsck"]);
     let server = env.serve();
     let shown = env.git(&env.path(""), &["ls-remote", &server.url("127.0.0.1/tree")]);

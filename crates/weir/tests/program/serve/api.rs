@@ -533,9 +533,13 @@ fn api_checks_requests() {
     for path in ["commits", "tree", "refs"] {
         assert_eq!(get(&server, &format!("/repositories/empty/{path}"))["items"], json!([]), "{path}");
     }
-    // A repository whose name is a number, beside one with this number.
-    env.weir(&["add", "--name", "1", env.path("odd.git").to_str().unwrap()]);
-    assert_eq!(get(&server, "/repositories/1")["name"], "1");
+    // Repositories whose names are numbers: one takes the number of no other one.
+    let first = get(&server, "/repositories/1")["name"].clone();
+    for name in ["1", "777777"] {
+        env.weir(&["add", "--name", name, env.path("odd.git").to_str().unwrap()]);
+    }
+    assert_eq!(get(&server, "/repositories/1")["name"], first);
+    assert_eq!(get(&server, "/repositories/777777")["name"], "777777");
     // No API.
     env.configure("serve", "api = false");
     let without = Http::serve(&env, &[]);
