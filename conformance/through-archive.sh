@@ -16,7 +16,17 @@ trap 'rm -rf "$pool"' EXIT
 alone() {
     env -i HOME="$pool" PATH="$PATH" "$WEIR" -q --pool "$pool" "$@" </dev/null >>"$pool/log" 2>&1
 }
-alone init "$pool" && alone add --name it "$(cd "$real" && pwd)" && alone mirror
+upstream=$(cd "$real" && pwd)
+if grep -qi hiderefs "$real/config" 2>/dev/null; then # an upstream shows no refs that it hides, and the archive is to hide them
+    upstream=$pool/upstream.git
+    mkdir "$upstream"
+    for part in "$(cd "$real" && pwd)"/*; do
+        case ${part##*/} in HEAD | config) ;; *) ln -s "$part" "$upstream/" ;; esac
+    done
+    cp "$real/HEAD" "$upstream/HEAD"
+    sed /hiderefs/Id "$real/config" >"$upstream/config"
+fi
+alone init "$pool" && alone add --name it "$upstream" && alone mirror
 archive=$(find "$pool" -name '*.tar' | head -n 1)
 if [ -z "$archive" ]; then
     tail -n 1 "$pool/log" >>"$THROUGH_ARCHIVE_COUNT.not"
