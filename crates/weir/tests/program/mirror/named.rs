@@ -73,7 +73,13 @@ fn mirror_waits_for_the_visit_of_another_process() {
     let port = slow_at_first(daemon.port);
     env.weir(&["add", "--name", "up", &format!("git://127.0.0.1:{port}/up.git")]);
     let mut other = env.weir_command(&["mirror", "up"]).spawn().unwrap();
-    thread::sleep(Duration::from_millis(700));
+    let catalog = rusqlite::Connection::open(env.pool().join("catalog.db")).unwrap();
+    let leased = "SELECT count(*) FROM repositories WHERE lease_owner IS NOT NULL";
+    weir_testing::wait_until(
+        || "the lease of the other process".to_owned(),
+        || catalog.query_row(leased, [], |row| row.get::<_, i64>(0)).is_ok_and(|count| count == 1),
+    );
+    drop(catalog);
     let said = env.weir(&["mirror", "up"]);
     assert!(said.contains("another weir process is visiting 1"), "{said}");
     assert!(said.contains("0 updated, 1 unchanged, 0 failed"), "{said}");
