@@ -1,4 +1,4 @@
-//! What forges say of repositories and accounts: the words that their clients and the catalog share.
+//! Repositories and accounts as forges describe them: the types that clients of forges and the catalog share.
 
 mod account;
 mod listed;

@@ -49,7 +49,7 @@ pub fn relink_or_replace(
             Ok(_) | Err(_) => {}
         }
     }
-    // Another visit may have cloned the base anew meanwhile.
+    // Another visit may have cloned the base again in the meantime.
     if relinked(path, known.base, now) {
         return update(url, path, &Known { fingerprint: None, ..*known }, now, options).map(Some);
     }

@@ -42,7 +42,7 @@ pub fn visit(
 }
 
 /// Checks that the base of an archive is there. Without it the archive looks damaged, and lacks nothing once
-/// the base has been cloned anew.
+/// the base has been cloned again.
 fn check_base(known: &Known<'_>) -> Result<(), Failure> {
     match known.base.filter(|base| !base.exists()) {
         Some(base) => {

@@ -47,7 +47,7 @@ pub enum Error {
         command: String,
         /// The folder that git works in.
         folder: std::path::PathBuf,
-        /// What git says.
+        /// The text that git printed.
         said: String,
     },
     /// git cannot set refs of the workspace in this folder.

@@ -1,6 +1,6 @@
 //! Forks a workspace: makes the files that were written in it a read-only layer below it and its fork.
 //!
-//! The kernel takes no change of what lies below a mount, so the workspace is mounted anew. Whoever is in it
+//! The kernel takes no change of what lies below a mount, so the workspace is mounted again. Whoever is in it
 //! then goes on in the old mount, which is read-only.
 
 use std::fs;

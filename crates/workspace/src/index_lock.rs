@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::file_times::FileTime;
 
 /// A lock on the index; what was written so far is dropped, unless it is committed. It has no file open, so
-/// that the working tree can be mounted anew.
+/// that the working tree can be mounted again.
 pub(crate) struct IndexLock {
     path: PathBuf,
     /// Another name of the same file, by which weir knows a lock that one of its processes left.

@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 /// The program that makes union mounts where the kernel does not.
 pub(crate) const FUSE_OVERLAYFS: &str = "fuse-overlayfs";
 
-/// How long to wait for whoever looks into a workspace while it is mounted anew, and how often to look.
+/// How long to wait for whoever looks into a workspace while it is mounted again, and how often to look.
 const IN_USE_MAX: Duration = Duration::from_millis(100);
 const IN_USE_TICK: Duration = Duration::from_micros(500);
 

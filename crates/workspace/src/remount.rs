@@ -1,6 +1,6 @@
 //! Switches a workspace to another commit.
 //!
-//! If many files differ and nothing uses the workspace, it is mounted anew on a view of the other commit: of
+//! If many files differ and nothing uses the workspace, it is mounted again on a view of the other commit: of
 //! the files only those are written that would be hidden there, by what was written before. Else all that
 //! differs is written through the mount, and whoever is in the workspace goes on there.
 
@@ -47,7 +47,7 @@ pub struct CommitSwitch<'a> {
     pub from: Oid,
     /// The other one.
     pub to: Oid,
-    /// Whether the workspace may be mounted anew if few files differ, too.
+    /// Whether the workspace may be mounted again if few files differ, too.
     pub prefers_mount: bool,
 }
 
@@ -56,7 +56,7 @@ pub struct CommitSwitch<'a> {
 pub struct Switched {
     /// The number of files that differ.
     pub count: usize,
-    /// The workspace as it was, if weir has mounted it anew.
+    /// The workspace as it was, if weir has mounted it again.
     left: Option<Workspace>,
     /// The file that tells a later switch that this one is not finished.
     begun: PathBuf,
@@ -195,7 +195,7 @@ impl Workspaces {
     /// watches the workspace, or the system does not mount so: then `old` stays mounted.
     ///
     /// # Errors
-    /// If the index or the record cannot be written, as on a full disk. Nothing is mounted anew then.
+    /// If the index or the record cannot be written, as on a full disk. Nothing is mounted again then.
     fn remount(
         &self,
         next: &NextMount<'_>,
@@ -220,7 +220,7 @@ impl Workspaces {
         });
         let new = new.map_err(Error::on(folder))?.unwrap_or_else(|panic| resume_unwind(panic));
         written?;
-        let Ok(new) = new.inspect_err(|e| tracing::warn!("'{}' is not mounted anew: {e}", folder.display()))
+        let Ok(new) = new.inspect_err(|e| tracing::warn!("'{}' is not mounted again: {e}", folder.display()))
         else {
             return Ok(None);
         };
@@ -240,7 +240,7 @@ impl Workspaces {
                 Ok(is_replaced.then_some(noted))
             }
             Err(e) => {
-                tracing::debug!("'{}' is not mounted anew: {e}", folder.display());
+                tracing::debug!("'{}' is not mounted again: {e}", folder.display());
                 Ok(None)
             }
         }
@@ -261,7 +261,7 @@ impl Workspaces {
         self.with_layers(workspace, |layers| overlay::mount_detached(&by, layers))
     }
 
-    /// Writes the files that a layer covers, and the index, in a workspace that weir has mounted anew.
+    /// Writes the files that a layer covers, and the index, in a workspace that weir has mounted again.
     fn finish_remount(
         &self,
         next: &NextMount<'_>,
@@ -289,7 +289,7 @@ impl Workspaces {
     }
 
     /// Returns which files a user sees of the commits with the trees `trees`: the one below a workspace,
-    /// HEAD's, and the one that `begun` switches to. `None` if weir cannot mount the workspace anew without
+    /// HEAD's, and the one that `begun` switches to. `None` if weir cannot mount the workspace again without
     /// changing a file that the switch must not touch.
     fn seen(
         &self,

@@ -106,7 +106,7 @@ impl Workspaces {
         }
     }
 
-    /// Returns the folder by way of which a workspace is mounted anew.
+    /// Returns the folder by way of which a workspace is mounted again.
     pub(crate) fn next_place(&self, workspace: &Workspace) -> PathBuf {
         self.place(&workspace.folder).join("next")
     }

@@ -52,7 +52,7 @@ pub(crate) enum WorkspaceCommand {
         /// A branch, a tag or an id
         #[arg(value_name = "REV")]
         revision: String,
-        /// Mount the workspace anew if few files differ, too
+        /// Mount the workspace again if few files differ, too
         #[arg(long, hide = true)]
         mount: bool,
     },

@@ -219,7 +219,7 @@ const COMMANDS: [&[&str]; 11] = [
 
 const REVISIONS: [&str; 5] = ["main", "other", "HEAD~1", "v1", "origin/main~3"];
 
-/// Switches the workspace, and if that is done, the plain clone with git. May mount it anew if it `mounts`.
+/// Switches the workspace, and if that is done, the plain clone with git. May mount it again if it `mounts`.
 fn switch(env: &Env, state: &Path, [plain, work]: [&Path; 2], revision: &str, mounts: bool) -> String {
     let mut weir = env.weir_command(&["-q", "workspace", "switch", work.to_str().unwrap(), revision]);
     weir.args(mounts.then_some("--mount"));
@@ -482,7 +482,7 @@ fn a_workspace_comes_back_with_what_was_written() {
     env.weir(&["ws", "mount"]);
     assert_eq!(env.git(&it.folder, &["status", "--porcelain"]), status);
     assert_eq!(fs::read(it.folder.join("same1")).unwrap(), b"mine");
-    // The archive grows and is written anew below it.
+    // The archive grows and is written again below it.
     env.add_commit(&up, 7);
     env.weir(&["mirror", "--all"]);
     env.weir(&["compact", "it"]);

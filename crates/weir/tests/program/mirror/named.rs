@@ -1,4 +1,4 @@
-//! What is said, and done, about repositories that are named, hidden, unreadable or lost.
+//! Tests repositories that a user names, an upstream hides, nobody can read, or somebody lost.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};

@@ -191,12 +191,12 @@ fn a_plain_user_has_workspaces_in_a_namespace() {
     let forked = user.weir(&["ws", "shell", "fork", "git", "status", "--porcelain"]);
     assert_eq!(String::from_utf8_lossy(&forked.stdout), " M same1\n");
     assert!(user.weir_said(&["ws", "switch", "fork", "v1"]).contains("files differ"));
-    // A workspace that nothing uses is mounted anew there, too.
+    // A workspace that nothing uses is mounted again there, too.
     for revision in ["v1", "main"] {
         let said = user.weir(&["-v", "ws", "switch", "second", revision, "--mount"]);
         let log = String::from_utf8_lossy(&said.stderr).into_owned();
         assert!(
-            said.status.success() && (!log.contains("is not mounted anew") || !replaces_mounts()),
+            said.status.success() && (!log.contains("is not mounted again") || !replaces_mounts()),
             "{log}"
         );
         let status = user.weir(&["ws", "shell", "second", "git", "status", "--porcelain"]);

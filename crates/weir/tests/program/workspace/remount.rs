@@ -1,4 +1,4 @@
-//! `weir workspace switch` that mounts a workspace anew.
+//! `weir workspace switch` that mounts a workspace again.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -21,12 +21,12 @@ pub(super) fn replaces_mounts() -> bool {
     is_new
 }
 
-/// Makes a workspace that a switch can mount anew.
+/// Makes a workspace that a switch can mount again.
 fn remountable(env: &Env) -> Option<(PathBuf, Workspace<'_>)> {
     if replaces_mounts() { mirrored(env) } else { None }
 }
 
-/// Returns the device of what is mounted on a folder: another one after it was mounted anew.
+/// Returns the device of what is mounted on a folder: another one after it was mounted again.
 fn device(at: &Path) -> u64 {
     fs::metadata(at).unwrap().dev()
 }
