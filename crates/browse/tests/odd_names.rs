@@ -8,7 +8,7 @@ use weir_browse::{
 };
 use weir_git::Oid;
 use weir_repo::{Repo, open_directory};
-use weir_testing::{folder, run_git};
+use weir_testing::{folder, run_git, tree_data};
 
 /// Makes a bare repository in `dir`.
 fn bare(dir: &Path) -> PathBuf {
@@ -24,12 +24,7 @@ fn said(path: &Path, args: &[&str], input: &[u8]) -> String {
 
 /// Writes a tree with the entries `of`: mode, name, id.
 fn tree(path: &Path, of: &[(&str, &[u8], &str)]) -> String {
-    let mut data = Vec::new();
-    for (mode, name, id) in of {
-        data.extend([mode.as_bytes(), b" ", name, b"\0"].concat());
-        data.extend((0..id.len()).step_by(2).map(|at| u8::from_str_radix(&id[at..at + 2], 16).unwrap()));
-    }
-    said(path, &["hash-object", "-w", "--literally", "-t", "tree", "--stdin"], &data)
+    said(path, &["hash-object", "-w", "--literally", "-t", "tree", "--stdin"], &tree_data(of))
 }
 
 fn commit(path: &Path, tree: &str, parents: &[&str]) -> String {

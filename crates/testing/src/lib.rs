@@ -8,6 +8,7 @@ mod postgres;
 pub mod processes;
 mod requirement;
 mod transcripts;
+mod trees;
 mod waiting;
 
 pub use child::{
@@ -20,4 +21,5 @@ pub use numbers::Numbers;
 pub use postgres::PostgresServer;
 pub use requirement::{program, skip};
 pub use transcripts::{ObjectNames, create_history, decode_packets, encode_packet};
+pub use trees::tree_data;
 pub use waiting::{free_port, wait_for_port, wait_until};

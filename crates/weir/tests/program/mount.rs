@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
-use weir_testing::{Signal, send, skip, wait_until};
+use weir_testing::{Signal, send, skip, tree_data, wait_until};
 
 use crate::common::Env;
 
@@ -212,12 +212,7 @@ fn branches_move_and_what_is_open_stays() {
 
 /// Writes a tree that git itself would not write.
 fn tree(env: &Env, up: &Path, entries: &[(&str, &[u8], &str)]) -> String {
-    let mut data = Vec::new();
-    for (mode, name, id) in entries {
-        data.extend([mode.as_bytes(), b" ", name, b"\0"].concat());
-        data.extend((0..20).map(|n| u8::from_str_radix(&id[2 * n..2 * n + 2], 16).unwrap()));
-    }
-    env.git_with(up, &["hash-object", "-t", "tree", "--literally", "-w", "--stdin"], &data)
+    env.git_with(up, &["hash-object", "-t", "tree", "--literally", "-w", "--stdin"], &tree_data(entries))
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use weir_testing::skip;
+use weir_testing::{skip, tree_data};
 
 use crate::common::{Env, Rng};
 use crate::mount::everything;
@@ -554,8 +554,7 @@ fn what_cannot_be_a_workspace_is_named() {
     let blob = env.git_with(&up, &["hash-object", "-w", "--stdin"], b"x");
     let tree = format!("100644 blob {blob}\tf\n");
     let tree = env.git_with(&up, &["mktree"], tree.as_bytes());
-    let raw: Vec<u8> = (0..20).map(|n| u8::from_str_radix(&tree[2 * n..2 * n + 2], 16).unwrap()).collect();
-    let data = [b"40000 .git\0", &raw[..]].concat();
+    let data = tree_data(&[("40000", b".git", &tree)]);
     let top = env.git_with(&up, &["hash-object", "-t", "tree", "--literally", "-w", "--stdin"], &data);
     let commit = env.git(&up, &["commit-tree", "-m", "x", &top]);
     let said = fails(&format!("{}@{commit}", up.display()), "new");

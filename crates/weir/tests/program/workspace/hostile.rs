@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use sha1::{Digest, Sha1};
+use weir_testing::tree_data;
 
 use crate::common::Env;
 use crate::mount::{Mounted, everything};
@@ -30,13 +31,7 @@ fn object(up: &Path, kind: &str, data: &[u8]) -> String {
 
 /// Writes a tree with the entries `of`: mode, name, id.
 fn tree(up: &Path, of: &[(&str, &[u8], &str)]) -> String {
-    let mut data = Vec::new();
-    for (mode, name, id) in of {
-        data.extend([mode.as_bytes(), b" ", name, b"\0"].concat());
-        let byte = |at: usize| u8::from_str_radix(&id[at..at + 2], 16).unwrap();
-        data.extend((0..id.len()).step_by(2).map(byte));
-    }
-    object(up, "tree", &data)
+    object(up, "tree", &tree_data(of))
 }
 
 /// Makes a branch of one commit with the tree `of`.
