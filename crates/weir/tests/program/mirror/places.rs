@@ -70,24 +70,19 @@ fn a_store_that_goes_away_while_it_is_served_gets_none_either() {
     let log = std::fs::File::create(env.path("log")).unwrap();
     let mut child =
         env.weir_command(&["--json", "mirror", "--watch"]).stdout(Stdio::null()).stderr(log).spawn().unwrap();
-    env.wait_for_mirror();
+    let log = || std::fs::read_to_string(env.path("log")).unwrap();
+    // It has opened the store: it has visited the repository.
+    let catalog = env.pool().join("catalog.db");
+    sql(&catalog, "UPDATE repositories SET next_due = 0");
+    wait_until(log, || !sql(&catalog, "SELECT next_due FROM repositories").contains("(0,)"));
     let (store, away) = (env.pool().join("store"), env.path("away"));
     std::fs::rename(&store, &away).unwrap();
     std::fs::create_dir(&store).unwrap();
     // Its upstream changes, and is visited.
     add_commit(&env, &upstream, "main", "more");
-    let catalog = env.pool().join("catalog.db");
     sql(&catalog, "UPDATE repositories SET next_due = 0");
-    wait_until(
-        || std::fs::read_to_string(env.path("log")).unwrap(),
-        || sql(&catalog, "SELECT error_class FROM repositories").contains("store"),
-    );
-    assert_eq!(
-        std::fs::read_dir(&store).unwrap().count(),
-        0,
-        "{}",
-        std::fs::read_to_string(env.path("log")).unwrap()
-    );
+    wait_until(log, || sql(&catalog, "SELECT error_class FROM repositories").contains("store"));
+    assert_eq!(std::fs::read_dir(&store).unwrap().count(), 0, "{}", log());
     child.kill().unwrap();
     child.wait().unwrap();
     std::fs::remove_dir(&store).unwrap();
