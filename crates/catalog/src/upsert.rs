@@ -42,7 +42,7 @@ impl std::ops::AddAssign for Taken {
 pub(crate) enum ListingSource {
     /// A listing of a forge, with the number of its pass.
     Listing(i64),
-    /// A dump of the past. It never changes what a listing has said.
+    /// A dump. It never changes what a listing has said.
     Dump,
 }
 
@@ -62,13 +62,18 @@ struct KnownRow {
     was_listed: bool,
     pushed_at: Option<String>,
     created_at: Option<String>,
+    /// When the last visit ended.
+    last_attempt: Option<Timestamp>,
 }
+
+/// A visit that ended this long after a push, in seconds, has not missed it: it began after that.
+const VISIT_SECONDS_MAX: i64 = 3600;
 
 const KNOWN: &str =
     "SELECT r.forge_id, r.id, r.name, r.url, r.gone_at IS NOT NULL, coalesce(r.seen_pass, 0) \
     > 0 OR r.gone_at IS NOT NULL,
-    m.pushed_at, m.created_at FROM repositories r LEFT JOIN metadata m ON m.repository_id = r.id
-    WHERE r.forge = ?1 AND r.forge_id = ANY(?2)";
+    m.pushed_at, m.created_at, r.last_attempt FROM repositories r
+    LEFT JOIN metadata m ON m.repository_id = r.id WHERE r.forge = ?1 AND r.forge_id = ANY(?2)";
 
 impl KnownRow {
     fn from_row(row: &Row<'_>) -> weir_sql::Result<(String, KnownRow)> {
@@ -80,6 +85,7 @@ impl KnownRow {
             was_listed: row.get(5)?,
             pushed_at: row.get(6)?,
             created_at: row.get(7)?,
+            last_attempt: row.get(8)?,
         };
         Ok((row.get(0)?, known))
     }
@@ -91,16 +97,26 @@ impl KnownRow {
         self.name != name && made.is_some_and(|(one, other)| one != other)
     }
 
-    fn is_pushed(&self, listed: &Listed) -> bool {
-        self.pushed_at.is_some() && listed.pushed_at.is_some() && self.pushed_at != listed.pushed_at
+    /// Returns whether `listed` tells of a push that no visit has seen. A listing does if it says otherwise
+    /// than the last one. A dump may be old: it does if the push is later than the last visit.
+    fn is_pushed(&self, listed: &Listed, source: ListingSource) -> bool {
+        match source {
+            ListingSource::Listing(_) => {
+                self.pushed_at.is_some() && listed.pushed_at.is_some() && self.pushed_at != listed.pushed_at
+            }
+            ListingSource::Dump => {
+                let push_and_visit = listed.pushed_time().zip(self.last_attempt);
+                push_and_visit.is_some_and(|(push, visit)| push > visit - VISIT_SECONDS_MAX)
+            }
+        }
     }
 
     /// Counts the repository. `stays` says whether it keeps its name.
-    fn count(&self, listed: &Listed, stays: bool, taken: &mut Taken) {
+    fn count(&self, listed: &Listed, source: ListingSource, stays: bool, taken: &mut Taken) {
         match () {
             () if self.is_gone => taken.back += 1,
             () if !stays || self.url != listed.clone_url => taken.renamed += 1,
-            () if self.is_pushed(listed) => taken.hinted += 1,
+            () if self.is_pushed(listed, source) => taken.hinted += 1,
             () => taken.known += 1,
         }
     }
@@ -111,8 +127,16 @@ impl KnownRow {
     }
 
     /// Returns the repository's number if the listing is a reason to visit it: a push, or its return.
-    fn hinted(&self, listed: &Listed) -> Option<i64> {
-        (self.is_gone || self.is_pushed(listed)).then_some(self.id)
+    fn hinted(&self, listed: &Listed, source: ListingSource) -> Option<i64> {
+        (self.is_gone || self.is_pushed(listed, source)).then_some(self.id)
+    }
+
+    /// Counts the repository of a dump that a listing has named. Returns its number if the dump tells of a
+    /// push that no visit has seen; nothing else that the dump says counts.
+    fn pushed_in_dump(&self, listed: &Listed, taken: &mut Taken) -> Option<i64> {
+        let is_pushed = !self.is_gone && self.is_pushed(listed, ListingSource::Dump);
+        *(if is_pushed { &mut taken.hinted } else { &mut taken.known }) += 1;
+        is_pushed.then_some(self.id)
     }
 }
 
@@ -195,11 +219,13 @@ pub(crate) fn take(
         let is_alone =
             !repeated_names.contains(name.as_str()) && !repeated_ids.contains(listed.forge_id.as_str());
         match known.get(&listed.forge_id) {
-            Some(known) if source == ListingSource::Dump && known.was_listed => taken.known += 1,
+            Some(known) if source == ListingSource::Dump && known.was_listed => {
+                hinted.extend(known.pushed_in_dump(listed, &mut taken));
+            }
             Some(known) if is_alone && known.name == *name => {
-                known.count(listed, true, &mut taken);
+                known.count(listed, source, true, &mut taken);
                 touched.push(known.row(name, listed, source.pass()));
-                hinted.extend(known.hinted(listed));
+                hinted.extend(known.hinted(listed, source));
                 told.push((known.id, listed));
             }
             None if is_alone && !held_names.contains(name) && !held_paths.contains(&path_for(name)) => {
@@ -295,7 +321,12 @@ fn take_one(
                    AND (seen_pass > 0 OR gone_at IS NOT NULL))";
         let is_taken =
             db.query_one(sql, &values![name, forge, &listed.forge_id], |row| row.get(0))? == Some(true);
-        if is_taken || known.as_ref().is_some_and(|k| k.was_listed) {
+        if let Some(known) = known.as_ref().filter(|known| known.was_listed) {
+            let hinted = known.pushed_in_dump(listed, taken).into_iter().collect();
+            touch(db, &[], hinted, now)?;
+            return Ok(None);
+        }
+        if is_taken {
             taken.known += 1;
             return Ok(None);
         }
@@ -315,9 +346,9 @@ fn take_one(
     let stays = known.name == name || known.name.starts_with(&set_aside(name, &listed.forge_id));
     let own = stays.then_some(known.name.as_str());
     let name = if known.name == name { name.to_owned() } else { free_name(db, forge, name, listed, own)? };
-    let hinted = known.hinted(listed).into_iter().collect();
+    let hinted = known.hinted(listed, source).into_iter().collect();
     touch(db, &[known.row(&name, listed, source.pass())], hinted, now)?;
-    known.count(listed, stays, taken);
+    known.count(listed, source, stays, taken);
     Ok(Some(known.id))
 }
 

@@ -1,6 +1,9 @@
 //! Repositories as forges list them.
 
 use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use weir_ground::Timestamp;
 
 use crate::account::Account;
 
@@ -61,6 +64,12 @@ const WIKI: &str = ".wiki";
 const WIKI_ID: &str = ":wiki";
 
 impl Listed {
+    /// Returns when its content changed, if `pushed_at` is a time.
+    pub fn pushed_time(&self) -> Option<Timestamp> {
+        let time = OffsetDateTime::parse(self.pushed_at.as_deref()?, &Rfc3339).ok()?;
+        Some(Timestamp(time.unix_timestamp()))
+    }
+
     /// Returns the repository of its wiki, on forges that have wikis at `NAME.wiki.git`; `None` if it has
     /// none.
     pub fn wiki_repository(&self) -> Option<Listed> {

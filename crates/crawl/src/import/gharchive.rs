@@ -5,8 +5,14 @@ use weir_listed::Listed;
 
 use super::row::{DumpRow, DumpRowError, clone_url_of, full_name_of};
 
+/// The types of events that change refs.
+const PUSHES: [&str; 3] = ["PushEvent", "CreateEvent", "DeleteEvent"];
+
 #[derive(Deserialize)]
 struct HourlyEvent {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    created_at: Option<String>,
     repo: Option<EventRepo>,
     repository: Option<EventRepository>,
 }
@@ -41,10 +47,12 @@ pub(super) fn row(line: &[u8]) -> Result<DumpRow, DumpRowError> {
             return Err(format!("'{full_name}' is no repository's name").into());
         }
         let clone_url = clone_url_of(&full_name);
+        let is_push = event.kind.is_some_and(|kind| PUSHES.contains(&kind.as_str()));
         return Ok(DumpRow::Of(Box::new(Listed {
             forge_id: id.to_string(),
             full_name,
             clone_url,
+            pushed_at: event.created_at.filter(|_| is_push),
             ..Listed::default()
         })));
     }

@@ -246,11 +246,12 @@ impl Import<'_> {
             Err(why) => bad(&why.to_string()),
             Ok(None) => done.unwanted += 1,
             Ok(Some(name)) => {
+                let mut listed = listed;
                 let key = if listed.forge_id.is_empty() { name.clone() } else { listed.forge_id.clone() };
                 // It comes after all rows since the earlier one, because names pass from one repository to
                 // another.
-                if let Some(earlier) = places.insert(key, batch.len()) {
-                    batch[earlier] = None;
+                if let Some(earlier) = places.insert(key, batch.len()).and_then(|place| batch[place].take()) {
+                    listed.pushed_at = listed.pushed_at.or(earlier.1.pushed_at);
                 }
                 batch.push(Some((name, listed)));
             }

@@ -155,7 +155,8 @@ fn report(path: &Path, done: &Imported, is_dry_run: bool, global: &Global) -> Re
         return output::json_line(&serde_json::json!({
             "file": path, "finished": is_finished, "lines": lines, "rows": rows, "accounts": accounts,
             "bad": bad, "unwanted": unwanted, "unknown": unknown,
-            "added": taken.added, "renamed": taken.renamed, "known": taken.known,
+            "added": taken.added, "renamed": taken.renamed, "hinted": taken.hinted,
+            "known": taken.known,
         }));
     }
     if global.quiet {
@@ -175,6 +176,7 @@ fn report(path: &Path, done: &Imported, is_dry_run: bool, global: &Global) -> Re
         (accounts, "of accounts"),
         (taken.added as u64, "new"),
         (taken.renamed as u64, "renamed"),
+        (taken.hinted as u64, "changed"),
         (taken.known as u64, "known"),
         (unwanted, "not wanted"),
         (unknown, &unknown_words),

@@ -4,7 +4,9 @@ use crate::common::{Env, Rng};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde_json::json;
 
 const ROWS: u64 = 60_000;
 
@@ -115,6 +117,48 @@ fn filters_dry_runs_standard_input_and_what_is_wrong() {
     let missing = env.weir_fails(&["import", "ghtorrent", "/nowhere/projects.csv"]);
     assert!(missing.contains("/nowhere/projects.csv"), "{missing}");
     assert!(env.weir_fails(&["import", "ghtorrent", "--forge", "nobody", dump]).contains("nobody"));
+}
+
+#[test]
+fn pushes_that_gharchive_tells_of_make_due_what_was_visited_before() {
+    let env = Env::new();
+    let times = rusqlite::Connection::open_in_memory().unwrap();
+    let event = |kind: &str, id: u32, at: i64| {
+        let rfc3339 = "SELECT strftime('%Y-%m-%dT%H:%M:%SZ', ?1, 'unixepoch')";
+        let at: String = times.query_row(rfc3339, [at], |row| row.get(0)).unwrap();
+        let repo = json!({"id": id, "name": format!("x/r{id}")});
+        json!({"type": kind, "repo": repo, "created_at": at}).to_string() + "\n"
+    };
+    let import_hour = |name: &str, events: &[String]| {
+        std::fs::write(env.path(name), events.concat()).unwrap();
+        import(&env, &["gharchive", env.path(name).to_str().unwrap()])
+    };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
+    let (day, week) = (86_400, 7 * 86_400);
+    import_hour("first", &(1..6).map(|id| event("WatchEvent", id, now - week)).collect::<Vec<_>>());
+    let catalog = rusqlite::Connection::open(env.pool().join("catalog.db")).unwrap();
+    // Repository 5 is one that a listing has named.
+    let visited = "UPDATE repositories SET next_due = ?1, last_attempt = ?2, last_success = ?2, seq = 1,
+        seen_pass = CASE WHEN name LIKE '%r5' THEN 1 ELSE 0 END";
+    assert_eq!(catalog.execute(visited, [now + week, now - day]).unwrap(), 5);
+    let said = import_hour(
+        "next",
+        &[
+            event("PushEvent", 1, now - 100),
+            // An event that comes later in the same hour does not hide it.
+            event("WatchEvent", 1, now - 50),
+            event("WatchEvent", 2, now - 100),
+            event("PushEvent", 3, now - 3 * day),
+            event("DeleteEvent", 4, now - 100),
+            event("PushEvent", 5, now - 100),
+        ],
+    );
+    assert_eq!((said["hinted"].as_u64(), said["known"].as_u64()), (Some(3), Some(2)), "{said}");
+    let sql = "SELECT name FROM repositories WHERE next_due < ?1 ORDER BY name";
+    let mut due = catalog.prepare(sql).unwrap();
+    let due: Vec<String> =
+        due.query_map([now + day], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+    assert_eq!(due, ["github.com/x/r1", "github.com/x/r4", "github.com/x/r5"]);
 }
 
 #[test]
