@@ -77,7 +77,7 @@ pub(crate) async fn list(state: Arc<ApiState>, mut request: ApiRequest) -> ApiRe
     let limit = page.limit;
     let listed = state.with_pool(&request, move |pool| {
         let after = after.as_ref().map(|(login, forge)| (login.as_str(), forge.as_str()));
-        let mut found = pool.catalog.accounts(login.as_deref(), after, limit + 1)?;
+        let mut found = pool.catalog.accounts().known(login.as_deref(), after, limit + 1)?;
         let has_more = found.len() > limit;
         found.truncate(limit);
         let last = found.last().filter(|_| has_more);

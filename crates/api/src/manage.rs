@@ -135,7 +135,7 @@ pub(crate) async fn change(state: Arc<ApiState>, request: ApiRequest) -> ApiResu
     let known = state.repository(&request).await?;
     let changed = state.with_pool(&request, move |pool| {
         let name = &known.repository.name;
-        pool.catalog.set_hold(name, Hold::Paused, paused)?;
+        pool.catalog.archives().set_hold(name, Hold::Paused, paused)?;
         Ok(RepositoryEntry::of(pool, &pool.get(name)?, true))
     });
     json(&request.headers, &changed.await?)
@@ -159,7 +159,7 @@ pub(crate) async fn visit(state: Arc<ApiState>, request: ApiRequest) -> ApiResul
     let known = state.repository(&request).await?;
     let due = state.with_pool(&request, move |pool| {
         let name = &known.repository.name;
-        if pool.catalog.hint(&[known.repository.id], now())? == 0 {
+        if pool.catalog.visits().hint(&[known.repository.id], now())? == 0 {
             let words = format!("'{name}' is paused or pinned, and not visited");
             return Err(Problem::new(StatusCode::CONFLICT, words));
         }

@@ -236,7 +236,7 @@ pub(crate) async fn show(state: Arc<ApiState>, request: ApiRequest) -> ApiResult
     let default_branch = default_branch.map(|name| String::from_utf8_lossy(&name).into_owned());
     let shown = state.with_pool(&request, move |pool| {
         let id = known.repository.id;
-        let forge_metadata = pool.catalog.forge_metadata(&[id])?.remove(&id);
+        let forge_metadata = pool.catalog.metadata().of_forge(&[id])?.remove(&id);
         Ok(RepositoryWithForge {
             entry: RepositoryEntry::of(pool, &known.repository, is_manager),
             default_branch,

@@ -12,7 +12,7 @@ const PAGE: usize = 10_000;
 
 /// Adds `rows` repositories, as a listing of a forge does.
 fn fill(catalog: &mut Catalog, rows: usize) -> Result<(), crate::Error> {
-    let mut listing = catalog.begin_listing("bench", "all", Timestamp(0))?;
+    let mut listing = catalog.listings().begin("bench", "all", Timestamp(0))?;
     for first in (0..rows).step_by(PAGE) {
         let page: Vec<(String, Listed)> = (first..(first + PAGE).min(rows))
             .map(|n| {
@@ -28,7 +28,7 @@ fn fill(catalog: &mut Catalog, rows: usize) -> Result<(), crate::Error> {
             })
             .collect();
         let next = (first + PAGE < rows).then(|| first.to_string());
-        catalog.take_page(&mut listing, &page, next.as_deref(), Timestamp(0))?;
+        catalog.listings().take_page(&mut listing, &page, next.as_deref(), Timestamp(0))?;
     }
     Ok(())
 }
@@ -45,7 +45,7 @@ pub(crate) fn run(place: &str, rows: usize, visits: usize) -> Result<(), crate::
     let mut now = 1_000_000;
     while done < visits {
         let started = Instant::now();
-        let leased = catalog.lease(
+        let leased = catalog.visits().lease(
             "bench",
             Timestamp(now),
             Timestamp(now + 3600),
@@ -79,7 +79,7 @@ pub(crate) fn run(place: &str, rows: usize, visits: usize) -> Result<(), crate::
         };
         let batch: Vec<Visit> = leased.iter().enumerate().map(|(n, r)| visit(n, r)).collect();
         let started = Instant::now();
-        if catalog.record(&batch)? < batch.len() {
+        if catalog.visits().record(&batch)? < batch.len() {
             return Err("a visit was not written down".into());
         }
         recording_s += started.elapsed().as_secs_f64();

@@ -9,7 +9,7 @@ use weir_sql::{Database, Type, Value, values};
 use crate::listing::Listing;
 use crate::transactions::LISTING;
 use crate::upsert::fits;
-use crate::{Catalog, Result};
+use crate::{Accounts, Result};
 use weir_listed::{Account, AccountKind, RequestBudget};
 
 /// An account as the catalog knows it.
@@ -37,15 +37,15 @@ pub struct AccountCounts {
     pub memberships: i64,
 }
 
-impl Catalog {
+impl Accounts<'_> {
     /// Takes a page of the listing of a forge's accounts: accounts, and all members of organisations, by the
     /// organisations' ids at the forge. Records where to go on, as [`Catalog::take_page`] does. The accounts
     /// belong to `forge`.
     ///
     /// # Errors
     /// If the database fails.
-    pub fn take_accounts(
-        &mut self,
+    pub fn take(
+        &self,
         listing: &mut Listing,
         forge: &str,
         accounts: &[Account],
@@ -54,7 +54,7 @@ impl Catalog {
         now: Timestamp,
     ) -> Result<()> {
         let finished_at = next.is_none().then_some(now);
-        self.database.transaction(LISTING, |db| -> Result<()> {
+        self.catalog.database.transaction(LISTING, |db| -> Result<()> {
             // Members that were only named are people. What the accounts themselves say comes last, and
             // counts more.
             let all = members.iter().flat_map(|(_, members)| members).chain(accounts);
@@ -89,8 +89,8 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn take_import_accounts(
-        &mut self,
+    pub fn take_of_import(
+        &self,
         forge: &str,
         accounts: &[Account],
         members: &[(String, Account)],
@@ -98,7 +98,7 @@ impl Catalog {
         if accounts.is_empty() && members.is_empty() {
             return Ok(());
         }
-        self.database.transaction(LISTING, |db| {
+        self.catalog.database.transaction(LISTING, |db| {
             let all = members.iter().map(|(_, member)| member).chain(accounts);
             let ids = add_accounts(db, forge, all)?;
             if members.is_empty() {
@@ -132,13 +132,13 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn account_counts(&self, forge: &str) -> Result<AccountCounts> {
+    pub fn counts(&self, forge: &str) -> Result<AccountCounts> {
         let sql = "SELECT count(*) FILTER (WHERE kind = 'user'), count(*) FILTER (WHERE kind = \
             'organization'),
                    (SELECT count(*) FROM memberships m JOIN accounts o ON o.id = m.organization_id WHERE
                    o.forge = ?1)
                    FROM accounts WHERE forge = ?1";
-        let counts = self.database.query_one(sql, &values![forge], |row| {
+        let counts = self.catalog.database.query_one(sql, &values![forge], |row| {
             Ok(AccountCounts { users: row.get(0)?, organizations: row.get(1)?, memberships: row.get(2)? })
         })?;
         Ok(counts.unwrap_or_default())
@@ -149,7 +149,7 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn accounts(
+    pub fn known(
         &self,
         login: Option<&str>,
         after: Option<(&str, &str)>,
@@ -161,7 +161,7 @@ impl Catalog {
                    ORDER BY a.login, a.forge LIMIT ?4";
         let (after_login, after_forge) = after.unzip();
         let wanted = values![login, after_login, after_forge, max];
-        let mut list: Vec<(i64, KnownAccount)> = self.database.query(sql, &wanted, |row| {
+        let mut list: Vec<(i64, KnownAccount)> = self.catalog.database.query(sql, &wanted, |row| {
             let kind = if row.get::<String>(4)? == "organization" {
                 AccountKind::Organization
             } else {
@@ -179,14 +179,15 @@ impl Catalog {
         let ids = Value::Integers(list.iter().map(|(id, _)| *id).collect());
         let mut of: HashMap<i64, Vec<String>> = HashMap::new();
         for (id, login) in
-            self.database.query(sql, &[ids], |row| Ok((row.get::<i64>(0)?, row.get::<String>(1)?)))?
+            self.catalog.database.query(sql, &[ids], |row| Ok((row.get::<i64>(0)?, row.get::<String>(1)?)))?
         {
             of.entry(id).or_default().push(login);
         }
         // Read all repositories once, not once for each account.
         let sql = "SELECT owner_id, count(*) FROM metadata WHERE owner_id = ANY(?1) GROUP BY owner_id";
         let ids = Value::Integers(list.iter().map(|(id, _)| *id).collect());
-        let counts = self.database.query(sql, &[ids], |row| Ok((row.get::<i64>(0)?, row.get::<i64>(1)?)))?;
+        let counts =
+            self.catalog.database.query(sql, &[ids], |row| Ok((row.get::<i64>(0)?, row.get::<i64>(1)?)))?;
         let counts: HashMap<i64, i64> = counts.into_iter().collect();
         for (id, account) in &mut list {
             account.organizations = of.remove(id).unwrap_or_default();
@@ -199,7 +200,7 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn set_budgets(&mut self, forge: &str, budgets: &[RequestBudget], now: Timestamp) -> Result<()> {
+    pub fn set_budgets(&self, forge: &str, budgets: &[RequestBudget], now: Timestamp) -> Result<()> {
         let row = |b: &RequestBudget| {
             values![forge, b.credential.clone(), b.limit, b.remaining, b.reset_at, now].to_vec()
         };
@@ -210,7 +211,7 @@ impl Catalog {
                    remaining = excluded.remaining,
                    reset_at = excluded.reset_at, at = excluded.at";
         let types = [Type::Text, Type::Text, Type::Integer, Type::Integer, Type::Integer, Type::Integer];
-        self.database.transaction(LISTING, |db| {
+        self.catalog.database.transaction(LISTING, |db| {
             // Remove old limits: tokens come and go.
             db.execute("DELETE FROM budgets WHERE forge = ?1 AND reset_at <= ?2", &values![forge, now])?;
             db.execute_rows(sql, &types, &rows)
@@ -225,7 +226,7 @@ impl Catalog {
     pub fn budgets(&self, now: Timestamp) -> Result<Vec<(String, RequestBudget)>> {
         let sql = "SELECT forge, credential, request_limit, remaining, reset_at FROM budgets WHERE reset_at \
             > ?1 ORDER BY forge, credential";
-        Ok(self.database.query(sql, &values![now], |row| {
+        Ok(self.catalog.database.query(sql, &values![now], |row| {
             Ok((
                 row.get(0)?,
                 RequestBudget {

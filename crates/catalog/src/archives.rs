@@ -7,7 +7,7 @@ use weir_sql::values;
 use crate::due::{at_the_latest, hinted};
 use crate::repository::Hold;
 use crate::transactions::LISTING;
-use crate::{Catalog, Listed, Result};
+use crate::{Archives, Listed, Result, Visits};
 
 /// An archive that was found in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,13 +41,13 @@ pub struct ArchiveEnd {
     pub bytes: u64,
 }
 
-impl Catalog {
+impl Archives<'_> {
     /// Sets whether `hold` keeps the repository called `name` from being visited. Other reasons stay as they
     /// are.
     ///
     /// # Errors
     /// If the database fails.
-    pub fn set_hold(&mut self, name: &str, hold: Hold, is_held: bool) -> Result<()> {
+    pub fn set_hold(&self, name: &str, hold: Hold, is_held: bool) -> Result<()> {
         let (column, other) = match hold {
             Hold::Paused => ("paused", "pinned"),
             Hold::Pinned => ("pinned", "paused"),
@@ -58,7 +58,7 @@ impl Catalog {
             0 THEN 1 ELSE 0 END, fingerprint = NULL
              WHERE name = ?1"
         );
-        Ok(self.database.execute(&sql, &values![name, is_held]).map(|_| ())?)
+        Ok(self.catalog.database.execute(&sql, &values![name, is_held]).map(|_| ())?)
     }
 
     /// Records that the archive of the repository called `name` was set back to an older state, which is its
@@ -67,20 +67,20 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn pin(&mut self, name: &str, end: ArchiveEnd, refs: u64, epoch: Epoch) -> Result<()> {
+    pub fn pin(&self, name: &str, end: ArchiveEnd, refs: u64, epoch: Epoch) -> Result<()> {
         let sql = "UPDATE repositories SET pinned = 1, enabled = 0, fingerprint = NULL, seq = ?2, \
             archive_bytes = ?3, ref_count = ?4,
                    epoch = GREATEST(epoch, ?5) WHERE name = ?1";
-        Ok(self.database.execute(sql, &values![name, end.seq, end.bytes, refs, epoch]).map(|_| ())?)
+        Ok(self.catalog.database.execute(sql, &values![name, end.seq, end.bytes, refs, epoch]).map(|_| ())?)
     }
 
     /// Records that the archive of repository `id` was rewritten, and ends at `end`.
     ///
     /// # Errors
     /// If the database fails.
-    pub fn set_archive(&mut self, id: i64, end: ArchiveEnd) -> Result<()> {
+    pub fn set_archive(&self, id: i64, end: ArchiveEnd) -> Result<()> {
         let sql = "UPDATE repositories SET seq = ?2, archive_bytes = ?3 WHERE id = ?1 AND seq <= ?2";
-        Ok(self.database.execute(sql, &values![id, end.seq, end.bytes]).map(|_| ())?)
+        Ok(self.catalog.database.execute(sql, &values![id, end.seq, end.bytes]).map(|_| ())?)
     }
 
     /// Records that repository `id` has its first archive, which was made of a clone, not by a visit. It ends
@@ -88,10 +88,10 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn set_imported(&mut self, id: i64, end: ArchiveEnd, refs: u64) -> Result<()> {
+    pub fn set_imported(&self, id: i64, end: ArchiveEnd, refs: u64) -> Result<()> {
         let sql = "UPDATE repositories SET seq = ?2, archive_bytes = ?3, ref_count = ?4 \
             WHERE id = ?1 AND seq IS NULL";
-        Ok(self.database.execute(sql, &values![id, end.seq, end.bytes, refs]).map(|_| ())?)
+        Ok(self.catalog.database.execute(sql, &values![id, end.seq, end.bytes, refs]).map(|_| ())?)
     }
 
     /// Records that something was added to the archive of repository `id` that is no change of its upstream.
@@ -100,18 +100,9 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn add_to_archive(&mut self, id: i64, from: Seq, end: ArchiveEnd) -> Result<()> {
+    pub fn add_to_archive(&self, id: i64, from: Seq, end: ArchiveEnd) -> Result<()> {
         let sql = "UPDATE repositories SET seq = ?3, archive_bytes = ?4 WHERE id = ?1 AND seq = ?2";
-        Ok(self.database.execute(sql, &values![id, from, end.seq, end.bytes]).map(|_| ())?)
-    }
-
-    /// Makes the repository called `name` due, whatever its fingerprint.
-    ///
-    /// # Errors
-    /// If the database fails.
-    pub fn look_again(&mut self, name: &str, now: Timestamp) -> Result<()> {
-        let sql = concat!("UPDATE repositories SET fingerprint = NULL, ", hinted!("?2"), " WHERE name = ?1");
-        Ok(self.database.execute(sql, &values![name, now]).map(|_| ())?)
+        Ok(self.catalog.database.execute(sql, &values![id, from, end.seq, end.bytes]).map(|_| ())?)
     }
 
     /// Registers archives that are in the store and that the catalog does not know, as they are. Each is due.
@@ -119,8 +110,8 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn adopt(&mut self, archives: &[Adopted], now: Timestamp) -> Result<usize> {
-        self.database.transaction(LISTING, |db| {
+    pub fn adopt(&self, archives: &[Adopted], now: Timestamp) -> Result<usize> {
+        self.catalog.database.transaction(LISTING, |db| {
             let mut added = 0;
             for a in archives {
                 let (forge, id) = a.forge.as_deref().and_then(|forge| forge.split_once(' ')).unzip();
@@ -162,12 +153,23 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn set_damaged(&mut self, id: i64, what: &str, now: Timestamp) -> Result<()> {
+    pub fn set_damaged(&self, id: i64, what: &str, now: Timestamp) -> Result<()> {
         let sql = concat!(
             "UPDATE repositories SET error_class = 'damaged', error = ?2, fingerprint = NULL, ",
             at_the_latest!("?3"),
             " WHERE id = ?1"
         );
-        Ok(self.database.execute(sql, &values![id, what, now]).map(|_| ())?)
+        Ok(self.catalog.database.execute(sql, &values![id, what, now]).map(|_| ())?)
+    }
+}
+
+impl Visits<'_> {
+    /// Makes the repository called `name` due, whatever its fingerprint.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn look_again(&self, name: &str, now: Timestamp) -> Result<()> {
+        let sql = concat!("UPDATE repositories SET fingerprint = NULL, ", hinted!("?2"), " WHERE name = ?1");
+        Ok(self.catalog.database.execute(sql, &values![name, now]).map(|_| ())?)
     }
 }

@@ -65,7 +65,7 @@ impl Catalog {
     ///
     /// # Errors
     /// If they are in another store.
-    pub fn claim_store(&mut self, store: &str) -> Result<()> {
+    pub fn claim_store(&self, store: &str) -> Result<()> {
         // Most often the store is recorded already. So a user who may only read the catalog can open it.
         if self.store()?.as_deref() == Some(store) {
             return Ok(());
@@ -83,7 +83,7 @@ impl Catalog {
     ///
     /// # Errors
     /// If a name is taken by another URL; then nothing is added.
-    pub fn add(&mut self, list: &[NewRepository], now: Timestamp) -> Result<usize> {
+    pub fn add(&self, list: &[NewRepository], now: Timestamp) -> Result<usize> {
         self.database.transaction(LISTING, |db| {
             let mut added = 0;
             for NewRepository { name, url, path } in list {
@@ -169,7 +169,7 @@ impl Catalog {
     ///
     /// # Errors
     /// If the new name is taken, or the forge of the repository decides its name.
-    pub fn rename(&mut self, name: &str, new: &str) -> Result<()> {
+    pub fn rename(&self, name: &str, new: &str) -> Result<()> {
         self.database.transaction(LISTING, |db| {
             let get = |name: &str| {
                 db.query_one(
@@ -197,7 +197,7 @@ impl Catalog {
     ///
     /// # Errors
     /// If the forge of the repository decides its URL.
-    pub fn set_url(&mut self, name: &str, url: &str, now: Timestamp) -> Result<()> {
+    pub fn set_url(&self, name: &str, url: &str, now: Timestamp) -> Result<()> {
         self.database.transaction(VISITS, |db| {
             let sql = "SELECT 1 FROM repositories WHERE name = ?1 AND forge IS NOT NULL";
             if db.query_one(sql, &values![name], |row| row.get::<i64>(0))?.is_some() {
@@ -217,7 +217,7 @@ impl Catalog {
     ///
     /// # Errors
     /// If other archives build on its archive.
-    pub fn remove(&mut self, name: &str) -> Result<bool> {
+    pub fn remove(&self, name: &str) -> Result<bool> {
         self.database.transaction(LISTING, |db| {
             if let Some(id) =
                 db.query_one("SELECT id FROM repositories WHERE name = ?1", &values![name], |row| row.get(0))?

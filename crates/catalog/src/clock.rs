@@ -53,7 +53,7 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn mend_times(&mut self, now: Timestamp) -> Result<u64> {
+    pub fn mend_times(&self, now: Timestamp) -> Result<u64> {
         let sql = concat!(
             "UPDATE repositories SET ",
             at_the_latest!("?1"),

@@ -4,7 +4,7 @@
 use weir_sql::{Value, values};
 
 use crate::transactions::LISTING;
-use crate::{Catalog, Result};
+use crate::{Listings, Result};
 
 /// A page as it was last read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,14 +19,14 @@ pub struct KeptPage {
     pub next: Option<String>,
 }
 
-impl Catalog {
+impl Listings<'_> {
     /// Returns the page of `forge` at `position` as it was last read.
     ///
     /// # Errors
     /// If the database fails.
     pub fn kept_page(&self, forge: &str, position: &str) -> Result<Option<KeptPage>> {
         let sql = "SELECT etag, wanted, ids, next FROM pages WHERE forge = ?1 AND position = ?2";
-        Ok(self.database.query_one(sql, &values![forge, position], |row| {
+        Ok(self.catalog.database.query_one(sql, &values![forge, position], |row| {
             let ids = serde_json::from_str(&row.get::<String>(2)?).unwrap_or_default();
             Ok(KeptPage { etag: row.get(0)?, wanted: row.get(1)?, ids, next: row.get(3)? })
         })?)
@@ -36,7 +36,7 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn keep_page(&mut self, forge: &str, position: &str, page: &KeptPage) -> Result<()> {
+    pub fn keep_page(&self, forge: &str, position: &str, page: &KeptPage) -> Result<()> {
         let KeptPage { etag, wanted, ids, next } = page;
         let ids = serde_json::to_string(ids).expect("words are JSON");
         let sql = "INSERT INTO pages (forge, position, etag, wanted, ids, next) VALUES (?1, ?2, ?3, ?4, ?5, \
@@ -45,6 +45,6 @@ impl Catalog {
                    wanted = excluded.wanted, ids = excluded.ids,
                    next = excluded.next";
         let parameters: [Value<'_>; 6] = values![forge, position, etag, wanted, ids, next.as_deref()];
-        Ok(self.database.transaction(LISTING, |db| db.execute(sql, &parameters)).map(|_| ())?)
+        Ok(self.catalog.database.transaction(LISTING, |db| db.execute(sql, &parameters)).map(|_| ())?)
     }
 }

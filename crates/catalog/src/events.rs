@@ -9,7 +9,7 @@ use weir_ground::{FailureClass, Timestamp};
 use weir_sql::{Row, Type, Value, values};
 
 use crate::transactions::{EVENTS_LOCK, VISITS};
-use crate::{Catalog, Result};
+use crate::{Catalog, EventLog, Result};
 
 /// The maximum number of changed refs that an update names.
 pub const REFS_NAMED_MAX: usize = 100;
@@ -316,22 +316,24 @@ impl Catalog {
     pub fn set_machine(&mut self, machine: &str) {
         machine.clone_into(&mut self.machine);
     }
+}
 
+impl EventLog<'_> {
     /// Returns the columns of `event`: the time, the machine, the repository's name and URL, kind and JSON.
     pub(crate) fn columns_of(&self, event: &PoolEvent) -> [Value<'static>; 6] {
         let PoolEvent { time, subject, kind } = event;
         let (name, url) = subject.as_ref().map(|s| (s.name.clone(), s.url.clone())).unzip();
-        values![*time, self.machine.clone(), name, url, kind.name(), kind.json()]
+        values![*time, self.catalog.machine.clone(), name, url, kind.name(), kind.json()]
     }
 
     /// Appends an event that is about no visit to the log.
     ///
     /// # Errors
     /// If the database fails.
-    pub fn log_event(&self, event: &PoolEvent) -> Result<()> {
+    pub fn log(&self, event: &PoolEvent) -> Result<()> {
         let row = self.columns_of(event);
         let sql = "INSERT INTO events (at, machine, name, url, kind, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-        self.database.transaction(VISITS, |db| {
+        self.catalog.database.transaction(VISITS, |db| {
             db.wait_for_others(EVENTS_LOCK)?;
             db.execute(sql, &row)
         })?;
@@ -344,10 +346,10 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn open_reader(&mut self, reader: &EventReader) -> Result<i64> {
+    pub fn open_reader(&self, reader: &EventReader) -> Result<i64> {
         let EventReader { name, part, parts, .. } = reader;
-        let machine = self.machine.clone();
-        self.database.transaction(VISITS, |db| {
+        let machine = self.catalog.machine.clone();
+        self.catalog.database.transaction(VISITS, |db| {
             db.wait_for_others(EVENTS_LOCK)?;
             let own = "SELECT position FROM event_readers \
                 WHERE name = ?1 AND machine = ?2 AND part = ?3 AND parts = ?4";
@@ -382,14 +384,14 @@ impl Catalog {
     /// If the database fails.
     pub fn forget_readers(&self, name: &str) -> Result<()> {
         let sql = "DELETE FROM event_readers WHERE name = ?1 AND machine = ?2";
-        Ok(self.database.execute(sql, &values![name, self.machine.as_str()]).map(|_| ())?)
+        Ok(self.catalog.database.execute(sql, &values![name, self.catalog.machine.as_str()]).map(|_| ())?)
     }
 
     /// Returns at most `max` events of this machine for `reader` after number `after`, oldest first.
     ///
     /// # Errors
     /// If the database fails, or an event in it cannot be read.
-    pub fn events_after(&self, reader: &EventReader, after: i64, max: usize) -> Result<Vec<LoggedEvent>> {
+    pub fn after(&self, reader: &EventReader, after: i64, max: usize) -> Result<Vec<LoggedEvent>> {
         let EventReader { part, parts, kinds, .. } = reader;
         let sql = format!(
             "SELECT {COLUMNS} FROM events e LEFT JOIN repositories r ON r.id = e.repository_id \
@@ -397,22 +399,22 @@ impl Catalog {
             AND e.kind = ANY(?5) ORDER BY e.id LIMIT ?6"
         );
         let kinds = Value::Texts(kinds.iter().map(String::as_str).collect());
-        let given = values![after, self.machine.as_str(), *part, *parts, kinds, max];
-        Ok(self.database.query(&sql, &given, logged)?.into_iter().flatten().collect())
+        let given = values![after, self.catalog.machine.as_str(), *part, *parts, kinds, max];
+        Ok(self.catalog.database.query(&sql, &given, logged)?.into_iter().flatten().collect())
     }
 
     /// Returns the number of events that wait for `reader`.
     ///
     /// # Errors
     /// If the database fails.
-    pub fn events_waiting(&self, reader: &EventReader) -> Result<i64> {
+    pub fn waiting(&self, reader: &EventReader) -> Result<i64> {
         let EventReader { name, part, parts, kinds } = reader;
         let sql = "SELECT count(*) FROM events e WHERE e.id > (SELECT position FROM event_readers \
             WHERE name = ?1 AND machine = ?2 AND part = ?3 AND parts = ?4) \
             AND e.machine = ?2 AND coalesce(e.repository_id, 0) % ?4 = ?3 AND e.kind = ANY(?5)";
         let kinds = Value::Texts(kinds.iter().map(String::as_str).collect());
-        let given = values![name.as_str(), self.machine.as_str(), *part, *parts, kinds];
-        Ok(self.database.query_one(sql, &given, |row| row.get(0))?.unwrap_or(0))
+        let given = values![name.as_str(), self.catalog.machine.as_str(), *part, *parts, kinds];
+        Ok(self.catalog.database.query_one(sql, &given, |row| row.get(0))?.unwrap_or(0))
     }
 
     /// Records that `reader` is done with all events up to number `position`.
@@ -423,17 +425,17 @@ impl Catalog {
         let EventReader { name, part, parts, .. } = reader;
         let sql = "UPDATE event_readers SET position = ?5 \
             WHERE name = ?1 AND machine = ?2 AND part = ?3 AND parts = ?4 AND position < ?5";
-        let given = values![name.as_str(), self.machine.as_str(), *part, *parts, position];
-        Ok(self.database.execute(sql, &given).map(|_| ())?)
+        let given = values![name.as_str(), self.catalog.machine.as_str(), *part, *parts, position];
+        Ok(self.catalog.database.execute(sql, &given).map(|_| ())?)
     }
 
     /// Returns the number of the last event; 0 if there was none.
     ///
     /// # Errors
     /// If the database fails.
-    pub fn last_event(&self) -> Result<i64> {
+    pub fn last(&self) -> Result<i64> {
         let sql = "SELECT max(id) FROM events";
-        Ok(self.database.query_one(sql, &[], |row| row.get::<Option<i64>>(0))?.flatten().unwrap_or(0))
+        Ok(self.catalog.database.query_one(sql, &[], |row| row.get::<Option<i64>>(0))?.flatten().unwrap_or(0))
     }
 
     /// Deletes the events of this machine that are older than `before` and that all of its readers have read,
@@ -441,7 +443,7 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn trim_events(&self, before: Timestamp, at_the_latest: Timestamp) -> Result<u64> {
+    pub fn trim(&self, before: Timestamp, at_the_latest: Timestamp) -> Result<u64> {
         let read = " AND id <= coalesce((SELECT min(position) FROM event_readers WHERE machine = ?1), \
             9223372036854775807)";
         self.delete_oldest(before, read)?;
@@ -457,8 +459,10 @@ impl Catalog {
         );
         let mut all = 0;
         loop {
-            let deleted =
-                self.database.execute(&sql, &values![self.machine.as_str(), before, DELETED_AT_ONCE])?;
+            let deleted = self
+                .catalog
+                .database
+                .execute(&sql, &values![self.catalog.machine.as_str(), before, DELETED_AT_ONCE])?;
             all += deleted;
             if deleted < DELETED_AT_ONCE {
                 return Ok(all);
@@ -470,8 +474,8 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn adopt_events(&mut self, machine: &str) -> Result<()> {
-        self.database.transaction(VISITS, |db| {
+    pub fn adopt(&self, machine: &str) -> Result<()> {
+        self.catalog.database.transaction(VISITS, |db| {
             db.execute("UPDATE events SET machine = ?1", &values![machine])?;
             db.execute("UPDATE event_readers SET machine = ?1", &values![machine])
         })?;

@@ -70,7 +70,7 @@ impl Catalog {
     ///
     /// # Errors
     /// If the name is taken.
-    pub fn add_copy(&mut self, copy: &NewRepository, of: i64, now: Timestamp) -> Result<()> {
+    pub fn add_copy(&self, copy: &NewRepository, of: i64, now: Timestamp) -> Result<()> {
         let NewRepository { name, url, path } = copy;
         self.database.transaction(LISTING, |db| {
             let sql = "INSERT INTO repositories (name, url, path, added_at) VALUES (?1, ?2, ?3, ?4) ON \
@@ -113,8 +113,8 @@ mod tests {
             (format!("f/{name}"), listed)
         };
         let list = |catalog: &mut Catalog, now: Timestamp, rows: &[(String, Listed)]| {
-            let mut listing = catalog.begin_listing("f", "all", now).unwrap();
-            catalog.take_page(&mut listing, rows, None, now).unwrap();
+            let mut listing = catalog.listings().begin("f", "all", now).unwrap();
+            catalog.listings().take_page(&mut listing, rows, None, now).unwrap();
         };
         list(&mut catalog, Timestamp(1), &[listed("1", "secret", true), listed("2", "open", false)]);
         let first = catalog.get("f/secret").unwrap().unwrap().id;

@@ -6,7 +6,7 @@ use serde::Serialize;
 use weir_ground::Timestamp;
 use weir_sql::{Value, values};
 
-use crate::{Catalog, Result};
+use crate::{Listings, MetadataLooks, Result};
 
 /// The description of a repository by its forge. A value that the forge does not give is `None`. Times are as
 /// the forge writes them.
@@ -75,12 +75,12 @@ impl ForgeWish {
     }
 }
 
-impl Catalog {
+impl MetadataLooks<'_> {
     /// Returns what forges say of the repositories with these numbers, by number.
     ///
     /// # Errors
     /// If the database fails.
-    pub fn forge_metadata(&self, ids: &[i64]) -> Result<HashMap<i64, ForgeMetadata>> {
+    pub fn of_forge(&self, ids: &[i64]) -> Result<HashMap<i64, ForgeMetadata>> {
         let of = || [Value::Integers(ids.to_vec())];
         let sql = "SELECT m.repository_id, m.full_name, a.login, m.description, m.homepage, m.language, \
             m.default_branch, m.fork,
@@ -90,7 +90,7 @@ impl Catalog {
                    m.repository_id
                    LEFT JOIN accounts a ON a.id = m.owner_id LEFT JOIN repositories p
                    ON p.forge = r.forge AND p.forge_id = m.parent_id WHERE m.repository_id = ANY(?1)";
-        let rows = self.database.query(sql, &of(), |row| {
+        let rows = self.catalog.database.query(sql, &of(), |row| {
             let truth = |n| Ok::<_, weir_sql::Error>(row.get::<Option<i64>>(n)?.map(|n| n != 0));
             let metadata = ForgeMetadata {
                 full_name: row.get(1)?,
@@ -118,22 +118,28 @@ impl Catalog {
         })?;
         let mut found: HashMap<i64, ForgeMetadata> = rows.into_iter().collect();
         let sql = "SELECT repository_id, language, bytes FROM languages WHERE repository_id = ANY(?1)";
-        for (id, language, bytes) in
-            self.database.query(sql, &of(), |row| Ok((row.get::<i64>(0)?, row.get(1)?, row.get(2)?)))?
+        for (id, language, bytes) in self
+            .catalog
+            .database
+            .query(sql, &of(), |row| Ok((row.get::<i64>(0)?, row.get(1)?, row.get(2)?)))?
         {
             if let Some(metadata) = found.get_mut(&id) {
                 metadata.languages.insert(language, bytes);
             }
         }
         let sql = "SELECT repository_id, topic FROM topics WHERE repository_id = ANY(?1) ORDER BY topic";
-        for (id, topic) in self.database.query(sql, &of(), |row| Ok((row.get::<i64>(0)?, row.get(1)?)))? {
+        for (id, topic) in
+            self.catalog.database.query(sql, &of(), |row| Ok((row.get::<i64>(0)?, row.get(1)?)))?
+        {
             if let Some(metadata) = found.get_mut(&id) {
                 metadata.topics.push(topic);
             }
         }
         Ok(found)
     }
+}
 
+impl Listings<'_> {
     /// Returns the numbers of the repositories that fulfil `wish`. Case does not matter in languages and
     /// topics.
     ///
@@ -151,6 +157,6 @@ impl Catalog {
                         p.forge_id = m.parent_id))";
         let ForgeWish { language, topic, stars_min, fork_of } = wish;
         let parameters = values![language.as_deref(), topic.as_deref(), *stars_min, fork_of.as_deref()];
-        Ok(self.database.query(sql, &parameters, |row| row.get(0))?.into_iter().collect())
+        Ok(self.catalog.database.query(sql, &parameters, |row| row.get(0))?.into_iter().collect())
     }
 }

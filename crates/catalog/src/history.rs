@@ -9,7 +9,7 @@ use weir_ground::{FailureClass, Timestamp};
 use weir_sql::{Type, Value, values};
 
 use crate::visit::{Outcome, Visit};
-use crate::{Catalog, Result};
+use crate::{Result, Visits};
 
 /// A visit that was kept. Times are in seconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -81,15 +81,15 @@ fn row(v: &Visit) -> Option<Vec<Value<'_>>> {
     Some(values![v.id, v.epoch, v.at, seq, v.snapshot.as_ref().map(|s| s.as_slice()), class, error].into())
 }
 
-impl Catalog {
+impl Visits<'_> {
     /// Returns at most `max` visits of repository `id`, the latest first.
     ///
     /// # Errors
     /// If the database fails.
-    pub fn past_visits(&self, id: i64, max: usize) -> Result<Vec<PastVisit>> {
+    pub fn past(&self, id: i64, max: usize) -> Result<Vec<PastVisit>> {
         let sql = "SELECT at, seq, snapshot, error_class, error FROM visits WHERE repository_id = ?1 ORDER \
             BY at DESC LIMIT ?2";
-        Ok(self.database.query(sql, &values![id, max], |row| {
+        Ok(self.catalog.database.query(sql, &values![id, max], |row| {
             Ok(PastVisit {
                 at: row.get(0)?,
                 seq: row.get(1)?,

@@ -6,7 +6,7 @@ use weir_sql::{Database, values};
 
 use crate::transactions::LISTING;
 use crate::upsert::{ListingSource, Taken, take};
-use crate::{Catalog, Result};
+use crate::{Listings, Result};
 use weir_listed::Listed;
 
 /// How far a dump was read.
@@ -26,13 +26,13 @@ fn position_of(db: &Database, source: &str) -> Result<ImportPosition> {
     Ok(position.unwrap_or_default())
 }
 
-impl Catalog {
+impl Listings<'_> {
     /// Returns how far the dump called `source` was read.
     ///
     /// # Errors
     /// If the database fails.
     pub fn import_position(&self, source: &str) -> Result<ImportPosition> {
-        position_of(&self.database, source)
+        position_of(&self.catalog.database, source)
     }
 
     /// Takes `rows` of the dump `source`, each with the name it gets here, as repositories of `forge`, and
@@ -45,7 +45,7 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn take_import(
-        &mut self,
+        &self,
         forge: &str,
         source: &str,
         position: ImportPosition,
@@ -53,7 +53,7 @@ impl Catalog {
         now: Timestamp,
     ) -> Result<Option<Taken>> {
         let finished_at = position.is_finished.then_some(now);
-        self.database.transaction(LISTING, |db| {
+        self.catalog.database.transaction(LISTING, |db| {
             let kept = position_of(db, source)?;
             if kept.lines >= position.lines && kept.is_finished >= position.is_finished {
                 return Ok(None);
@@ -73,7 +73,11 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn forget_import(&mut self, source: &str) -> Result<()> {
-        Ok(self.database.execute("DELETE FROM imports WHERE source = ?1", &values![source]).map(|_| ())?)
+    pub fn forget_import(&self, source: &str) -> Result<()> {
+        Ok(self
+            .catalog
+            .database
+            .execute("DELETE FROM imports WHERE source = ?1", &values![source])
+            .map(|_| ())?)
     }
 }

@@ -3,7 +3,7 @@
 use weir_ground::Timestamp;
 use weir_sql::values;
 
-use crate::{Catalog, Result};
+use crate::{Archives, Catalog, CatalogStatus, Result, Visits};
 
 /// A row of the catalog: a repository and its archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct InventoryEntry {
     pub is_enabled: bool,
 }
 
-impl Catalog {
+impl Archives<'_> {
     /// Calls `each` with every repository, in no particular order, without holding them in memory.
     ///
     /// # Errors
@@ -36,7 +36,7 @@ impl Catalog {
     pub fn for_each_entry(&self, mut each: impl FnMut(InventoryEntry)) -> Result<()> {
         let sql = "SELECT id, name, url, path, seq, archive_bytes, last_success, failures, enabled FROM \
             repositories";
-        Ok(self.database.stream(sql, &mut |row| {
+        Ok(self.catalog.database.stream(sql, &mut |row| {
             each(InventoryEntry {
                 id: row.get(0)?,
                 name: row.get(1)?,
@@ -52,6 +52,20 @@ impl Catalog {
         })?)
     }
 
+    /// Returns whether a repository has its archive at `path`, below the store.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn has_archive_at(&self, path: &str) -> Result<bool> {
+        Ok(self
+            .catalog
+            .database
+            .query_one("SELECT 1 FROM repositories WHERE path = ?1", &values![path], |_| Ok(()))?
+            .is_some())
+    }
+}
+
+impl Catalog {
     /// Calls `each` with the number and the URL of every repository with a number above `id`, without holding
     /// them in memory.
     ///
@@ -64,40 +78,36 @@ impl Catalog {
             Ok(())
         })?)
     }
+}
 
-    /// Returns whether a repository has its archive at `path`, below the store.
-    ///
-    /// # Errors
-    /// If the database fails.
-    pub fn has_archive_at(&self, path: &str) -> Result<bool> {
-        Ok(self
-            .database
-            .query_one("SELECT 1 FROM repositories WHERE path = ?1", &values![path], |_| Ok(()))?
-            .is_some())
-    }
-
+impl Visits<'_> {
     /// Returns the latest time of a recorded visit, in seconds since 1970.
     ///
     /// # Errors
     /// If the database fails.
-    pub fn last_visit_at(&self) -> Result<Option<Timestamp>> {
-        let latest = self.database.query_one("SELECT max(last_attempt) FROM repositories", &[], |row| {
-            row.get::<Option<Timestamp>>(0)
-        })?;
+    pub fn last_at(&self) -> Result<Option<Timestamp>> {
+        let latest =
+            self.catalog.database.query_one("SELECT max(last_attempt) FROM repositories", &[], |row| {
+                row.get::<Option<Timestamp>>(0)
+            })?;
         Ok(latest.flatten())
     }
+}
 
+impl CatalogStatus<'_> {
     /// Returns at most `max` faults that SQLite finds in the file (`PRAGMA integrity_check`). Returns none
     /// for PostgreSQL, which checks its own files.
     ///
     /// # Errors
     /// If the database fails.
     pub fn faults(&self, max: usize) -> Result<Vec<String>> {
-        if self.database.is_postgres() {
+        if self.catalog.database.is_postgres() {
             return Ok(Vec::new());
         }
         let mut found: Vec<String> =
-            self.database.query(&format!("PRAGMA integrity_check({})", max.max(1)), &[], |row| row.get(0))?;
+            self.catalog
+                .database
+                .query(&format!("PRAGMA integrity_check({})", max.max(1)), &[], |row| row.get(0))?;
         found.retain(|line| line != "ok");
         Ok(found)
     }

@@ -16,7 +16,7 @@ use weir_sql::{Type, Value, values};
 use crate::repository::{COLUMNS, Repository};
 use crate::settings::AHEAD_MAX;
 use crate::transactions::VISITS;
-use crate::{Catalog, Result};
+use crate::{Catalog, MetadataLooks, Result, Visits};
 
 /// Tables with leases.
 pub(crate) const LEASED: [&str; 2] = ["repositories", "metadata_looks"];
@@ -34,7 +34,7 @@ pub struct Which<'a> {
     pub ahead_only: bool,
 }
 
-impl Catalog {
+impl Visits<'_> {
     /// Leases at most `max` repositories to `owner` until `until`. Of those that are due, those with a
     /// priority come first, then those with a hint, then the most overdue. Leases of others that have not run
     /// out at `now` are respected. Leases of `owner` are renewed, unless `which` wants only free
@@ -43,7 +43,7 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn lease(
-        &mut self,
+        &self,
         owner: &str,
         now: Timestamp,
         until: Timestamp,
@@ -110,8 +110,10 @@ impl Catalog {
                  {locked})
              RETURNING {COLUMNS}"
         );
-        let mut leased =
-            self.database.transaction(VISITS, |db| db.query(&sql, &parameters, Repository::from_row))?;
+        let mut leased = self
+            .catalog
+            .database
+            .transaction(VISITS, |db| db.query(&sql, &parameters, Repository::from_row))?;
         debug_assert!(
             leased.iter().all(|r| r.epoch.0 >= now.as_u64()),
             "an epoch is at least the time of the lease"
@@ -127,7 +129,7 @@ impl Catalog {
     pub fn leased_by_others(&self, ids: &[i64], owner: &str, now: Timestamp) -> Result<Vec<i64>> {
         let sql = "SELECT id FROM repositories WHERE id = ANY(?1) AND lease_owner <> ?2 AND lease_until > ?3";
         let values = [Value::Integers(ids.to_vec()), owner.into(), now.into()];
-        Ok(self.database.query(sql, &values, |row| row.get(0))?)
+        Ok(self.catalog.database.query(sql, &values, |row| row.get(0))?)
     }
 
     /// Returns the numbers of at most `max` repositories that are due at `now`, leased, and ahead of what is
@@ -143,7 +145,9 @@ impl Catalog {
                 "SELECT id FROM repositories WHERE ahead > 0 AND ahead = {ahead} AND next_due <= ?1 AND \
                 lease_until > ?1 ORDER BY next_due LIMIT ?2"
             );
-            ids.append(&mut self.database.query(&sql, &values![now, max - ids.len()], |row| row.get(0))?);
+            ids.append(
+                &mut self.catalog.database.query(&sql, &values![now, max - ids.len()], |row| row.get(0))?,
+            );
         }
         Ok(ids)
     }
@@ -153,7 +157,7 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn renew(&mut self, leases: &[(i64, Epoch)], until: Timestamp) -> Result<()> {
+    pub fn renew(&self, leases: &[(i64, Epoch)], until: Timestamp) -> Result<()> {
         let mut rows: Vec<Vec<Value<'_>>> =
             leases.iter().map(|(id, epoch)| values![*id, *epoch, until].to_vec()).collect();
         // In the same order everywhere, so that transactions do not wait for each other.
@@ -161,6 +165,7 @@ impl Catalog {
         let sql = "UPDATE repositories SET lease_until = rows.p3 FROM rows WHERE id = rows.p1 AND epoch = \
             rows.p2 AND lease_owner IS NOT NULL";
         Ok(self
+            .catalog
             .database
             .transaction(VISITS, |db| db.execute_rows(sql, &[Type::Integer; 3], &rows))
             .map(|_| ())?)
@@ -170,8 +175,8 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn release(&mut self, owner: &str) -> Result<()> {
-        self.end_leases("repositories", "lease_owner = ?1", &values![owner])
+    pub fn release(&self, owner: &str) -> Result<()> {
+        self.catalog.end_leases("repositories", "lease_owner = ?1", &values![owner])
     }
 
     /// Releases the leases of visits of all owners whose name begins with `prefix`. The caller knows that
@@ -179,24 +184,9 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn release_all(&mut self, prefix: &str) -> Result<()> {
+    pub fn release_all(&self, prefix: &str) -> Result<()> {
         let parameters = values![prefix, prefix.chars().count()];
-        self.end_leases("repositories", "substr(lease_owner, 1, ?2) = ?1", &parameters)
-    }
-
-    /// Releases the leases of looks, as [`Catalog::release_all`] does those of visits.
-    ///
-    /// # Errors
-    /// If the database fails.
-    pub fn release_all_looks(&mut self, prefix: &str) -> Result<()> {
-        let parameters = values![prefix, prefix.chars().count()];
-        self.end_leases("metadata_looks", "substr(lease_owner, 1, ?2) = ?1", &parameters)
-    }
-
-    /// Ends the leases in `table` that match the SQL condition `these`.
-    fn end_leases(&mut self, table: &str, these: &str, parameters: &[Value<'_>]) -> Result<()> {
-        let sql = format!("UPDATE {table} SET lease_owner = NULL, lease_until = NULL WHERE {these}");
-        Ok(self.database.transaction(VISITS, |db| db.execute(&sql, parameters)).map(|_| ())?)
+        self.catalog.end_leases("repositories", "substr(lease_owner, 1, ?2) = ?1", &parameters)
     }
 
     /// Records that the archive of repository `id`, which is leased with the number `epoch`, was written
@@ -205,12 +195,12 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn raise_epoch(&mut self, id: i64, epoch: Epoch, written: Epoch, now: Timestamp) -> Result<()> {
+    pub fn raise_epoch(&self, id: i64, epoch: Epoch, written: Epoch, now: Timestamp) -> Result<()> {
         let sql =
             "UPDATE repositories SET epoch = ?3, lease_owner = NULL, lease_until = NULL, fingerprint = \
             NULL, next_due = ?4
                    WHERE id = ?1 AND epoch = ?2 AND epoch < ?3";
-        Ok(self.database.execute(sql, &values![id, epoch, written, now]).map(|_| ())?)
+        Ok(self.catalog.database.execute(sql, &values![id, epoch, written, now]).map(|_| ())?)
     }
 
     /// Returns whether a repository is due at `now` that no process has leased. It may do so although a lease
@@ -223,7 +213,7 @@ impl Catalog {
             "SELECT id FROM repositories WHERE enabled = 1 AND next_due <= ?1 AND (lease_until IS NULL \
             OR lease_until <= ?1)
                    ORDER BY next_due LIMIT 1";
-        Ok(self.database.query_one(sql, &values![now], |row| row.get::<i64>(0))?.is_some())
+        Ok(self.catalog.database.query_one(sql, &values![now], |row| row.get::<i64>(0))?.is_some())
     }
 
     /// Returns when the next repository is due.
@@ -232,6 +222,25 @@ impl Catalog {
     /// If the database fails.
     pub fn next_due(&self) -> Result<Option<Timestamp>> {
         let sql = "SELECT min(next_due) FROM repositories WHERE enabled = 1";
-        Ok(self.database.query_one(sql, &[], |row| row.get(0))?.flatten())
+        Ok(self.catalog.database.query_one(sql, &[], |row| row.get(0))?.flatten())
+    }
+}
+
+impl MetadataLooks<'_> {
+    /// Releases the leases of looks, as [`Catalog::release_all`] does those of visits.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn release_all(&self, prefix: &str) -> Result<()> {
+        let parameters = values![prefix, prefix.chars().count()];
+        self.catalog.end_leases("metadata_looks", "substr(lease_owner, 1, ?2) = ?1", &parameters)
+    }
+}
+
+impl Catalog {
+    /// Ends the leases in `table` that match the SQL condition `these`.
+    fn end_leases(&self, table: &str, these: &str, parameters: &[Value<'_>]) -> Result<()> {
+        let sql = format!("UPDATE {table} SET lease_owner = NULL, lease_until = NULL WHERE {these}");
+        Ok(self.database.transaction(VISITS, |db| db.execute(&sql, parameters)).map(|_| ())?)
     }
 }

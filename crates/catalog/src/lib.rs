@@ -35,6 +35,7 @@ mod sharing;
 mod status;
 mod transactions;
 mod upsert;
+mod views;
 mod visit;
 
 pub use accounts::{AccountCounts, KnownAccount};
@@ -64,5 +65,8 @@ pub use settings::{Interval, PRIORITY_MAX, Settings};
 pub use sharing::{AccessNames, Base};
 pub use status::{Counts, PausedHost};
 pub use upsert::Taken;
+pub use views::{
+    Accounts, Archives, CatalogStatus, EventLog, Listings, MetadataLooks, ReceivedEvents, Visits,
+};
 pub use visit::{Outcome, Visit};
 pub use weir_listed::{Account, AccountKind, Listed, RequestBudget};

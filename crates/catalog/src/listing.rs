@@ -6,7 +6,7 @@ use weir_sql::{Database, Row, Value, values};
 
 use crate::transactions::{LISTING, LISTING_LOCKS};
 use crate::upsert::{ListingSource, Taken, take};
-use crate::{Catalog, Result};
+use crate::{Listings, Result};
 use weir_listed::Listed;
 
 /// The progress of a listing of a forge.
@@ -56,22 +56,22 @@ pub struct Unseen {
     pub is_public: bool,
 }
 
-impl Catalog {
+impl Listings<'_> {
     /// Locks the listing of `forge` for this process, until [`Catalog::unlock_listing`] or its end. Returns
     /// false if it is locked already.
     ///
     /// # Errors
     /// If the database fails, or a file beside it cannot be locked.
-    pub fn try_lock_listing(&mut self, forge: &str) -> Result<bool> {
-        Ok(self.database.try_lock(LISTING_LOCKS, forge)?)
+    pub fn try_lock(&self, forge: &str) -> Result<bool> {
+        Ok(self.catalog.database.try_lock(LISTING_LOCKS, forge)?)
     }
 
     /// Releases the lock.
     ///
     /// # Errors
     /// If the database fails.
-    pub fn unlock_listing(&mut self, forge: &str) -> Result<()> {
-        Ok(self.database.unlock(LISTING_LOCKS, forge)?)
+    pub fn unlock(&self, forge: &str) -> Result<()> {
+        Ok(self.catalog.database.unlock(LISTING_LOCKS, forge)?)
     }
 
     /// Returns the listing of `forge` to go on with: the last one if it did not end and has the same `scope`,
@@ -79,8 +79,8 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn begin_listing(&mut self, forge: &str, scope: &str, now: Timestamp) -> Result<Listing> {
-        self.database.transaction(LISTING, |db| {
+    pub fn begin(&self, forge: &str, scope: &str, now: Timestamp) -> Result<Listing> {
+        self.catalog.database.transaction(LISTING, |db| {
             // With another scope, positions mean something else.
             for table in ["skipped_pages", "pages"] {
                 db.execute(
@@ -107,17 +107,17 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn listing(&self, forge: &str) -> Result<Option<Listing>> {
-        listing(&self.database, forge)
+    pub fn get(&self, forge: &str) -> Result<Option<Listing>> {
+        listing(&self.catalog.database, forge)
     }
 
     /// Records that the listing of `forge` ended early, and why. The error stays until the listing goes on.
     ///
     /// # Errors
     /// If the database fails.
-    pub fn set_listing_failed(&mut self, forge: &str, error: &str, now: Timestamp) -> Result<()> {
+    pub fn set_failed(&self, forge: &str, error: &str, now: Timestamp) -> Result<()> {
         let sql = "UPDATE forges SET failed_at = ?2, error = ?3 WHERE name = ?1";
-        Ok(self.database.execute(sql, &values![forge, now, error]).map(|_| ())?)
+        Ok(self.catalog.database.execute(sql, &values![forge, now, error]).map(|_| ())?)
     }
 
     /// Takes a page of `listing`, each repository with the name it gets here, and records where to go on: at
@@ -126,14 +126,14 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn take_page(
-        &mut self,
+        &self,
         listing: &mut Listing,
         page: &[(String, Listed)],
         next: Option<&str>,
         now: Timestamp,
     ) -> Result<Taken> {
         let finished_at = next.is_none().then_some(now);
-        let taken = self.database.transaction(LISTING, |db| -> Result<Taken> {
+        let taken = self.catalog.database.transaction(LISTING, |db| -> Result<Taken> {
             let taken = take(db, &listing.forge, ListingSource::Listing(listing.pass), page, now)?;
             db.execute(
                 "UPDATE forges SET position = ?3, listed = listed + ?4, finished_at = ?5, failed_at = NULL, \
@@ -154,24 +154,19 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn mark_seen(&mut self, listing: &Listing, forge_ids: &[&str]) -> Result<()> {
+    pub fn mark_seen(&self, listing: &Listing, forge_ids: &[&str]) -> Result<()> {
         let sql = "UPDATE repositories SET seen_pass = ?3 WHERE forge = ?1 AND forge_id = ANY(?2) AND \
             seen_pass < ?3";
         let parameters = [Value::from(&listing.forge), Value::Texts(forge_ids.to_vec()), listing.pass.into()];
-        Ok(self.database.transaction(LISTING, |db| db.execute(sql, &parameters)).map(|_| ())?)
+        Ok(self.catalog.database.transaction(LISTING, |db| db.execute(sql, &parameters)).map(|_| ())?)
     }
 
     /// Takes repositories of `forge` that were found outside its listing, as part of `listing`.
     ///
     /// # Errors
     /// If the database fails.
-    pub fn take_more(
-        &mut self,
-        listing: &Listing,
-        more: &[(String, Listed)],
-        now: Timestamp,
-    ) -> Result<Taken> {
-        self.database.transaction(LISTING, |db| {
+    pub fn take_more(&self, listing: &Listing, more: &[(String, Listed)], now: Timestamp) -> Result<Taken> {
+        self.catalog.database.transaction(LISTING, |db| {
             take(db, &listing.forge, ListingSource::Listing(listing.pass), more, now)
         })
     }
@@ -180,13 +175,13 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn skip_page(&mut self, forge: &str, position: &str, error: &str, now: Timestamp) -> Result<()> {
+    pub fn skip_page(&self, forge: &str, position: &str, error: &str, now: Timestamp) -> Result<()> {
         let sql = "INSERT INTO skipped_pages (forge, position, error, tries, first_at, last_at) VALUES (?1, \
             ?2, ?3, 1, ?4, ?4)
                    ON CONFLICT (forge, position) DO UPDATE SET error = excluded.error,
                    tries = skipped_pages.tries + 1,
                    last_at = excluded.last_at";
-        Ok(self.database.execute(sql, &values![forge, position, error, now]).map(|_| ())?)
+        Ok(self.catalog.database.execute(sql, &values![forge, position, error, now]).map(|_| ())?)
     }
 
     /// Returns the pages of `forge` that could not be fetched.
@@ -204,16 +199,16 @@ impl Catalog {
                 last_at: row.get(3)?,
             })
         };
-        Ok(self.database.query(sql, &values![forge], page)?)
+        Ok(self.catalog.database.query(sql, &values![forge], page)?)
     }
 
     /// Forgets that a page was skipped, because it was fetched after all.
     ///
     /// # Errors
     /// If the database fails.
-    pub fn forget_skipped(&mut self, forge: &str, position: &str) -> Result<()> {
+    pub fn forget_skipped(&self, forge: &str, position: &str) -> Result<()> {
         let sql = "DELETE FROM skipped_pages WHERE forge = ?1 AND position = ?2";
-        Ok(self.database.execute(sql, &values![forge, position]).map(|_| ())?)
+        Ok(self.catalog.database.execute(sql, &values![forge, position]).map(|_| ())?)
     }
 
     /// Returns at most `max` repositories that `listing` has not named and that are not known to be gone, by
@@ -226,7 +221,7 @@ impl Catalog {
         let sql = "SELECT id, name, forge_id, (SELECT private FROM metadata WHERE repository_id = id)
                    FROM repositories WHERE forge || '' = ?1 AND seen_pass < ?2 AND gone_at IS NULL AND id > ?3
                    ORDER BY id LIMIT ?4";
-        Ok(self.database.query(sql, &values![&listing.forge, listing.pass, after, max], unseen)?)
+        Ok(self.catalog.database.query(sql, &values![&listing.forge, listing.pass, after, max], unseen)?)
     }
 
     /// Returns at most `max` repositories of `forge` that an event says were changed, by number from `after`
@@ -238,17 +233,17 @@ impl Catalog {
         let sql = "SELECT r.id, r.name, r.forge_id, (SELECT private FROM metadata WHERE repository_id = r.id)
                    FROM forge_questions q JOIN repositories r ON r.id = q.repository_id
                    WHERE q.repository_id > ?2 AND r.forge = ?1 ORDER BY q.repository_id LIMIT ?3";
-        Ok(self.database.query(sql, &values![forge, after, max], unseen)?)
+        Ok(self.catalog.database.query(sql, &values![forge, after, max], unseen)?)
     }
 
     /// Deletes the questions about the repositories `ids`.
     ///
     /// # Errors
     /// If the database fails.
-    pub fn forget_questions(&mut self, ids: &[i64]) -> Result<()> {
+    pub fn forget_questions(&self, ids: &[i64]) -> Result<()> {
         let sql = "DELETE FROM forge_questions WHERE repository_id = ANY(?1)";
         let ids = [Value::Integers(ids.to_vec())];
-        Ok(self.database.transaction(LISTING, |db| db.execute(sql, &ids)).map(|_| ())?)
+        Ok(self.catalog.database.transaction(LISTING, |db| db.execute(sql, &ids)).map(|_| ())?)
     }
 
     /// Records that a forge no longer has these repositories, and when to visit them again all the same.
@@ -256,11 +251,11 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn set_gone(&mut self, ids: &[i64], now: Timestamp, next_due: Timestamp) -> Result<()> {
+    pub fn set_gone(&self, ids: &[i64], now: Timestamp, next_due: Timestamp) -> Result<()> {
         let sql =
             "UPDATE repositories SET gone_at = ?2, next_due = GREATEST(next_due, ?3) WHERE id = ANY(?1)";
         let parameters = [Value::Integers(ids.to_vec()), now.into(), next_due.into()];
-        Ok(self.database.transaction(LISTING, |db| db.execute(sql, &parameters)).map(|_| ())?)
+        Ok(self.catalog.database.transaction(LISTING, |db| db.execute(sql, &parameters)).map(|_| ())?)
     }
 
     /// Returns whether one of these repositories of `forge` is known to be gone.
@@ -271,7 +266,7 @@ impl Catalog {
         let sql = "SELECT 1 FROM repositories WHERE forge = ?1 AND forge_id = ANY(?2) AND gone_at IS NOT \
             NULL LIMIT 1";
         let ids = Value::Texts(forge_ids.iter().map(String::as_str).collect());
-        Ok(self.database.query_one(sql, &[forge.into(), ids], |row| row.get::<i64>(0))?.is_some())
+        Ok(self.catalog.database.query_one(sql, &[forge.into(), ids], |row| row.get::<i64>(0))?.is_some())
     }
 
     /// Returns the owner's description of repository `id`, if a forge gave one.
@@ -280,16 +275,17 @@ impl Catalog {
     /// If the database fails.
     pub fn description(&self, id: i64) -> Result<Option<String>> {
         let sql = "SELECT description FROM metadata WHERE repository_id = ?1";
-        Ok(self.database.query_one(sql, &values![id], |row| row.get(0))?.flatten())
+        Ok(self.catalog.database.query_one(sql, &values![id], |row| row.get(0))?.flatten())
     }
 
     /// Returns how many repositories of `forge` are known, and how many of them are gone.
     ///
     /// # Errors
     /// If the database fails.
-    pub fn forge_counts(&self, forge: &str) -> Result<(i64, i64)> {
+    pub fn counts(&self, forge: &str) -> Result<(i64, i64)> {
         let sql = "SELECT count(*), count(gone_at) FROM repositories WHERE forge = ?1";
-        let counts = self.database.query_one(sql, &values![forge], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let counts =
+            self.catalog.database.query_one(sql, &values![forge], |row| Ok((row.get(0)?, row.get(1)?)))?;
         Ok(counts.unwrap_or_default())
     }
 }

@@ -6,7 +6,7 @@ use weir_sql::{Value, values};
 
 use crate::repository::{COLUMN_COUNT, COLUMNS};
 use crate::transactions::VISITS;
-use crate::{Catalog, Repository, Result};
+use crate::{MetadataLooks, Repository, Result};
 
 /// How many repositories are noted at once.
 const NOTED_AT_ONCE: usize = 5_000;
@@ -56,7 +56,7 @@ pub struct MetadataCounts {
     pub failing: i64,
 }
 
-impl Catalog {
+impl MetadataLooks<'_> {
     /// Notes which repositories of `forge` are to be looked at, among the next few thousand with numbers
     /// above `after`. They must have an archive, not be gone, and have settings that want metadata.
     /// `by_default` decides where the settings do not say. Returns the number after which to go on, `None` at
@@ -64,23 +64,19 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn note_metadata(
-        &mut self,
-        forge: &str,
-        by_default: bool,
-        after: i64,
-        now: Timestamp,
-    ) -> Result<Option<i64>> {
+    pub fn note(&self, forge: &str, by_default: bool, after: i64, now: Timestamp) -> Result<Option<i64>> {
         // Use the index of numbers, not that of forges: reading goes on from `after`.
         let sql =
             "SELECT max(id) FROM (SELECT id FROM repositories WHERE id > ?1 ORDER BY id LIMIT ?2) AS next";
         let Some(Some(last)) =
-            self.database.query_one(sql, &values![after, NOTED_AT_ONCE], |row| row.get::<Option<i64>>(0))?
+            self.catalog
+                .database
+                .query_one(sql, &values![after, NOTED_AT_ONCE], |row| row.get::<Option<i64>>(0))?
         else {
             return Ok(None);
         };
         let parameters = values![forge, after, last, i64::from(by_default)];
-        self.database.transaction(VISITS, |db| {
+        self.catalog.database.transaction(VISITS, |db| {
             let wanted = "forge || '' = ?1 AND id > ?2 AND id <= ?3 AND enabled = 1 AND seq IS NOT NULL AND \
                 gone_at IS NULL";
             let sql = format!(
@@ -105,16 +101,16 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn note_metadata_of(&mut self, forge: &str, ids: &[i64]) -> Result<Vec<i64>> {
+    pub fn note_of(&self, forge: &str, ids: &[i64]) -> Result<Vec<i64>> {
         let sql = "INSERT INTO metadata_looks (repository_id, forge) SELECT id, forge FROM repositories \
             WHERE id = ANY(?2) AND forge = ?1
                    AND enabled = 1 AND seq IS NOT NULL AND gone_at IS NULL AND is_wiki = 0 ON
                    CONFLICT (repository_id) DO NOTHING";
         let parameters = [forge.into(), Value::Integers(ids.to_vec())];
-        self.database.transaction(VISITS, |db| db.execute(sql, &parameters))?;
+        self.catalog.database.transaction(VISITS, |db| db.execute(sql, &parameters))?;
         let sql = "SELECT repository_id FROM metadata_looks WHERE forge = ?1 AND repository_id = ANY(?2) \
             ORDER BY repository_id";
-        Ok(self.database.query(sql, &parameters, |row| row.get(0))?)
+        Ok(self.catalog.database.query(sql, &parameters, |row| row.get(0))?)
     }
 
     /// Leases the repository of `forge` that has been due for a look for the longest, if it was due by `due`.
@@ -123,8 +119,8 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn lease_metadata(
-        &mut self,
+    pub fn lease(
+        &self,
         owner: &str,
         forge: &str,
         only: Option<i64>,
@@ -146,7 +142,7 @@ impl Catalog {
         let by: Value<'_> = only.map_or(due.into(), Value::from);
         // Another process may be faster.
         for _ in 0..LEASE_TRIES {
-            let found = self.database.query_one(&sql, &values![forge, now, by.clone()], |row| {
+            let found = self.catalog.database.query_one(&sql, &values![forge, now, by.clone()], |row| {
                 let at = COLUMN_COUNT;
                 Ok(MetadataTask {
                     repository: Repository::from_row(row)?,
@@ -161,8 +157,10 @@ impl Catalog {
                 GREATEST(epoch + 1, ?4) WHERE repository_id = ?1 AND (lease_until IS NULL OR lease_until \
                 <= ?4) RETURNING epoch";
             let parameters = values![task.repository.id, owner, until, now];
-            let epoch =
-                self.database.transaction(VISITS, |db| db.query_one(sql, &parameters, |row| row.get(0)))?;
+            let epoch = self
+                .catalog
+                .database
+                .transaction(VISITS, |db| db.query_one(sql, &parameters, |row| row.get(0)))?;
             if let Some(epoch) = epoch {
                 task.epoch = epoch;
                 return Ok(Some(task));
@@ -176,11 +174,11 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn extend_metadata_lease(&mut self, id: i64, epoch: Epoch, until: Timestamp) -> Result<bool> {
+    pub fn extend_lease(&self, id: i64, epoch: Epoch, until: Timestamp) -> Result<bool> {
         let sql = "UPDATE metadata_looks SET lease_until = ?3 WHERE repository_id = ?1 AND epoch = ?2 AND \
             lease_owner IS NOT NULL";
         let parameters = values![id, epoch, until];
-        Ok(self.database.transaction(VISITS, |db| db.execute(sql, &parameters))? > 0)
+        Ok(self.catalog.database.transaction(VISITS, |db| db.execute(sql, &parameters))? > 0)
     }
 
     /// Records how a look ended, and ends its lease. If the lease was not the last one, writes nothing and
@@ -188,7 +186,7 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn end_metadata_look(&mut self, look: &MetadataLook) -> Result<bool> {
+    pub fn end(&self, look: &MetadataLook) -> Result<bool> {
         let MetadataLook { id, epoch, at, due_at, is_changed, error } = look;
         let sql =
             "UPDATE metadata_looks SET lease_owner = NULL, lease_until = NULL, due_at = ?2, looked_at = ?3, \
@@ -196,16 +194,17 @@ impl Catalog {
                    failures = CASE WHEN CAST(?5 AS TEXT) IS NULL THEN 0 ELSE failures + 1 END, error = ?5
                    WHERE repository_id = ?1 AND epoch = ?6";
         let parameters = values![*id, *due_at, *at, i64::from(*is_changed), error.as_deref(), *epoch];
-        Ok(self.database.transaction(VISITS, |db| db.execute(sql, &parameters))? > 0)
+        Ok(self.catalog.database.transaction(VISITS, |db| db.execute(sql, &parameters))? > 0)
     }
 
     /// Returns how many repositories were looked at, and how many of the last looks failed.
     ///
     /// # Errors
     /// If the database fails.
-    pub fn metadata_counts(&self) -> Result<MetadataCounts> {
+    pub fn counts(&self) -> Result<MetadataCounts> {
         let sql = "SELECT count(looked_at), count(*) FILTER (WHERE failures > 0) FROM metadata_looks";
         let counts = self
+            .catalog
             .database
             .query_one(sql, &[], |row| Ok(MetadataCounts { looked_at: row.get(0)?, failing: row.get(1)? }))?;
         Ok(counts.unwrap_or_default())
@@ -215,10 +214,10 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn metadata_errors(&self, max: usize) -> Result<Vec<(String, String)>> {
+    pub fn errors(&self, max: usize) -> Result<Vec<(String, String)>> {
         let sql = "SELECT r.name, coalesce(l.error, '') FROM metadata_looks l JOIN repositories r ON r.id = \
             l.repository_id
                    WHERE l.failures > 0 ORDER BY l.looked_at DESC LIMIT ?1";
-        Ok(self.database.query(sql, &values![max], |row| Ok((row.get(0)?, row.get(1)?)))?)
+        Ok(self.catalog.database.query(sql, &values![max], |row| Ok((row.get(0)?, row.get(1)?)))?)
     }
 }

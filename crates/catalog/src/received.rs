@@ -9,7 +9,7 @@ use weir_sql::{Row, Value, values};
 
 use crate::due::hinted;
 use crate::transactions::{EVENTS_LOCK, VISITS};
-use crate::{Catalog, Result};
+use crate::{Catalog, ReceivedEvents, Result};
 
 /// Events that were taken together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -93,14 +93,14 @@ pub struct SpoolPosition {
     pub position: u64,
 }
 
-impl Catalog {
+impl ReceivedEvents<'_> {
     /// Returns the number of the last record of `spool` that is in the catalog; 0 if there is none.
     ///
     /// # Errors
     /// If the database fails.
     pub fn spool_position(&self, spool: &str) -> Result<u64> {
         let sql = "SELECT position FROM spools WHERE spool = ?1";
-        let position = self.database.query_one(sql, &values![spool], |row| row.get::<i64>(0))?;
+        let position = self.catalog.database.query_one(sql, &values![spool], |row| row.get::<i64>(0))?;
         Ok(position.unwrap_or(0).unsigned_abs())
     }
 
@@ -111,8 +111,8 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn take_received(
-        &mut self,
+    pub fn take(
+        &self,
         place: Option<&SpoolPosition>,
         batch: &ReceivedBatch,
         effect: &EventEffect,
@@ -131,7 +131,7 @@ impl Catalog {
             ON CONFLICT (spool) DO UPDATE SET position = excluded.position
             WHERE excluded.position > spools.position";
         let ReceivedBatch { at, records, verdicts, .. } = batch;
-        self.database.transaction(VISITS, |db| {
+        self.catalog.database.transaction(VISITS, |db| {
             if let Some(place) = place
                 && db.execute(note, &values![place.spool.as_str(), place.position])? == 0
             {
@@ -156,9 +156,10 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn sync_received(&mut self, place: &SpoolPosition) -> Result<()> {
+    pub fn sync(&self, place: &SpoolPosition) -> Result<()> {
         let note = "UPDATE spools SET position = ?2 WHERE spool = ?1";
-        self.database
+        self.catalog
+            .database
             .durably(VISITS, |db| db.execute(note, &values![place.spool.as_str(), place.position]))?;
         Ok(())
     }
@@ -167,10 +168,10 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn received_before(&self, before: i64, max: usize) -> Result<Vec<ReceivedBatch>> {
+    pub fn before(&self, before: i64, max: usize) -> Result<Vec<ReceivedBatch>> {
         let sql = "SELECT first, at, records, verdicts FROM received WHERE first < ?1
             ORDER BY first DESC LIMIT ?2";
-        Ok(self.database.query(sql, &values![before, max], batch)?)
+        Ok(self.catalog.database.query(sql, &values![before, max], batch)?)
     }
 
     /// Returns the batches that hold events with numbers above `position`, the first ones first, at most
@@ -178,20 +179,20 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn received_after(&self, position: i64, max: usize) -> Result<Vec<ReceivedBatch>> {
+    pub fn after(&self, position: i64, max: usize) -> Result<Vec<ReceivedBatch>> {
         let sql =
             "SELECT first, at, records, verdicts FROM received WHERE first + count > ?1 + 1 AND first >=
             coalesce((SELECT max(first) FROM received WHERE first <= ?1 + 1), 0) ORDER BY first LIMIT ?2";
-        Ok(self.database.query(sql, &values![position, max], batch)?)
+        Ok(self.catalog.database.query(sql, &values![position, max], batch)?)
     }
 
     /// Returns the number of the last event from outside; 0 if there was none.
     ///
     /// # Errors
     /// If the database fails.
-    pub fn last_received(&self) -> Result<i64> {
+    pub fn last(&self) -> Result<i64> {
         let sql = "SELECT coalesce(max(first + count), 1) - 1 FROM received";
-        Ok(self.database.query_one(sql, &[], |row| row.get(0))?.unwrap_or(0))
+        Ok(self.catalog.database.query_one(sql, &[], |row| row.get(0))?.unwrap_or(0))
     }
 
     /// Returns how far the deliveries of `hook` to `webhook` were read: the mark of the latest attempt.
@@ -200,7 +201,7 @@ impl Catalog {
     /// If the database fails.
     pub fn sweep_mark(&self, webhook: &str, hook: &str) -> Result<Option<i64>> {
         let sql = "SELECT mark FROM sweeps WHERE webhook = ?1 AND hook = ?2";
-        Ok(self.database.query_one(sql, &values![webhook, hook], |row| row.get(0))?)
+        Ok(self.catalog.database.query_one(sql, &values![webhook, hook], |row| row.get(0))?)
     }
 
     /// Records that the deliveries of `hook` to `webhook` were read up to `mark`, and that `taken` of them
@@ -219,19 +220,20 @@ impl Catalog {
         let sql = "INSERT INTO sweeps (webhook, hook, mark, swept_at, taken) VALUES (?1, ?2, ?3, ?4, ?5)
             ON CONFLICT (webhook, hook) DO UPDATE SET mark = excluded.mark, swept_at = excluded.swept_at,
             taken = sweeps.taken + excluded.taken";
-        Ok(self.database.execute(sql, &values![webhook, hook, mark, now, taken]).map(|_| ())?)
+        Ok(self.catalog.database.execute(sql, &values![webhook, hook, mark, now, taken]).map(|_| ())?)
     }
 
     /// Returns how many events from outside there were, and how many since `since`.
     ///
     /// # Errors
     /// If the database fails.
-    pub fn received_counts(&self, since: Timestamp) -> Result<ReceivedCounts> {
+    pub fn counts(&self, since: Timestamp) -> Result<ReceivedCounts> {
         let sql = "SELECT coalesce(CAST(sum(CASE WHEN at >= ?1 THEN count ELSE 0 END) AS BIGINT), 0), max(at)
             FROM received";
         let counts = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
-        let (lately, last_at) = self.database.query_one(sql, &values![since], counts)?.unwrap_or_default();
-        Ok(ReceivedCounts { last: self.last_received()?, last_at, lately })
+        let (lately, last_at) =
+            self.catalog.database.query_one(sql, &values![since], counts)?.unwrap_or_default();
+        Ok(ReceivedCounts { last: self.last()?, last_at, lately })
     }
 
     /// Deletes events from outside that came before `before` and that all tables and workers are done with,
@@ -239,12 +241,14 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn trim_received(&self, before: Timestamp, all_before: Timestamp) -> Result<()> {
+    pub fn trim(&self, before: Timestamp, all_before: Timestamp) -> Result<()> {
         let sql = "DELETE FROM received WHERE first IN (SELECT first FROM received ORDER BY first LIMIT ?3)
             AND first < (SELECT max(first) FROM received)
             AND (at < ?2 OR at < ?1 AND first + count - 1 <=
                 coalesce((SELECT min(position) FROM collected), first + count))";
-        while self.database.execute(sql, &values![before, all_before, DELETED_AT_ONCE])? == DELETED_AT_ONCE {}
+        while self.catalog.database.execute(sql, &values![before, all_before, DELETED_AT_ONCE])?
+            == DELETED_AT_ONCE
+        {}
         Ok(())
     }
 
@@ -254,9 +258,11 @@ impl Catalog {
     /// If the database fails.
     pub fn last_repository(&self) -> Result<i64> {
         let sql = "SELECT coalesce(max(id), 0) FROM repositories";
-        Ok(self.database.query_one(sql, &[], |row| row.get(0))?.unwrap_or(0))
+        Ok(self.catalog.database.query_one(sql, &[], |row| row.get(0))?.unwrap_or(0))
     }
+}
 
+impl Catalog {
     /// Returns the numbers of the repositories with these names.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use crate::events::{KEEP_EVENT, KEPT_EVENT, PoolEvent};
 use crate::history::{KEEP_VISIT, KEPT_VISIT, news_of};
 use crate::transactions::{EVENTS_LOCK, VISITS};
 use crate::visit::{Outcome, Visit};
-use crate::{Catalog, Result};
+use crate::{Result, Visits};
 
 /// The columns of a visit as [`Catalog::record`] writes it.
 const VISIT: [Type; 17] = {
@@ -87,12 +87,13 @@ impl Visit {
     }
 }
 
-impl Catalog {
+impl Visits<'_> {
     /// Returns the rows of the events of `visits` for [`KEEP_EVENT`].
     fn events_of(&self, visits: &[Visit]) -> Vec<Vec<Value<'static>>> {
         let events = visits.iter().filter_map(|visit| Some((visit, visit.event.as_ref()?)));
         let row = |(place, (visit, event)): (usize, (&Visit, &PoolEvent))| {
-            [&values![visit.id, visit.epoch][..], &self.columns_of(event), &values![place]].concat()
+            [&values![visit.id, visit.epoch][..], &self.catalog.events().columns_of(event), &values![place]]
+                .concat()
         };
         events.enumerate().map(row).collect()
     }
@@ -102,13 +103,13 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn record(&mut self, visits: &[Visit]) -> Result<usize> {
+    pub fn record(&self, visits: &[Visit]) -> Result<usize> {
         let rows: Vec<_> = visits.iter().map(Visit::row).collect();
         let wrote = visits.iter().filter(|visit| matches!(visit.outcome, Outcome::Updated { .. }));
         let superseded: Vec<_> = wrote.map(|visit| values![visit.id, visit.epoch, visit.at].into()).collect();
         let events = self.events_of(visits);
         let news = news_of(visits);
-        let written = self.database.transaction(VISITS, |db| -> Result<u64> {
+        let written = self.catalog.database.transaction(VISITS, |db| -> Result<u64> {
             // The transaction holds the rows from here on. No other process removes or leases one of them
             // before its event is kept.
             let written = db.execute_rows(RECORD, &VISIT, &rows)?;

@@ -5,7 +5,7 @@ use weir_ground::Timestamp;
 use weir_sql::{Row, Value, values};
 
 use crate::transactions::VISITS;
-use crate::{Catalog, Result};
+use crate::{ReceivedEvents, Result};
 
 /// An event from outside that a table or a worker did not take.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,18 +35,18 @@ pub struct CollectorCounts {
     pub rejected: i64,
 }
 
-impl Catalog {
+impl ReceivedEvents<'_> {
     /// Returns how far each table and worker is, by name.
     ///
     /// # Errors
     /// If the database fails.
     pub fn collector_counts(&self) -> Result<Vec<CollectorCounts>> {
-        let last = self.last_received()?;
+        let last = self.last()?;
         let sql = "SELECT name, max(position), max(rejected) FROM (
             SELECT collector AS name, position, 0 AS rejected FROM collected
             UNION ALL SELECT collector, NULL, count(*) FROM rejected GROUP BY collector) AS of_each
             GROUP BY name ORDER BY name";
-        Ok(self.database.query(sql, &[], |row| {
+        Ok(self.catalog.database.query(sql, &[], |row| {
             let position: Option<i64> = row.get(1)?;
             Ok(CollectorCounts {
                 name: row.get(0)?,
@@ -63,7 +63,7 @@ impl Catalog {
     /// If the database fails.
     pub fn collected(&self, collector: &str) -> Result<i64> {
         let sql = "SELECT position FROM collected WHERE collector = ?1";
-        Ok(self.database.query_one(sql, &values![collector], |row| row.get(0))?.unwrap_or(0))
+        Ok(self.catalog.database.query_one(sql, &values![collector], |row| row.get(0))?.unwrap_or(0))
     }
 
     /// Notes that `collector` is done with the events from outside up to number `position`.
@@ -73,7 +73,7 @@ impl Catalog {
     pub fn set_collected(&self, collector: &str, position: i64) -> Result<()> {
         let sql = "INSERT INTO collected (collector, position) VALUES (?1, ?2)
             ON CONFLICT (collector) DO UPDATE SET position = excluded.position";
-        Ok(self.database.execute(sql, &values![collector, position]).map(|_| ())?)
+        Ok(self.catalog.database.execute(sql, &values![collector, position]).map(|_| ())?)
     }
 
     /// Records the names of the tables and workers: the log keeps events longer that they have not read.
@@ -83,21 +83,23 @@ impl Catalog {
     /// If the database fails.
     pub fn set_collectors(&self, collectors: &[&str]) -> Result<()> {
         let sql = "DELETE FROM collected WHERE NOT collector = ANY(?1)";
-        self.database.execute(sql, &[Value::Texts(collectors.to_vec())])?;
+        self.catalog.database.execute(sql, &[Value::Texts(collectors.to_vec())])?;
         let sql =
             "INSERT INTO collected (collector, position) VALUES (?1, 0) ON CONFLICT (collector) DO NOTHING";
-        Ok(collectors.iter().try_for_each(|name| self.database.execute(sql, &values![*name]).map(|_| ()))?)
+        Ok(collectors
+            .iter()
+            .try_for_each(|name| self.catalog.database.execute(sql, &values![*name]).map(|_| ()))?)
     }
 
     /// Keeps events that a table or a worker did not take. One that is kept already gets the new reason.
     ///
     /// # Errors
     /// If the database fails: none is kept.
-    pub fn reject(&mut self, events: &[RejectedEvent]) -> Result<()> {
+    pub fn reject(&self, events: &[RejectedEvent]) -> Result<()> {
         let sql = "INSERT INTO rejected (collector, event, record, at, reason) VALUES (?1, ?2, ?3, ?4, ?5)
             ON CONFLICT (collector, event) DO UPDATE
             SET at = excluded.at, reason = excluded.reason, again = 0";
-        Ok(self.database.transaction(VISITS, |db| {
+        Ok(self.catalog.database.transaction(VISITS, |db| {
             events.iter().try_for_each(|e| {
                 let record = e.record.as_slice();
                 let row = values![e.collector.as_str(), e.event, record, e.at, e.reason.as_str()];
@@ -113,7 +115,7 @@ impl Catalog {
     pub fn rejected(&self, collector: Option<&str>, max: usize) -> Result<Vec<RejectedEvent>> {
         let sql = "SELECT collector, event, record, at, reason FROM rejected
             WHERE ?1 = '' OR collector = ?1 ORDER BY event DESC, collector LIMIT ?2";
-        Ok(self.database.query(sql, &values![collector.unwrap_or(""), max], rejected)?)
+        Ok(self.catalog.database.query(sql, &values![collector.unwrap_or(""), max], rejected)?)
     }
 
     /// Asks for rejected events to be tried again: those with these numbers, or all of `collector`, or all.
@@ -138,11 +140,14 @@ impl Catalog {
         match events.is_empty() {
             true => {
                 let sql = format!("{what} WHERE ?1 = '' OR collector = ?1");
-                Ok(self.database.execute(&sql, &values![collector])?)
+                Ok(self.catalog.database.execute(&sql, &values![collector])?)
             }
             false => {
                 let sql = format!("{what} WHERE (?1 = '' OR collector = ?1) AND event = ANY(?2)");
-                Ok(self.database.execute(&sql, &[collector.into(), Value::Integers(events.to_vec())])?)
+                Ok(self
+                    .catalog
+                    .database
+                    .execute(&sql, &[collector.into(), Value::Integers(events.to_vec())])?)
             }
         }
     }
@@ -154,7 +159,7 @@ impl Catalog {
     pub fn rejected_again(&self, collector: &str, max: usize) -> Result<Vec<RejectedEvent>> {
         let sql = "SELECT collector, event, record, at, reason FROM rejected
             WHERE collector = ?1 AND again = 1 ORDER BY event LIMIT ?2";
-        Ok(self.database.query(sql, &values![collector, max], rejected)?)
+        Ok(self.catalog.database.query(sql, &values![collector, max], rejected)?)
     }
 }
 

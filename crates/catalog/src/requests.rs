@@ -7,7 +7,7 @@ use crate::due::{at_the_latest, due, hinted};
 use crate::repository::{COLUMNS, Repository};
 use crate::settings::{PRIORITY_MAX, Settings};
 use crate::transactions::VISITS;
-use crate::{Catalog, Result};
+use crate::{Catalog, Result, Visits};
 
 /// How many repositories are changed in one transaction.
 const CHANGED_AT_ONCE: usize = 5_000;
@@ -34,7 +34,7 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn change_settings(
-        &mut self,
+        &self,
         ids: &[i64],
         due: Timestamp,
         change: &dyn Fn(&mut i64, &mut Settings),
@@ -64,51 +64,6 @@ impl Catalog {
         Ok(())
     }
 
-    /// Makes the repositories with these numbers due, because they have changed upstream. They go before
-    /// those that are only overdue. Returns how many of them are visited at all.
-    ///
-    /// # Errors
-    /// If the database fails.
-    pub fn hint(&mut self, ids: &[i64], now: Timestamp) -> Result<u64> {
-        let sql = concat!("UPDATE repositories SET ", hinted!("?2"), " WHERE id = ANY(?1) AND enabled = 1");
-        let parameters = [Value::Integers(ids.to_vec()), now.into()];
-        Ok(self.database.transaction(VISITS, |db| db.execute(sql, &parameters))?)
-    }
-
-    /// Makes a repository due as [`Catalog::hint`] does. Returns whether a visit is under way, which may have
-    /// begun before; `None` if the repository is not visited at all.
-    ///
-    /// # Errors
-    /// If the database fails.
-    pub fn hint_one(&mut self, id: i64, now: Timestamp) -> Result<Option<bool>> {
-        let sql = concat!(
-            "UPDATE repositories SET ",
-            hinted!("?2"),
-            " WHERE id = ?1 AND enabled = 1 RETURNING CASE WHEN lease_until > ?2 THEN 1 ELSE 0 END"
-        );
-        Ok(self.database.transaction(VISITS, |db| {
-            db.query_one(sql, &[Value::Integer(id), now.into()], |row| Ok(row.get::<i64>(0)? != 0))
-        })?)
-    }
-
-    /// Makes the repositories with these numbers due, as their intervals do: they go before no others. Those
-    /// whose last visit failed stay as they are.
-    ///
-    /// # Errors
-    /// If the database fails.
-    pub fn make_due(&mut self, ids: &[i64], now: Timestamp) -> Result<()> {
-        let sql = concat!(
-            "UPDATE repositories SET ",
-            at_the_latest!("?2"),
-            " WHERE id = ANY(?1) AND enabled = 1 AND failures = 0"
-        );
-        for ids in ids.chunks(CHANGED_AT_ONCE) {
-            let parameters = [Value::Integers(ids.to_vec()), now.into()];
-            self.database.transaction(VISITS, |db| db.execute(sql, &parameters))?;
-        }
-        Ok(())
-    }
-
     /// Returns the repositories that have a priority or settings of their own, the highest priority first.
     ///
     /// # Errors
@@ -119,5 +74,52 @@ impl Catalog {
             DESC, name"
         );
         Ok(self.database.query(&sql, &[], Repository::from_row)?)
+    }
+}
+
+impl Visits<'_> {
+    /// Makes the repositories with these numbers due, because they have changed upstream. They go before
+    /// those that are only overdue. Returns how many of them are visited at all.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn hint(&self, ids: &[i64], now: Timestamp) -> Result<u64> {
+        let sql = concat!("UPDATE repositories SET ", hinted!("?2"), " WHERE id = ANY(?1) AND enabled = 1");
+        let parameters = [Value::Integers(ids.to_vec()), now.into()];
+        Ok(self.catalog.database.transaction(VISITS, |db| db.execute(sql, &parameters))?)
+    }
+
+    /// Makes a repository due as [`Catalog::hint`] does. Returns whether a visit is under way, which may have
+    /// begun before; `None` if the repository is not visited at all.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn hint_one(&self, id: i64, now: Timestamp) -> Result<Option<bool>> {
+        let sql = concat!(
+            "UPDATE repositories SET ",
+            hinted!("?2"),
+            " WHERE id = ?1 AND enabled = 1 RETURNING CASE WHEN lease_until > ?2 THEN 1 ELSE 0 END"
+        );
+        Ok(self.catalog.database.transaction(VISITS, |db| {
+            db.query_one(sql, &[Value::Integer(id), now.into()], |row| Ok(row.get::<i64>(0)? != 0))
+        })?)
+    }
+
+    /// Makes the repositories with these numbers due, as their intervals do: they go before no others. Those
+    /// whose last visit failed stay as they are.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn make_due(&self, ids: &[i64], now: Timestamp) -> Result<()> {
+        let sql = concat!(
+            "UPDATE repositories SET ",
+            at_the_latest!("?2"),
+            " WHERE id = ANY(?1) AND enabled = 1 AND failures = 0"
+        );
+        for ids in ids.chunks(CHANGED_AT_ONCE) {
+            let parameters = [Value::Integers(ids.to_vec()), now.into()];
+            self.catalog.database.transaction(VISITS, |db| db.execute(sql, &parameters))?;
+        }
+        Ok(())
     }
 }

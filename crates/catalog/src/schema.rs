@@ -464,12 +464,12 @@ mod tests {
             ))
             .unwrap();
         }
-        let mut catalog = Catalog::open(&path).unwrap();
+        let catalog = Catalog::open(&path).unwrap();
         let reader =
             |part| EventReader { name: "hooks".to_owned(), part, parts: 2, kinds: vec!["update".to_owned()] };
         let events = [0, 1].map(|part| {
-            let position = catalog.open_reader(&reader(part)).unwrap();
-            catalog.events_after(&reader(part), position, 10).unwrap()
+            let position = catalog.events().open_reader(&reader(part)).unwrap();
+            catalog.events().after(&reader(part), position, 10).unwrap()
         });
         let seqs: Vec<_> = events
             .iter()

@@ -11,7 +11,7 @@ use weir_sql::{Database, Row, Type, Value, values};
 use crate::due::hinted;
 use crate::repository::{COLUMNS, Repository, refuse_if_built_on};
 use crate::transactions::{LISTING, VISITS};
-use crate::{Catalog, Error, Result};
+use crate::{Archives, Error, Result};
 
 /// How many generations of forks are followed.
 const GENERATIONS_MAX: usize = 32;
@@ -95,19 +95,20 @@ struct Parent {
     is_private: bool,
 }
 
-impl Catalog {
+impl Archives<'_> {
     /// Chooses a base for those of `ids` that are not mirrored yet and have none, as
     /// [`Catalog::bases_by_forge`] does.
     ///
     /// # Errors
     /// If the database fails.
-    pub fn choose_bases(&mut self, ids: &[i64], access: &AccessNames) -> Result<()> {
+    pub fn choose_bases(&self, ids: &[i64], access: &AccessNames) -> Result<()> {
         let chosen = self.find_bases(ids, "AND r.seq IS NULL", access)?;
         if chosen.is_empty() {
             return Ok(());
         }
         let rows: Vec<Vec<Value<'_>>> = chosen.iter().map(|&(id, base)| values![id, base].into()).collect();
         Ok(self
+            .catalog
             .database
             .durably(LISTING, |db| db.execute_rows(CHOOSE, &[Type::Integer, Type::Integer], &rows))
             .map(|_| ())?)
@@ -123,7 +124,7 @@ impl Catalog {
         let found = self.find_bases(ids, "", access)?;
         let sql = format!("SELECT {BASE} FROM repositories b WHERE b.id = ANY(?1)");
         let bases = [Value::Integers(found.iter().map(|f| f.1).collect())];
-        let bases = self.database.query(&sql, &bases, |row| Base::from_row(0, row, 0))?;
+        let bases = self.catalog.database.query(&sql, &bases, |row| Base::from_row(0, row, 0))?;
         let bases: HashMap<i64, Base> = bases.into_iter().map(|base| (base.base, base)).collect();
         Ok(found
             .into_iter()
@@ -140,7 +141,7 @@ impl Catalog {
                 break;
             }
             let condition = if generation == 0 { condition } else { "" };
-            level = read_parents(&self.database, level, condition, &mut parents)?;
+            level = read_parents(&self.catalog.database, level, condition, &mut parents)?;
         }
         let mut found: Vec<(i64, i64)> =
             ids.iter().filter_map(|&id| Some((id, root(&parents, id)?))).collect();
@@ -151,12 +152,13 @@ impl Catalog {
         // The base of a parent may be private, too.
         let sql = "SELECT repository_id FROM metadata WHERE private = 1 AND repository_id = ANY(?1)";
         let bases = [Value::Integers(found.iter().map(|f| f.1).collect())];
-        let private: HashSet<i64> = self.database.query(sql, &bases, |row| row.get(0))?.into_iter().collect();
+        let private: HashSet<i64> =
+            self.catalog.database.query(sql, &bases, |row| row.get(0))?.into_iter().collect();
         found.retain(|(_, base)| !private.contains(base));
         if !access.0.is_empty() && !found.is_empty() {
             let ids = [Value::Integers(found.iter().flat_map(|f| [f.0, f.1]).collect())];
             let sql = "SELECT id, name FROM repositories WHERE id = ANY(?1)";
-            let names = self.database.query(sql, &ids, |row| Ok((row.get(0)?, row.get(1)?)))?;
+            let names = self.catalog.database.query(sql, &ids, |row| Ok((row.get(0)?, row.get(1)?)))?;
             let names: HashMap<i64, String> = names.into_iter().collect();
             let name = |id: &i64| names.get(id).map_or("", String::as_str);
             found.retain(|(fork, base)| !access.hide_more(name(base), name(fork)));
@@ -174,6 +176,7 @@ impl Catalog {
             IS NOT NULL AND r.id = ANY(?1)"
         );
         Ok(self
+            .catalog
             .database
             .query(&sql, &[Value::Integers(ids.to_vec())], |row| Base::from_row(row.get(0)?, row, 1))?)
     }
@@ -183,7 +186,7 @@ impl Catalog {
     /// # Errors
     /// If the database fails.
     pub fn built_on(&self, id: i64) -> Result<Vec<Repository>> {
-        Ok(self.database.query(
+        Ok(self.catalog.database.query(
             &format!("SELECT {COLUMNS} FROM repositories WHERE base_id = ?1 ORDER BY name"),
             &values![id],
             Repository::from_row,
@@ -194,8 +197,8 @@ impl Catalog {
     ///
     /// # Errors
     /// If `base` cannot be a base, or if others build on `id`.
-    pub fn set_base(&mut self, id: i64, base: i64) -> Result<()> {
-        self.database.durably(LISTING, |db| {
+    pub fn set_base(&self, id: i64, base: i64) -> Result<()> {
+        self.catalog.database.durably(LISTING, |db| {
             refuse_if_built_on(db, id)?;
             let sql = "UPDATE repositories SET base_id = ?2 WHERE id = ?1 AND id <> ?2
                        AND EXISTS (SELECT 1 FROM repositories b WHERE b.id = ?2 AND b.base_id IS NULL)";
@@ -211,19 +214,20 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn set_base_found(&mut self, id: i64, path: Option<&str>) -> Result<()> {
+    pub fn set_base_found(&self, id: i64, path: Option<&str>) -> Result<()> {
         let sql = "UPDATE repositories SET base_id = (SELECT b.id FROM repositories b WHERE b.path = ?2 AND \
             b.id <> ?1) WHERE id = ?1";
-        Ok(self.database.durably(LISTING, |db| db.execute(sql, &values![id, path])).map(|_| ())?)
+        Ok(self.catalog.database.durably(LISTING, |db| db.execute(sql, &values![id, path])).map(|_| ())?)
     }
 
     /// Records that these repositories have no base any more: their archives are whole.
     ///
     /// # Errors
     /// If the database fails.
-    pub fn clear_bases(&mut self, ids: &[i64]) -> Result<()> {
+    pub fn clear_bases(&self, ids: &[i64]) -> Result<()> {
         let sql = "UPDATE repositories SET base_id = NULL WHERE base_id IS NOT NULL AND id = ANY(?1)";
         Ok(self
+            .catalog
             .database
             .transaction(VISITS, |db| db.execute(sql, &[Value::Integers(ids.to_vec())]))
             .map(|_| ())?)
@@ -234,10 +238,10 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn look_again_at_what_builds_on(&mut self, id: i64, now: Timestamp) -> Result<()> {
+    pub fn look_again_at_what_builds_on(&self, id: i64, now: Timestamp) -> Result<()> {
         let sql =
             concat!("UPDATE repositories SET fingerprint = NULL, ", hinted!("?2"), " WHERE base_id = ?1");
-        Ok(self.database.transaction(VISITS, |db| db.execute(sql, &values![id, now])).map(|_| ())?)
+        Ok(self.catalog.database.transaction(VISITS, |db| db.execute(sql, &values![id, now])).map(|_| ())?)
     }
 }
 

@@ -7,7 +7,7 @@ use weir_sql::values;
 use crate::listing::Listing;
 use crate::repository::{COLUMN_COUNT, COLUMNS, remove_what_belongs_to};
 use crate::transactions::{LISTING, VISITS};
-use crate::{Catalog, Repository, Result};
+use crate::{CatalogStatus, Listings, Repository, Result, Visits};
 
 /// Repositories that have been gone since `?1` or longer.
 const GONE: &str = "enabled = 1 AND ((gone_at <= ?1 AND (last_success IS NULL OR last_success < gone_at))
@@ -59,13 +59,13 @@ pub struct Counts {
     pub archive_bytes: i64,
 }
 
-impl Catalog {
+impl Visits<'_> {
     /// Records that visits to `host` pause (all visits, if it is empty).
     ///
     /// # Errors
     /// If the database fails.
-    pub fn set_throttle(&mut self, host: &str, cause: &str, now: Timestamp, until: Timestamp) -> Result<()> {
-        self.database.transaction(VISITS, |db| {
+    pub fn set_throttle(&self, host: &str, cause: &str, now: Timestamp, until: Timestamp) -> Result<()> {
+        self.catalog.database.transaction(VISITS, |db| {
             db.execute("DELETE FROM throttles WHERE until <= ?1", &values![now])?;
             db.execute(
                 "INSERT INTO throttles (host, cause, since, until) VALUES (?1, ?2, ?3, ?4)
@@ -80,21 +80,12 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn end_throttle(&mut self, host: &str) -> Result<()> {
-        Ok(self.database.execute("DELETE FROM throttles WHERE host = ?1", &values![host]).map(|_| ())?)
-    }
-
-    /// Returns the bytes of all archives, as visits have recorded them. Reads every row once.
-    ///
-    /// # Errors
-    /// If the database fails.
-    pub fn archive_bytes(&self) -> Result<u64> {
-        let sum: Option<Option<i64>> = self.database.query_one(
-            "SELECT CAST(sum(archive_bytes) AS BIGINT) FROM repositories",
-            &[],
-            |row| row.get(0),
-        )?;
-        Ok(sum.flatten().unwrap_or(0).unsigned_abs())
+    pub fn end_throttle(&self, host: &str) -> Result<()> {
+        Ok(self
+            .catalog
+            .database
+            .execute("DELETE FROM throttles WHERE host = ?1", &values![host])
+            .map(|_| ())?)
     }
 
     /// Returns the pauses that are not over at `now`.
@@ -103,9 +94,24 @@ impl Catalog {
     /// If the database fails.
     pub fn throttles(&self, now: Timestamp) -> Result<Vec<PausedHost>> {
         let sql = "SELECT host, cause, since, until FROM throttles WHERE until > ?1 ORDER BY host";
-        Ok(self.database.query(sql, &values![now], |row| {
+        Ok(self.catalog.database.query(sql, &values![now], |row| {
             Ok(PausedHost { host: row.get(0)?, cause: row.get(1)?, since: row.get(2)?, until: row.get(3)? })
         })?)
+    }
+}
+
+impl CatalogStatus<'_> {
+    /// Returns the bytes of all archives, as visits have recorded them. Reads every row once.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn archive_bytes(&self) -> Result<u64> {
+        let sum: Option<Option<i64>> = self.catalog.database.query_one(
+            "SELECT CAST(sum(archive_bytes) AS BIGINT) FROM repositories",
+            &[],
+            |row| row.get(0),
+        )?;
+        Ok(sum.flatten().unwrap_or(0).unsigned_abs())
     }
 
     /// Returns numbers about all repositories at `now`. Reads every row once.
@@ -124,7 +130,7 @@ impl Catalog {
                    count(*) FILTER (WHERE pinned = 1),
                    count(*) FILTER (WHERE lfs_missing > 0)
                    FROM repositories";
-        let counts = self.database.query_one(sql, &values![now], |row| {
+        let counts = self.catalog.database.query_one(sql, &values![now], |row| {
             let number = |n| row.get::<Option<i64>>(n).map(Option::unwrap_or_default);
             Ok(Counts {
                 repositories: number(0)?,
@@ -166,6 +172,38 @@ impl Catalog {
         )
     }
 
+    /// Returns how many repositories each forge has. Those that no forge lists are under `None`.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn counts_by_forge(&self) -> Result<Vec<(Option<String>, i64)>> {
+        Ok(self.catalog.database.query(
+            "SELECT forge, count(*) FROM repositories GROUP BY forge",
+            &[],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )?)
+    }
+
+    fn some(&self, condition: &str, parameter: Option<&str>, max: usize) -> Result<Vec<Repository>> {
+        let sql = format!("SELECT {COLUMNS} FROM repositories WHERE {condition} LIMIT ?2");
+        Ok(self.catalog.database.query(&sql, &values![parameter, max], Repository::from_row)?)
+    }
+
+    /// Returns the number of repositories whose last visit failed, by class.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn errors_by_class(&self) -> Result<Vec<(FailureClass, i64)>> {
+        let sql = "SELECT error_class, count(*) FROM repositories WHERE failures > 0 GROUP BY error_class \
+            ORDER BY 2 DESC, 1";
+        Ok(self.catalog.database.query(sql, &[], |row| {
+            let class: Option<FailureClass> = row.get(0)?;
+            Ok((class.unwrap_or(FailureClass::Local), row.get(1)?))
+        })?)
+    }
+}
+
+impl Listings<'_> {
     /// Returns the repositories, by name, that have been gone upstream since `before` or longer, with their
     /// forges. Their forge no longer has them, and no visit has found them since. If no forge lists a
     /// repository, all its visits since then have found nothing. Repositories that are not visited are left
@@ -176,18 +214,9 @@ impl Catalog {
     pub fn gone_since(&self, before: Timestamp) -> Result<Vec<(Repository, Option<String>)>> {
         let sql = format!("SELECT {COLUMNS}, forge FROM repositories WHERE {GONE} ORDER BY name");
         Ok(self
+            .catalog
             .database
             .query(&sql, &values![before], |row| Ok((Repository::from_row(row)?, row.get(COLUMN_COUNT)?)))?)
-    }
-
-    /// Returns how many repositories each forge has. Those that no forge lists are under `None`.
-    ///
-    /// # Errors
-    /// If the database fails.
-    pub fn counts_by_forge(&self) -> Result<Vec<(Option<String>, i64)>> {
-        Ok(self.database.query("SELECT forge, count(*) FROM repositories GROUP BY forge", &[], |row| {
-            Ok((row.get(0)?, row.get(1)?))
-        })?)
     }
 
     /// Forgets repository `id` if [`Catalog::gone_since`] would still return it and no other builds on it.
@@ -195,8 +224,8 @@ impl Catalog {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn remove_gone(&mut self, id: i64, before: Timestamp) -> Result<bool> {
-        self.database.transaction(LISTING, |db| {
+    pub fn remove_gone(&self, id: i64, before: Timestamp) -> Result<bool> {
+        self.catalog.database.transaction(LISTING, |db| {
             // If the repository comes back, it must be listed again.
             db.execute(
                 "DELETE FROM pages WHERE forge IN (SELECT forge FROM repositories WHERE id = ?1)",
@@ -214,32 +243,14 @@ impl Catalog {
         })
     }
 
-    fn some(&self, condition: &str, parameter: Option<&str>, max: usize) -> Result<Vec<Repository>> {
-        let sql = format!("SELECT {COLUMNS} FROM repositories WHERE {condition} LIMIT ?2");
-        Ok(self.database.query(&sql, &values![parameter, max], Repository::from_row)?)
-    }
-
-    /// Returns the number of repositories whose last visit failed, by class.
-    ///
-    /// # Errors
-    /// If the database fails.
-    pub fn errors_by_class(&self) -> Result<Vec<(FailureClass, i64)>> {
-        let sql = "SELECT error_class, count(*) FROM repositories WHERE failures > 0 GROUP BY error_class \
-            ORDER BY 2 DESC, 1";
-        Ok(self.database.query(sql, &[], |row| {
-            let class: Option<FailureClass> = row.get(0)?;
-            Ok((class.unwrap_or(FailureClass::Local), row.get(1)?))
-        })?)
-    }
-
     /// Returns how far the listings of all forges have come.
     ///
     /// # Errors
     /// If the database fails.
-    pub fn listings(&self) -> Result<Vec<Listing>> {
+    pub fn all(&self) -> Result<Vec<Listing>> {
         let names: Vec<String> =
-            self.database.query("SELECT name FROM forges ORDER BY name", &[], |row| row.get(0))?;
-        let listings = names.iter().map(|name| self.listing(name));
+            self.catalog.database.query("SELECT name FROM forges ORDER BY name", &[], |row| row.get(0))?;
+        let listings = names.iter().map(|name| self.get(name));
         Ok(listings.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
     }
 }

@@ -112,14 +112,15 @@ fn nodes_of_a_fleet_share_the_work_and_do_none_of_it_twice() {
         let node = |n: usize| {
             let url = &url;
             scope.spawn(move || {
-                let mut catalog = Catalog::connect(url).unwrap();
+                let catalog = Catalog::connect(url).unwrap();
                 let mut done = Vec::new();
                 loop {
                     let mut leased = catalog
+                        .visits()
                         .lease(&format!("node{n}/1"), Timestamp(10), Timestamp(1000), &DUE, 100)
                         .unwrap();
                     // A lease skips rows that the listing is writing.
-                    if leased.is_empty() && !catalog.is_any_due(Timestamp(10)).unwrap() {
+                    if leased.is_empty() && !catalog.visits().is_any_due(Timestamp(10)).unwrap() {
                         return done;
                     }
                     // The nodes write in different orders, so that their transactions wait for each other.
@@ -127,7 +128,7 @@ fn nodes_of_a_fleet_share_the_work_and_do_none_of_it_twice() {
                         leased.reverse();
                     }
                     let visits: Vec<Visit> = leased.iter().map(|r| visit(r, Timestamp(1000))).collect();
-                    assert_eq!(catalog.record(&visits).unwrap(), visits.len());
+                    assert_eq!(catalog.visits().record(&visits).unwrap(), visits.len());
                     done.extend(leased.iter().map(|r| r.id));
                 }
             })
@@ -146,13 +147,13 @@ fn nodes_of_a_fleet_share_the_work_and_do_none_of_it_twice() {
                 },
             )
         };
-        let mut catalog = Catalog::connect(&url).unwrap();
+        let catalog = Catalog::connect(&url).unwrap();
         for pass in 0..5 {
-            let mut listing = catalog.begin_listing("h", "all", Timestamp(pass)).unwrap();
+            let mut listing = catalog.listings().begin("h", "all", Timestamp(pass)).unwrap();
             for first in (0..total).step_by(500) {
                 let page: Vec<_> = (first..first + 500).rev().map(listed).collect();
                 let next = (first + 500 < total).then(|| first.to_string());
-                catalog.take_page(&mut listing, &page, next.as_deref(), Timestamp(pass)).unwrap();
+                catalog.listings().take_page(&mut listing, &page, next.as_deref(), Timestamp(pass)).unwrap();
             }
         }
         nodes.into_iter().map(|node| node.join().unwrap()).collect()
@@ -163,7 +164,7 @@ fn nodes_of_a_fleet_share_the_work_and_do_none_of_it_twice() {
     assert_eq!((all.len(), done.iter().map(Vec::len).sum::<usize>()), (total, total), "each once");
     let catalog = Catalog::connect(&url).unwrap();
     assert_eq!(
-        (catalog.next_due().unwrap(), catalog.counts(Timestamp(10)).unwrap().mirrored),
+        (catalog.visits().next_due().unwrap(), catalog.status().counts(Timestamp(10)).unwrap().mirrored),
         (Some(Timestamp(1000)), total as i64)
     );
 }
@@ -172,18 +173,21 @@ fn nodes_of_a_fleet_share_the_work_and_do_none_of_it_twice() {
 fn a_server_that_crashes_is_come_back_to_and_what_was_written_is_there() {
     let Some(mut server) = weir_testing::PostgresServer::start(&[]) else { return };
     let url = server.schema("crash");
-    let mut catalog = Catalog::connect(&url).unwrap();
+    let catalog = Catalog::connect(&url).unwrap();
     catalog.add(&entries(10), Timestamp(0)).unwrap();
-    let leased = catalog.lease("a/1", Timestamp(10), Timestamp(100), &DUE, 3).unwrap();
-    assert_eq!(catalog.record(&[visit(&leased[0], Timestamp(50))]).unwrap(), 1);
+    let leased = catalog.visits().lease("a/1", Timestamp(10), Timestamp(100), &DUE, 3).unwrap();
+    assert_eq!(catalog.visits().record(&[visit(&leased[0], Timestamp(50))]).unwrap(), 1);
     server.crash();
     assert_eq!(catalog.get("r00000").unwrap().unwrap().next_due, Timestamp(50));
     assert_eq!(
-        catalog.record(&[visit(&leased[1], Timestamp(60)), visit(&leased[2], Timestamp(70))]).unwrap(),
+        catalog
+            .visits()
+            .record(&[visit(&leased[1], Timestamp(60)), visit(&leased[2], Timestamp(70))])
+            .unwrap(),
         2
     );
     server.crash();
-    assert_eq!(catalog.lease("a/1", Timestamp(10), Timestamp(100), &DUE, 100).unwrap().len(), 7);
+    assert_eq!(catalog.visits().lease("a/1", Timestamp(10), Timestamp(100), &DUE, 100).unwrap().len(), 7);
     let newer = server.schema("newer");
     drop(Catalog::connect(&newer).unwrap());
     server.sql("UPDATE newer.schema_version SET version = 999");
@@ -199,13 +203,13 @@ fn all_of(
     c: &Catalog,
 ) -> (Vec<Repository>, Vec<weir_catalog::Listing>, weir_catalog::Counts, Option<String>, ImportPosition) {
     let list = c.list().unwrap();
-    let described = c.description(list[0].id).unwrap();
+    let described = c.listings().description(list[0].id).unwrap();
     (
         list,
-        c.listings().unwrap(),
-        c.counts(Timestamp(5)).unwrap(),
+        c.listings().all().unwrap(),
+        c.status().counts(Timestamp(5)).unwrap(),
         described,
-        c.import_position("dump").unwrap(),
+        c.listings().import_position("dump").unwrap(),
     )
 }
 
@@ -213,8 +217,8 @@ fn all_of(
 fn a_catalog_moves_there_and_back_and_is_the_same() {
     let Some(server) = weir_testing::PostgresServer::start(&["fsync=off"]) else { return };
     let dir = weir_testing::folder();
-    let mut old = Catalog::open(&dir.path().join("old.db")).unwrap();
-    let mut listing = old.begin_listing("h", "all", Timestamp(1)).unwrap();
+    let old = Catalog::open(&dir.path().join("old.db")).unwrap();
+    let mut listing = old.listings().begin("h", "all", Timestamp(1)).unwrap();
     let owner = weir_catalog::Account {
         forge_id: "7".into(),
         login: "o".into(),
@@ -241,13 +245,15 @@ fn a_catalog_moves_there_and_back_and_is_the_same() {
             )
         })
         .collect();
-    old.take_page(&mut listing, &page, Some("next"), Timestamp(2)).unwrap();
-    old.take_import("h", "dump", ImportPosition { lines: 7, is_finished: true }, &[], Timestamp(3)).unwrap();
-    let leased = old.lease("x/1", Timestamp(3), Timestamp(9), &DUE, 2).unwrap();
-    old.record(&[visit(&leased[0], Timestamp(1 << 40))]).unwrap();
-    old.skip_page("h", "7", "no", Timestamp(3)).unwrap();
+    old.listings().take_page(&mut listing, &page, Some("next"), Timestamp(2)).unwrap();
+    old.listings()
+        .take_import("h", "dump", ImportPosition { lines: 7, is_finished: true }, &[], Timestamp(3))
+        .unwrap();
+    let leased = old.visits().lease("x/1", Timestamp(3), Timestamp(9), &DUE, 2).unwrap();
+    old.visits().record(&[visit(&leased[0], Timestamp(1 << 40))]).unwrap();
+    old.listings().skip_page("h", "7", "no", Timestamp(3)).unwrap();
     // Leases are not copied: the processes that hold them know nothing of the copy.
-    old.release("x/1").unwrap();
+    old.visits().release("x/1").unwrap();
 
     let mut new = Catalog::connect(&server.schema("new")).unwrap();
     let mut told = Vec::new();

@@ -52,7 +52,7 @@ pub fn crawl_accounts(
 ) -> Result<Option<AccountsProgress>, CrawlError> {
     let Some(start) = forge.accounts_start() else { return Ok(None) };
     remember_budgets(name, catalog, forge, now())?;
-    let mut listing = catalog.begin_listing(&accounts_listing(name), scope, now())?;
+    let mut listing = catalog.listings().begin(&accounts_listing(name), scope, now())?;
     let (mut progress, mut skipped_in_turn, mut places) = (AccountsProgress::default(), 0, Places::default());
     loop {
         let position = listing.position.clone().unwrap_or_else(|| start.to_owned());
@@ -67,7 +67,7 @@ pub fn crawl_accounts(
         } else {
             skipped_in_turn = 0;
         }
-        catalog.take_accounts(
+        catalog.accounts().take(
             &mut listing,
             name,
             &page.accounts,

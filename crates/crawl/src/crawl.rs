@@ -101,7 +101,7 @@ pub(crate) fn keep_budgets(
 ) -> Result<(), CrawlError> {
     let budgets = forge.budgets();
     if !budgets.is_empty() {
-        catalog.set_budgets(name, &budgets, now)?;
+        catalog.accounts().set_budgets(name, &budgets, now)?;
     }
     Ok(())
 }
@@ -114,6 +114,7 @@ pub(crate) fn remember_budgets(
     now: Timestamp,
 ) -> Result<(), CrawlError> {
     let known: Vec<RequestBudget> = catalog
+        .accounts()
         .budgets(now)?
         .into_iter()
         .filter(|(forge, _)| forge == name)
@@ -171,7 +172,7 @@ impl Crawl<'_> {
     ) -> Result<CrawlProgress, CrawlError> {
         let mut progress = CrawlProgress::default();
         remember_budgets(self.name, catalog, forge, (self.now)())?;
-        let mut listing = catalog.begin_listing(self.name, self.scope, (self.now)())?;
+        let mut listing = catalog.listings().begin(self.name, self.scope, (self.now)())?;
         self.recover(catalog, forge, &listing, &mut progress)?;
         let mut position = match listing.position.as_deref().map(CrawlPosition::parse) {
             Some(CrawlPosition::Unseen(after)) => {
@@ -213,11 +214,11 @@ impl Crawl<'_> {
     /// Returns what the catalog knows of the page at `place`, if it was stored with the same `wanted`.
     fn kept_page(&self, catalog: &Catalog, place: &str) -> Result<Option<KeptPage>, CrawlError> {
         // With a limit, the result depends on how many repositories came before.
-        let known = if self.limit == 0 { catalog.kept_page(self.name, place)? } else { None };
+        let known = if self.limit == 0 { catalog.listings().kept_page(self.name, place)? } else { None };
         let known = known.filter(|known| known.wanted == self.wanted);
         // A repository that was gone and is there again must be reported again.
         Ok(match known {
-            Some(known) if catalog.has_gone(self.name, &known.ids)? => None,
+            Some(known) if catalog.listings().has_gone(self.name, &known.ids)? => None,
             known => known,
         })
     }
@@ -231,9 +232,9 @@ impl Crawl<'_> {
     ) -> Result<After, CrawlError> {
         self.write_skipped(catalog, turned)?;
         let ids: Vec<&str> = known.ids.iter().map(String::as_str).collect();
-        catalog.mark_seen(&turned.listing, &ids)?;
+        catalog.listings().mark_seen(&turned.listing, &ids)?;
         let kept = known.next.clone().unwrap_or_else(|| CrawlPosition::Unseen(0).text());
-        catalog.take_page(&mut turned.listing, &[], Some(&kept), (self.now)())?;
+        catalog.listings().take_page(&mut turned.listing, &[], Some(&kept), (self.now)())?;
         let progress = &mut turned.progress;
         (progress.pages, progress.unchanged) = (progress.pages + 1, progress.unchanged + 1);
         progress.listed += ids.iter().filter(|id| Listed::of_wiki(id).is_none()).count() as u64;
@@ -251,7 +252,7 @@ impl Crawl<'_> {
         mut page: Page,
     ) -> Result<After, CrawlError> {
         if let Some(Skipped { position, error }) = &page.left_out {
-            catalog.skip_page(self.name, position, error, (self.now)())?;
+            catalog.listings().skip_page(self.name, position, error, (self.now)())?;
             turned.progress.skipped += 1;
         }
         if let Some(skipped) = page.skipped.take() {
@@ -272,7 +273,7 @@ impl Crawl<'_> {
         self.write_skipped(catalog, turned)?;
         let lists_nothing =
             turned.progress.listed == 0 && is_first && page.repositories.is_empty() && page.next.is_none();
-        if lists_nothing && catalog.forge_counts(self.name)?.0 > 0 {
+        if lists_nothing && catalog.listings().counts(self.name)?.0 > 0 {
             // The forge may have lost its access, for example. Its repositories are not gone.
             let detail = "it no longer lists any repository; none are marked as gone".to_owned();
             return Err(Error::Unexpected { url: self.name.to_owned(), detail }.into());
@@ -302,10 +303,10 @@ impl Crawl<'_> {
         let next = page.next.filter(|_| !is_enough);
         // Includes the unwanted ones: the forge has them, so they need not be requested by themselves.
         let named: Vec<&str> = page.repositories.iter().map(|l| l.forge_id.as_str()).collect();
-        catalog.mark_seen(listing, &named)?;
+        catalog.listings().mark_seen(listing, &named)?;
         // The listing ends only after the repositories that it did not name were requested.
         let kept = next.clone().or_else(|| (!is_enough).then(|| CrawlPosition::Unseen(0).text()));
-        progress.taken += catalog.take_page(listing, &wanted, kept.as_deref(), (self.now)())?;
+        progress.taken += catalog.listings().take_page(listing, &wanted, kept.as_deref(), (self.now)())?;
         if let (Some(etag), 0, false) = (page.etag, self.limit, has_unknown) {
             let wikis = wanted
                 .iter()
@@ -313,7 +314,7 @@ impl Crawl<'_> {
                 .filter(|id| Listed::of_wiki(id).is_some());
             let ids = named.iter().copied().chain(wikis).map(str::to_owned).collect();
             let kept = KeptPage { etag, wanted: self.wanted.to_owned(), ids, next: next.clone() };
-            catalog.keep_page(self.name, place, &kept)?;
+            catalog.listings().keep_page(self.name, place, &kept)?;
         }
         progress.pages += 1;
         Ok(match next {
@@ -355,7 +356,7 @@ impl Crawl<'_> {
     /// Records the pending skipped pages, once a later page was fetched.
     fn write_skipped(&self, catalog: &mut Catalog, turned: &mut Turned) -> Result<(), CrawlError> {
         for Skipped { position, error } in turned.pending.drain(..) {
-            catalog.skip_page(self.name, &position, &error, (self.now)())?;
+            catalog.listings().skip_page(self.name, &position, &error, (self.now)())?;
             turned.progress.skipped += 1;
         }
         Ok(())
@@ -370,7 +371,9 @@ impl Crawl<'_> {
         progress: &mut CrawlProgress,
     ) -> Result<(), CrawlError> {
         let mut in_turn = 0;
-        for weir_catalog::SkippedPage { position, tries, .. } in catalog.skipped_pages(self.name)? {
+        for weir_catalog::SkippedPage { position, tries, .. } in
+            catalog.listings().skipped_pages(self.name)?
+        {
             // If the forge is down, the listing itself will report it.
             if tries >= SKIPPED_TRIES_MAX || in_turn >= SKIPPED_IN_TURN_MAX {
                 continue;
@@ -381,17 +384,17 @@ impl Crawl<'_> {
                     Page { skipped: Some(Skipped { error, .. }), .. }
                     | Page { left_out: Some(Skipped { error, .. }), .. },
                 ) => {
-                    catalog.skip_page(self.name, &position, &error, (self.now)())?;
+                    catalog.listings().skip_page(self.name, &position, &error, (self.now)())?;
                 }
                 Ok(page) => {
                     let wanted = self.wanted(&page.repositories, progress);
-                    progress.taken += catalog.take_more(listing, &wanted, (self.now)())?;
-                    catalog.forget_skipped(self.name, &position)?;
+                    progress.taken += catalog.listings().take_more(listing, &wanted, (self.now)())?;
+                    catalog.listings().forget_skipped(self.name, &position)?;
                     progress.recovered += 1;
                     in_turn = 0;
                 }
                 Err(Error::Stopped) => return Err(Error::Stopped.into()),
-                Err(e) => catalog.skip_page(self.name, &position, &e.to_string(), (self.now)())?,
+                Err(e) => catalog.listings().skip_page(self.name, &position, &e.to_string(), (self.now)())?,
             }
         }
         progress.usage = forge.usage();
@@ -406,13 +409,13 @@ impl Crawl<'_> {
         listing: &mut Listing,
         start: &str,
     ) -> Result<(), CrawlError> {
-        let (all, gone) = catalog.forge_counts(self.name)?;
+        let (all, gone) = catalog.listings().counts(self.name)?;
         let known = usize::try_from(all - gone).unwrap_or(0);
-        let unseen = catalog.unseen(listing, 0, known)?.len();
+        let unseen = catalog.listings().unseen(listing, 0, known)?.len();
         if known < SHRUNK_FROM_MIN || unseen * 10 < known * 9 {
             return Ok(());
         }
-        catalog.take_page(listing, &[], Some(start), (self.now)())?;
+        catalog.listings().take_page(listing, &[], Some(start), (self.now)())?;
         let detail = format!(
             "it lists {} of the {known} repositories that it had; none are marked as gone; if they are, \
             remove them with 'weir rm'",
@@ -438,23 +441,23 @@ impl Crawl<'_> {
         }
         let (mut asked, mut failed_in_row) = (0, 0);
         while asked < UNSEEN_MAX {
-            let unseen = catalog.unseen(listing, after, UNSEEN_BATCH)?;
+            let unseen = catalog.listings().unseen(listing, after, UNSEEN_BATCH)?;
             let Some(last) = unseen.last() else { break };
             after = last.id;
             asked += unseen.len();
             let ForgeAnswers { gone, there } =
                 ask(self.name, self.name_of, forge, &unseen, &mut failed_in_row)?;
             let now = (self.now)();
-            catalog.set_gone(&gone, now, now + self.gone_s)?;
+            catalog.listings().set_gone(&gone, now, now + self.gone_s)?;
             progress.gone += gone.len() as u64;
-            progress.taken += catalog.take_more(listing, &there, now)?;
+            progress.taken += catalog.listings().take_more(listing, &there, now)?;
             progress.usage = forge.usage();
-            catalog.take_page(listing, &[], Some(&CrawlPosition::Unseen(after).text()), now)?;
+            catalog.listings().take_page(listing, &[], Some(&CrawlPosition::Unseen(after).text()), now)?;
             if !observe(progress) {
                 return Ok(false);
             }
         }
-        catalog.take_page(listing, &[], None, (self.now)())?;
+        catalog.listings().take_page(listing, &[], None, (self.now)())?;
         Ok(true)
     }
 }

@@ -18,8 +18,8 @@ pub(crate) fn answer_questions(
     catalog: &mut Catalog,
     open: impl FnOnce() -> Result<Box<dyn Forge>, Error>,
 ) -> Result<Option<CrawlProgress>, CrawlError> {
-    let mut questions = catalog.questions(crawl.name, 0, QUESTIONS_AT_ONCE)?;
-    let Some(listing) = catalog.listing(crawl.name)?.filter(|_| !questions.is_empty()) else {
+    let mut questions = catalog.listings().questions(crawl.name, 0, QUESTIONS_AT_ONCE)?;
+    let Some(listing) = catalog.listings().get(crawl.name)?.filter(|_| !questions.is_empty()) else {
         return Ok(None);
     };
     let mut forge = open()?;
@@ -30,14 +30,14 @@ pub(crate) fn answer_questions(
         let ForgeAnswers { gone, there } =
             ask(crawl.name, crawl.name_of, forge.as_mut(), &questions, &mut failed_in_row)?;
         let now = (crawl.now)();
-        catalog.set_gone(&gone, now, now + crawl.gone_s)?;
+        catalog.listings().set_gone(&gone, now, now + crawl.gone_s)?;
         progress.gone += gone.len() as u64;
-        progress.taken += catalog.take_more(&listing, &there, now)?;
+        progress.taken += catalog.listings().take_more(&listing, &there, now)?;
         progress.asked += ids.len() as u64;
         // Of those without an answer the next listing learns.
-        catalog.forget_questions(&ids)?;
+        catalog.listings().forget_questions(&ids)?;
         keep_budgets(crawl.name, catalog, forge.as_ref(), now)?;
-        questions = catalog.questions(crawl.name, last, QUESTIONS_AT_ONCE)?;
+        questions = catalog.listings().questions(crawl.name, last, QUESTIONS_AT_ONCE)?;
     }
     progress.usage = forge.usage();
     Ok(Some(progress))

@@ -201,25 +201,25 @@ impl<S: CrawlSource + Sync> Rounds<'_, S> {
         let (name, now) = (source.name(), (self.now)());
         // While watching, a listing that ended a moment ago is not repeated, in whichever process it ended.
         let due = |at: Timestamp| at + source.interval_s();
-        let lately = catalog.listing(&name)?.and_then(|l| l.finished_at).filter(|at| due(*at) > now);
+        let lately = catalog.listings().get(&name)?.and_then(|l| l.finished_at).filter(|at| due(*at) > now);
         let accounts =
-            if source.lists_accounts() { catalog.listing(&accounts_listing(&name))? } else { None };
+            if source.lists_accounts() { catalog.listings().get(&accounts_listing(&name))? } else { None };
         let only_accounts =
             self.watch && lately.is_some() && accounts.is_some_and(|l| l.finished_at.is_none());
         if let (true, Some(at), false) = (self.watch, lately, only_accounts) {
             return Ok(due(at));
         }
-        if !catalog.try_lock_listing(&name)? {
+        if !catalog.listings().try_lock(&name)? {
             return if self.watch { Ok(now + LISTED_BY_ANOTHER_S) } else { Err(RoundError::ListedByAnother) };
         }
         let listed = self.list(catalog, source, only_accounts, tell);
-        if let Err(e) = catalog.unlock_listing(&name) {
+        if let Err(e) = catalog.listings().unlock(&name) {
             tracing::warn!("{name}: {e}");
         }
         match listed {
             Ok(()) | Err(RoundError::Crawl(CrawlError::Forge(Error::Stopped))) => Ok(due((self.now)())),
             Err(RoundError::Crawl(CrawlError::Forge(e))) => {
-                catalog.set_listing_failed(&name, &e.to_string(), (self.now)())?;
+                catalog.listings().set_failed(&name, &e.to_string(), (self.now)())?;
                 Err(CrawlError::Forge(e).into())
             }
             Err(e) => Err(e),
@@ -307,7 +307,7 @@ impl<S: CrawlSource + Sync> Rounds<'_, S> {
         tell: &mut TellRound<'_>,
     ) -> Result<(), RoundError> {
         let name = source.name();
-        if catalog.questions(&name, 0, 1)?.is_empty() || !catalog.try_lock_listing(&name)? {
+        if catalog.listings().questions(&name, 0, 1)?.is_empty() || !catalog.listings().try_lock(&name)? {
             return Ok(());
         }
         let open = || {
@@ -315,7 +315,7 @@ impl<S: CrawlSource + Sync> Rounds<'_, S> {
             source.open(self.stop).map_err(failed)
         };
         let asked = self.with_crawl(source, |crawl| answer_questions(crawl, catalog, open));
-        if let Err(e) = catalog.unlock_listing(&name) {
+        if let Err(e) = catalog.listings().unlock(&name) {
             tracing::warn!("{name}: {e}");
         }
         match asked {

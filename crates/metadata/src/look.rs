@@ -115,7 +115,7 @@ impl Look<'_> {
             is_changed,
             error,
         };
-        if !self.catalog.end_metadata_look(&look)? {
+        if !self.catalog.metadata().end(&look)? {
             tracing::warn!("{}: the metadata update took longer than its lease", self.task.repository.name);
         }
         Ok(std::mem::take(&mut self.brought))
@@ -201,7 +201,8 @@ impl Look<'_> {
             }
             if !self
                 .catalog
-                .extend_metadata_lease(self.task.repository.id, self.task.epoch, now() + LEASE_S)
+                .metadata()
+                .extend_lease(self.task.repository.id, self.task.epoch, now() + LEASE_S)
                 .map_err(LookFailure::from)?
             {
                 return Err(LookFailure::Look(
@@ -254,7 +255,7 @@ impl Look<'_> {
         }
         if let (Some((from, bytes_before)), Some((seq, bytes))) = (before, archive.committed()) {
             self.place.space.add_used(bytes.saturating_sub(bytes_before));
-            self.catalog.add_to_archive(
+            self.catalog.archives().add_to_archive(
                 self.task.repository.id,
                 Seq(from),
                 ArchiveEnd { seq: Seq(seq), bytes },

@@ -71,10 +71,10 @@ pub fn run(catalog: &mut Catalog, place: &Place, schedule: &Schedule<'_>, stop: 
         let (noted, began_at) = (Instant::now(), now());
         let mut named = note_wanted(catalog, schedule, stop)?;
         let mut forge = (schedule.open)(stop).map_err(Error::Other)?;
-        let budgets = catalog.budgets(now())?.into_iter().filter(|(of, _)| of == name);
+        let budgets = catalog.accounts().budgets(now())?.into_iter().filter(|(of, _)| of == name);
         forge.remember(&budgets.map(|(_, budget)| budget).collect::<Vec<_>>());
         if place.space.is_limited() {
-            place.space.set_used(catalog.archive_bytes()?);
+            place.space.set_used(catalog.status().archive_bytes()?);
         }
         // Take the named repositories, or else those that are due. While watching, go on with those that
         // become due, until it is time to check which are wanted.
@@ -93,7 +93,7 @@ pub fn run(catalog: &mut Catalog, place: &Place, schedule: &Schedule<'_>, stop: 
             }
             let term = (now(), now() + LEASE_S);
             let (due, only) = (if watch { now() } else { began_at }, only.flatten());
-            let Some(task) = catalog.lease_metadata(schedule.owner, name, only, due, term)? else {
+            let Some(task) = catalog.metadata().lease(schedule.owner, name, only, due, term)? else {
                 match (only, watch) {
                     (Some(_), _) => continue,
                     (None, true) => drop(stop.sleep(DUE_EVERY)),
@@ -112,10 +112,10 @@ pub fn run(catalog: &mut Catalog, place: &Place, schedule: &Schedule<'_>, stop: 
                 brought: LookOutcome::default(),
             };
             let brought = look.run(schedule.wanted)?;
-            catalog.set_budgets(name, &forge.budgets(), now())?;
+            catalog.accounts().set_budgets(name, &forge.budgets(), now())?;
             failed |= brought.error.is_some();
             if let Some(event) = event_of(&task.repository, &brought) {
-                catalog.log_event(&event)?;
+                catalog.events().log(&event)?;
             }
             (schedule.report)(&task.repository.name, &brought).map_err(Error::Other)?;
         }
@@ -142,11 +142,11 @@ fn note_wanted(
     stop: &Stop,
 ) -> Result<Option<std::vec::IntoIter<i64>>> {
     if let Some(ids) = schedule.ids {
-        return Ok(Some(catalog.note_metadata_of(schedule.forge, ids)?.into_iter()));
+        return Ok(Some(catalog.metadata().note_of(schedule.forge, ids)?.into_iter()));
     }
     let mut after = Some(0);
     while let Some(from) = after.filter(|_| !stop.is_stopped()) {
-        after = catalog.note_metadata(schedule.forge, schedule.is_wanted_by_default, from, now())?;
+        after = catalog.metadata().note(schedule.forge, schedule.is_wanted_by_default, from, now())?;
     }
     Ok(None)
 }

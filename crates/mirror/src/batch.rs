@@ -56,7 +56,7 @@ impl VisitBatch {
         if visits.is_empty() {
             return Ok(());
         }
-        let written = catalog.record(&visits)?;
+        let written = catalog.visits().record(&visits)?;
         if written < visits.len() {
             let lost = visits.len() - written;
             tracing::warn!("{lost} visits took longer than their leases, or their repositories were removed");

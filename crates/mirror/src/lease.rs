@@ -155,7 +155,7 @@ impl<'a> Batches<'a> {
         loop {
             let leased = self.lease(catalog, &which, at, self.max)?;
             let waits = matches!(self.due, Due::By(_)) && self.ids.is_none() && began.elapsed() < PATIENCE;
-            if !leased.repositories.is_empty() || !waits || !catalog.is_any_due(at)? {
+            if !leased.repositories.is_empty() || !waits || !catalog.visits().is_any_due(at)? {
                 return Ok(leased);
             }
             std::thread::sleep(Duration::from_millis(50));
@@ -170,7 +170,7 @@ impl<'a> Batches<'a> {
         max: usize,
     ) -> weir_catalog::Result<Leased> {
         let until = (self.now)() + self.lease_s as i64;
-        Ok(Leased { repositories: catalog.lease(self.owner, at, until, which, max)?, until })
+        Ok(Leased { repositories: catalog.visits().lease(self.owner, at, until, which, max)?, until })
     }
 }
 
@@ -208,7 +208,7 @@ mod tests {
                 outcome: Outcome::Unchanged,
             };
             assert_eq!(
-                catalog.record(&leased.repositories.iter().map(visit).collect::<Vec<_>>()).unwrap(),
+                catalog.visits().record(&leased.repositories.iter().map(visit).collect::<Vec<_>>()).unwrap(),
                 leased.repositories.len()
             );
             all.push(leased.repositories.iter().map(|r| r.name.as_str()).collect::<String>());
@@ -224,7 +224,7 @@ mod tests {
         let mut catalog = Catalog::open(&dir.path().join("catalog.sqlite")).unwrap();
         let entry = |name: &str| NewRepository::new(name, &format!("git://h/{name}"));
         catalog.add(&["a", "b", "c", "d", "e", "f"].map(entry), Timestamp(0)).unwrap();
-        catalog.set_hold("b", weir_catalog::Hold::Paused, true).unwrap();
+        catalog.archives().set_hold("b", weir_catalog::Hold::Paused, true).unwrap();
         let batches = |catalog: &Catalog| Batches::due(catalog, "me", 100, &now);
         let all = batches(&catalog);
         assert_eq!(names(&clock, &mut catalog, all.once(), 9), "ac de f");

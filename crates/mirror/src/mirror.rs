@@ -191,7 +191,7 @@ impl Mirror {
         if !queue.has_waiting() {
             return Ok(());
         }
-        if queue.put_first(&catalog.leased_ahead(self.now(), AHEAD_AT_ONCE)?) >= AHEAD_WAITING_MAX {
+        if queue.put_first(&catalog.visits().leased_ahead(self.now(), AHEAD_AT_ONCE)?) >= AHEAD_WAITING_MAX {
             return Ok(());
         }
         // Leased repositories are kept here until their bases are known.
@@ -204,14 +204,14 @@ impl Mirror {
         if !tasks.is_empty() {
             observe(Event::Leased(tasks.len()));
             queue.add_ahead(tasks);
-            queue.put_first(&catalog.leased_ahead(self.now(), AHEAD_AT_ONCE)?);
+            queue.put_first(&catalog.visits().leased_ahead(self.now(), AHEAD_AT_ONCE)?);
         }
         Ok(())
     }
 
     pub(crate) fn sum_up(&self, catalog: &Catalog) -> weir_catalog::Result<()> {
         if self.space.wants_sum() {
-            self.space.set_used(catalog.archive_bytes()?);
+            self.space.set_used(catalog.status().archive_bytes()?);
         }
         Ok(())
     }
@@ -411,12 +411,12 @@ impl Mirror {
                 let path = self.store.join(&done.repository.path);
                 let epoch = weir_repo::epoch_of(&path).ok();
                 epoch.map_or(Ok(()), |epoch| {
-                    catalog.raise_epoch(done.repository.id, done.repository.epoch, epoch, self.now())
+                    catalog.visits().raise_epoch(done.repository.id, done.repository.epoch, epoch, self.now())
                 })
             }
             // A visit of the base itself finds what is wrong with it.
             Err(failure) if failure.class == FailureClass::Base => {
-                done.base.as_ref().map_or(Ok(()), |base| catalog.look_again(&base.name, self.now()))
+                done.base.as_ref().map_or(Ok(()), |base| catalog.visits().look_again(&base.name, self.now()))
             }
             Err(_) => Ok(()),
         }
@@ -441,11 +441,11 @@ impl Mirror {
             if found.as_deref() != base.map(|base| base.path.as_str())
                 || found.is_some() && visited.is_another
             {
-                catalog.set_base_found(repository.id, found.as_deref())?;
+                catalog.archives().set_base_found(repository.id, found.as_deref())?;
             }
         }
         if visited.is_another && repository.seq.is_some() {
-            catalog.look_again_at_what_builds_on(repository.id, self.now())?;
+            catalog.archives().look_again_at_what_builds_on(repository.id, self.now())?;
         }
         Ok(())
     }
@@ -459,11 +459,11 @@ impl Mirror {
         let Leased { repositories, until } = leased;
         if let Some(access) = &self.options.shares_forks {
             let new: Vec<i64> = repositories.iter().filter(|r| r.seq.is_none()).map(|r| r.id).collect();
-            catalog.choose_bases(&new, access)?;
+            catalog.archives().choose_bases(&new, access)?;
         }
         let ids: Vec<i64> = repositories.iter().map(|r| r.id).collect();
         let mut bases: HashMap<i64, Base> =
-            catalog.bases(&ids)?.into_iter().map(|base| (base.id, base)).collect();
+            catalog.archives().bases(&ids)?.into_iter().map(|base| (base.id, base)).collect();
         let task = |repository: Repository| {
             let host = Url::parse(&repository.url).map_or(String::new(), |u| u.host_port());
             Task { base: bases.remove(&repository.id), repository, host, leased_until: *until }

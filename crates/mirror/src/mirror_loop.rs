@@ -76,7 +76,7 @@ impl MirrorLoop<'_> {
                 break;
             }
         }
-        catalog.release(self.owner)?;
+        catalog.visits().release(self.owner)?;
         Ok(sum)
     }
 
@@ -94,7 +94,7 @@ impl MirrorLoop<'_> {
         let ids = select(catalog)?;
         let mut held = Vec::new();
         if let Some(ids) = ids.as_ref().filter(|_| self.all_first && !self.watch) {
-            held = catalog.leased_by_others(ids, self.owner, now())?;
+            held = catalog.visits().leased_by_others(ids, self.owner, now())?;
         }
         let mut batches = Batches::due(catalog, self.owner, lease_s, &now).only(ids);
         if is_first && self.all_first {
@@ -128,7 +128,7 @@ impl MirrorLoop<'_> {
     ) -> Result<Summary, RunError> {
         observe(Event::Waiting(held.len()));
         let now = || self.mirror.now();
-        while !catalog.leased_by_others(held, self.owner, now())?.is_empty() {
+        while !catalog.visits().leased_by_others(held, self.owner, now())?.is_empty() {
             if !stop.sleep(HELD_SLEEP) {
                 return Ok(Summary::default());
             }
@@ -145,10 +145,10 @@ impl MirrorLoop<'_> {
     fn trim_events(&self, catalog: &Catalog) {
         let (now, keep_s) = (self.mirror.now(), self.mirror.options.events_keep_s as i64);
         let (before, all_before) = (now - keep_s, now - keep_s.saturating_mul(UNREAD_KEPT_TIMES));
-        if let Err(e) = catalog.trim_received(before, all_before) {
+        if let Err(e) = catalog.received().trim(before, all_before) {
             tracing::warn!("cannot delete what senders told of from the catalog: {e}");
         }
-        match catalog.trim_events(before, all_before) {
+        match catalog.events().trim(before, all_before) {
             Ok(0) => {}
             Ok(unread) => tracing::error!("{unread} old events were deleted that a hook has not been told"),
             Err(e) => tracing::warn!("cannot delete old events from the catalog: {e}"),
@@ -159,7 +159,7 @@ impl MirrorLoop<'_> {
     fn sleep_until_due(&self, catalog: &Catalog, stop: &Stop, nudges: &mut u64) -> Result<(), RunError> {
         if self.watch && !stop.is_stopped() {
             let wait = |due: Timestamp| Duration::from_secs((due - self.mirror.now()).max(1) as u64);
-            let time = catalog.next_due()?.map_or(WATCH_SLEEP_MAX, wait).min(WATCH_SLEEP_MAX);
+            let time = catalog.visits().next_due()?.map_or(WATCH_SLEEP_MAX, wait).min(WATCH_SLEEP_MAX);
             stop.sleep_until_nudged(time, nudges);
         }
         Ok(())

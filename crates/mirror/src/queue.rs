@@ -437,7 +437,7 @@ mod tests {
     /// Returns tasks of `names`, each of which builds on the previous one.
     fn chain(names: &[&str]) -> Vec<Task> {
         let dir = tempfile::tempdir().unwrap();
-        let mut catalog = Catalog::open(&dir.path().join("catalog.db")).unwrap();
+        let catalog = Catalog::open(&dir.path().join("catalog.db")).unwrap();
         let entry = |name: &&str| NewRepository::new(name, &format!("git://h/{name}"));
         catalog.add(&names.iter().map(entry).collect::<Vec<_>>(), Timestamp(0)).unwrap();
         let list = catalog.list().unwrap();

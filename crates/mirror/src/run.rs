@@ -168,7 +168,7 @@ impl<'r> Run<'r> {
         mailbox: &Mailbox,
     ) -> Result<()> {
         self.shown_pauses =
-            catalog.throttles(self.mirror.now())?.into_iter().map(|p| (p.host, p.cause)).collect();
+            catalog.visits().throttles(self.mirror.now())?.into_iter().map(|p| (p.host, p.cause)).collect();
         loop {
             let (messages, is_open) = mailbox.take();
             for message in messages {
@@ -231,7 +231,7 @@ impl<'r> Run<'r> {
             return;
         }
         // It is recorded only to be shown; on a full disk that may itself fail.
-        match catalog.set_throttle(host, pause.cause.name(), self.mirror.now(), until) {
+        match catalog.visits().set_throttle(host, pause.cause.name(), self.mirror.now(), until) {
             Ok(()) => {
                 self.shown_pauses.insert(host.to_owned(), pause.cause.name().to_owned());
                 if host == ALL_HOSTS {
@@ -248,7 +248,7 @@ impl<'r> Run<'r> {
     fn tell(&mut self, catalog: &mut Catalog, kind: EventKind) {
         let event = PoolEvent { time: self.mirror.now(), subject: None, kind };
         (self.observe)(Event::Happened(&event));
-        if let Err(e) = catalog.log_event(&event) {
+        if let Err(e) = catalog.events().log(&event) {
             tracing::warn!("cannot log that visits pause or go on: {e}");
         }
     }
@@ -283,7 +283,7 @@ impl<'r> Run<'r> {
             self.pauses_until = Timestamp(0);
         }
         if self.shown_pauses.remove(host).is_some()
-            && let Err(e) = catalog.end_throttle(host)
+            && let Err(e) = catalog.visits().end_throttle(host)
         {
             tracing::warn!("cannot clear the pause that 'weir status' shows: {e}");
         }
@@ -298,7 +298,7 @@ impl<'r> Run<'r> {
             return;
         }
         self.looked_at_pauses = Instant::now();
-        match catalog.throttles(now) {
+        match catalog.visits().throttles(now) {
             Ok(shown) if shown.iter().all(|pause| pause.host != ALL_HOSTS) => {
                 self.mirror.throttle().go_on();
                 self.shown_pauses.remove(ALL_HOSTS);
@@ -318,7 +318,7 @@ impl<'r> Run<'r> {
         }
         self.renewed = Instant::now();
         let until = self.mirror.now() + lease_s as i64;
-        match catalog.renew(&self.queue.leases(), until) {
+        match catalog.visits().renew(&self.queue.leases(), until) {
             Ok(()) => self.queue.renew(until),
             // The next attempt may be early enough. A repository whose lease has lapsed by then belongs to
             // another process or is due again.

@@ -23,7 +23,7 @@ fn a_repository_is_due_when_its_time_has_come() {
     // The next scheduled visit fetches the change; a hint makes the visit happen at once.
     stage.commit("a");
     assert_eq!(stage.run().0, Summary::default());
-    stage.catalog.hint(&[stage.get("a").id], stage.clock.now()).unwrap();
+    stage.catalog.visits().hint(&[stage.get("a").id], stage.clock.now()).unwrap();
     let (summary, _) = stage.run();
     assert_eq!((summary.updated, stage.get("a").last_change), (1, Some(stage.clock.now())));
 }
@@ -135,7 +135,7 @@ fn run_that_does_not_wait_ends_at_a_pause_and_the_next_one_visits_what_it_left()
     let (summary, told) = stage.run();
     assert_eq!(told["left"], "many hosts fail: the network", "{told:?}");
     assert_eq!((summary.failed + summary.left, summary.put_off, summary.updated), (21, 0, 0), "{summary:?}");
-    assert_eq!((stage.clock.now(), stage.catalog.throttles(began).unwrap().len()), (began, 0));
+    assert_eq!((stage.clock.now(), stage.catalog.visits().throttles(began).unwrap().len()), (began, 0));
     // What was left is due as before, and leased to nobody.
     let policy = ThrottlePolicy { window: 0, leak_ms: 1, pause_ms: 0 };
     stage.mirror.throttle = Mutex::new(Throttle::new(policy));
@@ -153,7 +153,7 @@ fn run_that_does_not_wait_leaves_the_rest_of_a_host_that_fails() {
     assert_eq!((summary.updated, summary.failed, summary.left, summary.put_off), (1, 3, 6, 0), "{summary:?}");
     assert_eq!(told["left"], "the host fails");
     // Nobody pauses any more, and the next run takes what was left.
-    assert!(stage.catalog.throttles(stage.clock.now()).unwrap().is_empty());
+    assert!(stage.catalog.visits().throttles(stage.clock.now()).unwrap().is_empty());
     stage.mirror.throttle = Mutex::new(Throttle::new(ThrottlePolicy { window: 0, leak_ms: 1, pause_ms: 0 }));
     assert_eq!(stage.run().0.failed, 6);
 }
@@ -190,15 +190,15 @@ fn pause_of_a_process_that_was_killed_is_cleared_by_a_visit_that_goes_well() {
     let mut stage = Stage::new(&["a"], 3);
     let (now, until) = (stage.clock.now(), stage.clock.now() + 86_400);
     let hosts = |stage: &Stage| -> Vec<String> {
-        stage.catalog.throttles(now).unwrap().into_iter().map(|pause| pause.host).collect()
+        stage.catalog.visits().throttles(now).unwrap().into_iter().map(|pause| pause.host).collect()
     };
-    stage.catalog.set_throttle("other:9418", "the host fails", now, until).unwrap();
-    stage.catalog.set_throttle("", Cause::DiskFull.name(), now, until).unwrap();
+    stage.catalog.visits().set_throttle("other:9418", "the host fails", now, until).unwrap();
+    stage.catalog.visits().set_throttle("", Cause::DiskFull.name(), now, until).unwrap();
     assert_eq!(stage.run().0.updated, 1);
     assert_eq!(hosts(&stage), ["other:9418"]);
     // A visit to a local path that finds nothing new shows neither a network nor room.
     for cause in [Cause::DiskFull, Cause::Network] {
-        stage.catalog.set_throttle("", cause.name(), now, until).unwrap();
+        stage.catalog.visits().set_throttle("", cause.name(), now, until).unwrap();
         stage.pass(2 * HOUR_S);
         assert_eq!(stage.run().0.unchanged, 1);
         assert_eq!(hosts(&stage), ["", "other:9418"]);
@@ -209,11 +209,11 @@ fn pause_of_a_process_that_was_killed_is_cleared_by_a_visit_that_goes_well() {
 fn pause_that_another_process_clears_is_over() {
     let mut stage = Stage::new(&["a"], 3);
     stage.catalog.add(&(0..20).map(refused).collect::<Vec<_>>(), stage.clock.now()).unwrap();
-    let mut other = Catalog::open(&stage.path("catalog.db")).unwrap();
+    let other = Catalog::open(&stage.path("catalog.db")).unwrap();
     let (mut resumed, stop) = (0, Stop::default());
     let mut observe = |event: Event<'_>| match event {
         Event::Happened(PoolEvent { kind: EventKind::Paused { host: None, .. }, .. }) => {
-            other.end_throttle("").unwrap()
+            other.visits().end_throttle("").unwrap()
         }
         Event::Happened(PoolEvent { kind: EventKind::Resumed, .. }) => resumed += 1,
         _ => {}

@@ -21,7 +21,7 @@ fn mirrored(names: &[&str]) -> (Stage, Store) {
 
 /// Visits `name` now.
 fn visit(stage: &mut Stage, name: &str) {
-    stage.catalog.hint(&[stage.get(name).id], stage.clock.now()).unwrap();
+    stage.catalog.visits().hint(&[stage.get(name).id], stage.clock.now()).unwrap();
     let (summary, told) = stage.run();
     assert_eq!(summary.failed, 0, "{told:?}");
 }
@@ -189,7 +189,7 @@ fn a_purge_deletes_what_is_gone_and_never_too_much() {
     let (mut stage, store) = mirrored(&["a", "b", "c", "d"]);
     let now = stage.clock.now();
     let gone = ["a", "b"].map(|name| stage.get(name).id);
-    stage.catalog.set_gone(&gone, now + 10, now + 20).unwrap();
+    stage.catalog.listings().set_gone(&gone, now + 10, now + 20).unwrap();
     assert_eq!(weir_pool::gone_since(&stage.catalog, now + 9, &[]).unwrap().len(), 0, "not for so long");
     let found = weir_pool::gone_since(&stage.catalog, now + 10, &[]).unwrap();
     assert_eq!(found.len(), 2);
@@ -204,7 +204,7 @@ fn a_purge_deletes_what_is_gone_and_never_too_much() {
     let outcome = weir_pool::purge_one(&mut stage.catalog, &store, a, now + 10, None).unwrap();
     assert!(matches!(outcome, PurgeOutcome::Purged(1..)) && !store.archive_path(a).exists());
     // The other repository has come back meanwhile.
-    stage.catalog.set_gone(&[b.id], now + 30, now + 30).unwrap();
+    stage.catalog.listings().set_gone(&[b.id], now + 30, now + 30).unwrap();
     let outcome = weir_pool::purge_one(&mut stage.catalog, &store, b, now + 10, None).unwrap();
     assert_eq!(outcome, PurgeOutcome::Back);
     assert!(store.archive_path(b).exists());
@@ -272,7 +272,7 @@ fn clones_that_are_there_are_taken_over() {
 
 #[test]
 fn only_what_can_be_told_apart_is_registered() {
-    let (mut stage, store) = mirrored(&["a"]);
+    let (stage, store) = mirrored(&["a"]);
     let (a, b) = (stage.path("a").display().to_string(), stage.path("b").display().to_string());
     let mut sound = SoundEntries::default();
     let mut take = |stage: &Stage, url: &str, name: &str, force| {
@@ -295,7 +295,7 @@ fn only_what_can_be_told_apart_is_registered() {
 #[test]
 fn repositories_are_found_by_name_and_pattern() {
     let (stage, _) = mirrored(&["h"]);
-    let mut catalog = stage.catalog;
+    let catalog = stage.catalog;
     let names = ["h/a", "h/b", "h/b.c", "g/a"].map(|name| NewRepository::new(name, "git://h/x"));
     catalog.add(&names, stage.clock.now()).unwrap();
     let found = |pattern: &str| -> Vec<String> {

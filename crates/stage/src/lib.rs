@@ -127,7 +127,7 @@ impl Stage {
         let throttle = Mutex::new(Throttle::new(policy));
         let mirror = Mirror { store, visit, options, throttle, space, clock: clock.clone() };
         let catalog = Catalog::open(&folder.path().join("catalog.db")).unwrap();
-        let mut stage = Stage { folder, clock, catalog, upstreams, mirror };
+        let stage = Stage { folder, clock, catalog, upstreams, mirror };
         for name in names {
             stage.git(&["init", "-q", "--bare", "-b", "main", name]);
             stage.commit(name);

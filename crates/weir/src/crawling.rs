@@ -34,7 +34,7 @@ pub(crate) fn list_forges(
             bars.entry(name.to_owned()).or_insert_with(new).draw(name, &event, &shown);
         }
         if let Some(kind) = event_of(name, &event) {
-            open()?.log_event(&PoolEvent { time: now(), subject: None, kind })?;
+            open()?.events().log(&PoolEvent { time: now(), subject: None, kind })?;
         }
         match event {
             RoundEvent::Listed(progress) => report(name, progress)?,

@@ -33,8 +33,8 @@ fn listed(id: u32, name: &str) -> (String, Listed) {
 }
 
 fn pass(c: &mut Catalog, page: &[(String, Listed)], now: Timestamp) -> (Listing, Taken) {
-    let mut listing = c.begin_listing("f", "all", now).unwrap();
-    let taken = c.take_page(&mut listing, page, None, now).unwrap();
+    let mut listing = c.listings().begin("f", "all", now).unwrap();
+    let taken = c.listings().take_page(&mut listing, page, None, now).unwrap();
     (listing, taken)
 }
 

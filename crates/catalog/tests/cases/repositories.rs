@@ -35,35 +35,42 @@ pub fn names_sort_by_their_bytes(c: &mut Catalog) {
 
 pub fn an_inventory_has_every_repository_once(c: &mut Catalog) {
     c.add(&[entry("a", "u1"), entry("b", "u2")], Timestamp(0)).unwrap();
-    let id = c.lease("x", Timestamp(10), Timestamp(20), &Which::default(), 10).unwrap()[0].id;
+    let id = c.visits().lease("x", Timestamp(10), Timestamp(20), &Which::default(), 10).unwrap()[0].id;
     let name = c.list().unwrap().into_iter().find(|r| r.id == id).unwrap().name;
     let mut found = Vec::new();
-    c.for_each_entry(|entry| found.push(entry)).unwrap();
+    c.archives().for_each_entry(|entry| found.push(entry)).unwrap();
     found.sort_by(|a, b| a.name.cmp(&b.name));
     assert_eq!(found.iter().map(|e| e.name.as_str()).collect::<Vec<_>>(), ["a", "b"], "{name}");
     assert!(found.iter().all(|e| e.seq.is_none() && e.is_enabled && e.failures == 0));
-    assert!(c.has_archive_at(&found[0].path).unwrap() && !c.has_archive_at("elsewhere.tar").unwrap());
     assert!(
-        c.last_visit_at().unwrap().is_none_or(|at| at == Timestamp(10)) && c.faults(10).unwrap().is_empty()
+        c.archives().has_archive_at(&found[0].path).unwrap()
+            && !c.archives().has_archive_at("elsewhere.tar").unwrap()
+    );
+    assert!(
+        c.visits().last_at().unwrap().is_none_or(|at| at == Timestamp(10))
+            && c.status().faults(10).unwrap().is_empty()
     );
 }
 
 pub fn forks_build_on_the_root_of_their_network(c: &mut Catalog) {
     let ids = network(c);
-    assert_eq!(c.bases_by_forge(&ids, &AccessNames::default()).unwrap().len(), 2);
+    assert_eq!(c.archives().bases_by_forge(&ids, &AccessNames::default()).unwrap().len(), 2);
     assert!(all_bases(c, &ids).is_empty());
     // A rule about the base alone would not hold any more.
     let rules = |patterns: &[&str]| AccessNames(vec![patterns.iter().map(|&p| p.to_owned()).collect()]);
-    c.choose_bases(&ids, &rules(&["h/o/r1"])).unwrap();
-    assert!(all_bases(c, &ids).is_empty() && c.bases_by_forge(&ids, &rules(&["h/o/r1"])).unwrap().is_empty());
-    assert_eq!(c.bases_by_forge(&ids, &rules(&["h/o/r1", "h/o/r2"])).unwrap().len(), 1);
-    assert_eq!(c.bases_by_forge(&ids, &rules(&["h"])).unwrap().len(), 2);
-    c.choose_bases(&ids[2..3], &AccessNames::default()).unwrap();
+    c.archives().choose_bases(&ids, &rules(&["h/o/r1"])).unwrap();
+    assert!(
+        all_bases(c, &ids).is_empty()
+            && c.archives().bases_by_forge(&ids, &rules(&["h/o/r1"])).unwrap().is_empty()
+    );
+    assert_eq!(c.archives().bases_by_forge(&ids, &rules(&["h/o/r1", "h/o/r2"])).unwrap().len(), 1);
+    assert_eq!(c.archives().bases_by_forge(&ids, &rules(&["h"])).unwrap().len(), 2);
+    c.archives().choose_bases(&ids[2..3], &AccessNames::default()).unwrap();
     assert_eq!(all_bases(c, &ids), [(ids[2], ids[0])].into(), "past a parent that is not mirrored");
-    c.choose_bases(&ids, &AccessNames::default()).unwrap();
+    c.archives().choose_bases(&ids, &AccessNames::default()).unwrap();
     assert_eq!(all_bases(c, &ids), [(ids[1], ids[0]), (ids[2], ids[0])].into());
-    assert_eq!(c.built_on(ids[0]).unwrap().iter().map(|r| r.id).collect::<Vec<_>>(), ids[1..3]);
-    assert_eq!(c.bases(&ids[1..2]).unwrap()[0].path, "h/o/r1.tar");
+    assert_eq!(c.archives().built_on(ids[0]).unwrap().iter().map(|r| r.id).collect::<Vec<_>>(), ids[1..3]);
+    assert_eq!(c.archives().bases(&ids[1..2]).unwrap()[0].path, "h/o/r1.tar");
     a_base_stays_and_stays_whole(c, &ids);
     what_is_mirrored_already_is_left_as_it_is(c, &ids);
 }
@@ -92,23 +99,23 @@ fn network(c: &mut Catalog) -> Vec<i64> {
 
 /// Returns the pairs of a repository of `ids` and its base.
 fn all_bases(c: &Catalog, ids: &[i64]) -> BTreeSet<(i64, i64)> {
-    c.bases(ids).unwrap().into_iter().map(|b| (b.id, b.base)).collect()
+    c.archives().bases(ids).unwrap().into_iter().map(|b| (b.id, b.base)).collect()
 }
 
 /// Checks that the base of 2 and 3 can neither be removed nor get a base itself. Then clears these bases, and
 /// removes 1.
 fn a_base_stays_and_stays_whole(c: &mut Catalog, ids: &[i64]) {
     assert!(matches!(c.remove("h/o/r1").unwrap_err(), Error::BuiltOn { count: 2, .. }));
-    assert!(matches!(c.set_base(ids[0], ids[3]).unwrap_err(), Error::BuiltOn { .. }));
-    assert!(matches!(c.set_base(ids[3], ids[1]).unwrap_err(), Error::NoBase));
-    assert!(matches!(c.set_base(ids[3], ids[3]).unwrap_err(), Error::NoBase));
-    assert!(matches!(c.set_base(ids[3], 12345).unwrap_err(), Error::NoBase));
-    let listing = c.begin_listing("f", "all", Timestamp(5)).unwrap();
-    let gone: Vec<i64> = c.unseen(&listing, 0, 100).unwrap().iter().map(|u| u.id).collect();
-    c.set_gone(&gone, Timestamp(5), Timestamp(6)).unwrap();
-    assert!(!c.remove_gone(ids[0], Timestamp(9)).unwrap(), "purged no more than removed");
-    c.clear_bases(&ids[1..3]).unwrap();
-    assert!(c.remove_gone(ids[0], Timestamp(9)).unwrap());
+    assert!(matches!(c.archives().set_base(ids[0], ids[3]).unwrap_err(), Error::BuiltOn { .. }));
+    assert!(matches!(c.archives().set_base(ids[3], ids[1]).unwrap_err(), Error::NoBase));
+    assert!(matches!(c.archives().set_base(ids[3], ids[3]).unwrap_err(), Error::NoBase));
+    assert!(matches!(c.archives().set_base(ids[3], 12345).unwrap_err(), Error::NoBase));
+    let listing = c.listings().begin("f", "all", Timestamp(5)).unwrap();
+    let gone: Vec<i64> = c.listings().unseen(&listing, 0, 100).unwrap().iter().map(|u| u.id).collect();
+    c.listings().set_gone(&gone, Timestamp(5), Timestamp(6)).unwrap();
+    assert!(!c.listings().remove_gone(ids[0], Timestamp(9)).unwrap(), "purged no more than removed");
+    c.archives().clear_bases(&ids[1..3]).unwrap();
+    assert!(c.listings().remove_gone(ids[0], Timestamp(9)).unwrap());
 }
 
 /// Checks that no base is chosen for a repository that is mirrored already, unless the caller asks for it.
@@ -130,32 +137,32 @@ fn what_is_mirrored_already_is_left_as_it_is(c: &mut Catalog, ids: &[i64]) {
         event: None,
         outcome: Outcome::Unchanged,
     };
-    assert_eq!(c.record(&[visit(ids[1]), visit(ids[2])]).unwrap(), 2);
-    c.set_base(ids[1], ids[3]).unwrap();
-    c.look_again_at_what_builds_on(ids[3], Timestamp(3)).unwrap();
+    assert_eq!(c.visits().record(&[visit(ids[1]), visit(ids[2])]).unwrap(), 2);
+    c.archives().set_base(ids[1], ids[3]).unwrap();
+    c.archives().look_again_at_what_builds_on(ids[3], Timestamp(3)).unwrap();
     let seen =
         |c: &Catalog, n| c.get(&format!("h/o/r{n}")).unwrap().map(|r| (r.next_due, r.fingerprint)).unwrap();
     assert_eq!((seen(c, 2), seen(c, 3)), ((Timestamp(3), None), (Timestamp(1000), Some(vec![7]))));
-    c.clear_bases(&ids[1..2]).unwrap();
+    c.archives().clear_bases(&ids[1..2]).unwrap();
     let updated = Outcome::Updated { seq: 1, archive_bytes: 1, ref_count: 1 };
-    assert_eq!(c.record(&[Visit { outcome: updated, ..visit(ids[2]) }]).unwrap(), 1);
-    c.set_archive(ids[2], ArchiveEnd { seq: Seq(5), bytes: 9 }).unwrap();
-    c.set_archive(ids[2], ArchiveEnd { seq: Seq(4), bytes: 8 }).unwrap();
+    assert_eq!(c.visits().record(&[Visit { outcome: updated, ..visit(ids[2]) }]).unwrap(), 1);
+    c.archives().set_archive(ids[2], ArchiveEnd { seq: Seq(5), bytes: 9 }).unwrap();
+    c.archives().set_archive(ids[2], ArchiveEnd { seq: Seq(4), bytes: 8 }).unwrap();
     assert_eq!(
         c.get("h/o/r3").unwrap().map(|r| (r.seq, r.archive_bytes)).unwrap(),
         (Some(5), Some(9)),
         "never backwards"
     );
-    c.choose_bases(ids, &AccessNames::default()).unwrap();
+    c.archives().choose_bases(ids, &AccessNames::default()).unwrap();
     assert!(all_bases(c, ids).is_empty());
-    assert_eq!(c.bases_by_forge(&ids[2..3], &AccessNames::default()).unwrap()[0].base, ids[1]);
+    assert_eq!(c.archives().bases_by_forge(&ids[2..3], &AccessNames::default()).unwrap()[0].base, ids[1]);
 }
 
 pub fn searches_look_at_a_window_of_names(c: &mut Catalog) {
     let names = ["a/one", "a/two", "B/One", "b/under_score", "b/underXscore", "c/100%", "c/new"];
     let entries: Vec<_> = names.iter().map(|name| entry(name, name)).collect();
     c.add(&entries, Timestamp(0)).unwrap();
-    c.set_hold("a/two", weir_catalog::Hold::Paused, true).unwrap();
+    c.archives().set_hold("a/two", weir_catalog::Hold::Paused, true).unwrap();
     let found = |search: &RepositorySearch| {
         let (mut search, mut names, mut pages) = (search.clone(), Vec::new(), 0);
         loop {

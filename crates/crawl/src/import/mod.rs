@@ -100,14 +100,14 @@ pub struct Imported {
     pub was_finished: bool,
 }
 
-/// Accounts of a batch.
+/// AccountBatch of a batch.
 #[derive(Default)]
-struct Accounts {
+struct AccountBatch {
     told: Vec<Account>,
     members: Vec<(String, Account)>,
 }
 
-impl Accounts {
+impl AccountBatch {
     fn len(&self) -> usize {
         self.told.len() + self.members.len()
     }
@@ -143,8 +143,9 @@ impl Import<'_> {
         mut catalog: Option<&mut Catalog>,
         observe: &mut dyn FnMut(&Imported) -> bool,
     ) -> Result<Imported, ImportError> {
-        let position =
-            catalog.as_ref().map_or(Ok(ImportPosition::default()), |c| c.import_position(self.source))?;
+        let position = catalog
+            .as_ref()
+            .map_or(Ok(ImportPosition::default()), |c| c.listings().import_position(self.source))?;
         let mut done = Imported {
             lines: position.lines,
             is_finished: position.is_finished,
@@ -158,7 +159,7 @@ impl Import<'_> {
         let mut lines = DumpLines::open(input, self.dump.unit()).map_err(|e| broken(0, e))?;
         lines.skip(position.lines).map_err(|e| broken(position.lines, e))?;
         let mut batch: Vec<Option<(String, Listed)>> = Vec::new();
-        let mut accounts = Accounts::default();
+        let mut accounts = AccountBatch::default();
         let mut batch_bytes = 0;
         let mut before_batch = done;
         // Events name the same repositories repeatedly: the last row of a batch counts.
@@ -178,9 +179,15 @@ impl Import<'_> {
                 (done.lines, done.is_finished) = (lines.passed(), is_end);
                 if let Some(catalog) = &mut catalog {
                     // Before the position is stored: taking the same accounts twice changes nothing.
-                    catalog.take_import_accounts(self.forge, &accounts.told, &accounts.members)?;
+                    catalog.accounts().take_of_import(self.forge, &accounts.told, &accounts.members)?;
                     let position = ImportPosition { lines: done.lines, is_finished: is_end };
-                    match catalog.take_import(self.forge, self.source, position, &rows, (self.now)())? {
+                    match catalog.listings().take_import(
+                        self.forge,
+                        self.source,
+                        position,
+                        &rows,
+                        (self.now)(),
+                    )? {
                         Some(taken) => done.taken += taken,
                         None => {
                             done = Imported { lines: done.lines, is_finished: is_end, ..before_batch };
@@ -189,7 +196,7 @@ impl Import<'_> {
                 }
                 before_batch = done;
                 places.clear();
-                accounts = Accounts::default();
+                accounts = AccountBatch::default();
                 if !observe(&done) || is_end {
                     return Ok(done);
                 }
@@ -203,7 +210,7 @@ impl Import<'_> {
         number: u64,
         batch: &mut Vec<Option<(String, Listed)>>,
         places: &mut HashMap<String, usize>,
-        accounts: &mut Accounts,
+        accounts: &mut AccountBatch,
         done: &mut Imported,
     ) {
         let mut bad = |what: &str| {
@@ -306,7 +313,7 @@ mod tests {
         assert_eq!(bad.iter().map(|b| b.0).collect::<Vec<_>>(), [5, 6, 7], "by their lines");
         let a = c.get("github.com/o/a").unwrap().unwrap();
         assert_eq!(a.url, "https://github.com/o/a.git");
-        assert_eq!(c.description(a.id).unwrap().as_deref(), Some("says \"hi\", twice\nand more"));
+        assert_eq!(c.listings().description(a.id).unwrap().as_deref(), Some("says \"hi\", twice\nand more"));
         assert!(c.get("github.com/o/b").unwrap().is_some());
         let (again, _) = import(Dump::GhTorrent, PROJECTS, &mut c);
         assert_eq!((again.rows, again.is_finished), (0, true), "it was imported");
@@ -360,7 +367,7 @@ mod tests {
             (25_000, true, 15_000, 0)
         );
         // Two imports run at once: neither takes rows that the other has taken.
-        c.forget_import("d").unwrap();
+        c.listings().forget_import("d").unwrap();
         let mut other = Catalog::open(&dir.path().join("catalog.db")).unwrap();
         let both = import.run(input(), Some(&mut c), &mut |done| {
             if done.lines == 10_000 {
@@ -372,14 +379,14 @@ mod tests {
         let both = both.unwrap();
         assert_eq!((both.lines, both.rows, both.taken.known), (25_000, 15_000, 15_000));
         // If a compressed dump is cut short, whole rows are taken, and the rest is an error, not an end.
-        c.forget_import("d").unwrap();
+        c.listings().forget_import("d").unwrap();
         let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         std::io::Write::write_all(&mut gz, text.as_bytes()).unwrap();
         let gz = gz.finish().unwrap();
         let cut =
             import.run(Box::new(Cursor::new(gz[..gz.len() - 20].to_vec())), Some(&mut c), &mut |_| true);
         assert!(matches!(cut, Err(ImportError::Io { .. })));
-        assert!(!c.import_position("d").unwrap().is_finished);
+        assert!(!c.listings().import_position("d").unwrap().is_finished);
     }
 
     #[test]
@@ -414,7 +421,7 @@ mod tests {
             assert_eq!(bad.iter().map(|b| b.0).collect::<Vec<_>>(), bad_lines, "{dump:?} {bad:?}");
             let a = c.get("github.com/o/a").unwrap().unwrap();
             assert_eq!(a.url, "https://github.com/o/a.git", "not what a dump says");
-            assert_eq!(c.description(a.id).unwrap().as_deref(), Some("says"));
+            assert_eq!(c.listings().description(a.id).unwrap().as_deref(), Some("says"));
         }
     }
 
@@ -430,13 +437,13 @@ mod tests {
             &mut c,
         );
         assert_eq!((done.accounts, bad.len(), done.rows), (2, 1, 0));
-        c.forget_import("d").unwrap();
+        c.listings().forget_import("d").unwrap();
         let members = br#"{"id":6,"login":"older","org":"o"}
 {"id":7,"login":"r","org":"o"}
 {"id":7,"login":"r","org":"unknown"}
 "#;
         import(Dump::Objects, members, &mut c);
-        let known = c.accounts(None, None, 10).unwrap();
+        let known = c.accounts().known(None, None, 10).unwrap();
         let told: Vec<_> =
             known.iter().map(|a| (a.account.login.as_str(), a.organizations.join(","))).collect();
         assert_eq!(told, [("o", String::new()), ("p", "o".to_owned()), ("r", "o".to_owned())]);

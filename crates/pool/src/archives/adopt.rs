@@ -93,7 +93,7 @@ pub fn find_archives(catalog: &Catalog, store: &Store) -> Result<FoundArchives> 
 pub fn adopt(catalog: &mut Catalog, store: &Store, archives: &[Adopted]) -> Result<usize> {
     let mut added = 0;
     for batch in archives.chunks(BATCH_MAX) {
-        added += catalog.adopt(batch, now())?;
+        added += catalog.archives().adopt(batch, now())?;
     }
     // Bases can be recorded once all archives are registered.
     for archive in archives {

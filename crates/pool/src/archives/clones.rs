@@ -144,15 +144,15 @@ impl CloneImport<'_> {
         // No other process clones it meanwhile.
         let ids = [repository.id];
         let which = Which { ids: Some(&ids), ..Which::default() };
-        if self.catalog.lease(self.owner, now(), now() + IMPORT_LEASE_S, &which, 1)?.is_empty() {
+        if self.catalog.visits().lease(self.owner, now(), now() + IMPORT_LEASE_S, &which, 1)?.is_empty() {
             return Err(Error::Refused("it is being cloned, or paused".to_owned()));
         }
         // Another machine may have cloned it before.
         let made = (!archive.exists()).then(|| make(git_dir, &repository, &archive, self.options));
         if let Some(Ok((end, refs))) = &made {
-            self.catalog.set_imported(repository.id, *end, *refs)?;
+            self.catalog.archives().set_imported(repository.id, *end, *refs)?;
         }
-        self.catalog.release(self.owner)?;
+        self.catalog.visits().release(self.owner)?;
         Ok((name, made.transpose()?.map_or(ImportedClone::There, |(end, _)| ImportedClone::New(end.bytes))))
     }
 }

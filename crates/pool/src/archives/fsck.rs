@@ -87,8 +87,8 @@ fn ends_at(path: &Path) -> Option<u64> {
 /// If the catalog fails.
 pub fn note(catalog: &mut Catalog, r: &Repository, checked: &Checked) -> Result<()> {
     match checked.problems.first() {
-        Some(first) if checked.is_there => catalog.set_damaged(r.id, first, now())?,
-        Some(_) => catalog.look_again(&r.name, now())?,
+        Some(first) if checked.is_there => catalog.archives().set_damaged(r.id, first, now())?,
+        Some(_) => catalog.visits().look_again(&r.name, now())?,
         None => {}
     }
     Ok(())
@@ -99,7 +99,7 @@ pub fn note(catalog: &mut Catalog, r: &Repository, checked: &Checked) -> Result<
 /// # Errors
 /// If the catalog fails.
 pub fn repair(catalog: &mut Catalog, mirror: &Mirror, r: &Repository) -> Result<Repair> {
-    let base = catalog.bases(&[r.id])?;
+    let base = catalog.archives().bases(&[r.id])?;
     // That needs no upstream.
     let repair = if mirror.relink(r, base.first()) {
         Repair::Relinked
@@ -110,7 +110,7 @@ pub fn repair(catalog: &mut Catalog, mirror: &Mirror, r: &Repository) -> Result<
             Err(failure) => Repair::Failed(failure.to_string()),
         }
     };
-    catalog.look_again(&r.name, now())?;
+    catalog.visits().look_again(&r.name, now())?;
     if let Repair::Done(visited) = &repair {
         mirror.note_base(catalog, r, base.first(), visited)?;
     }

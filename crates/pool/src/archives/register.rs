@@ -69,7 +69,7 @@ impl SoundEntries {
 /// that name.
 fn check_archive(catalog: &Catalog, store: &Store, new: &NewRepository) -> Result<()> {
     // The archive belongs to a repository that had the name before. The new one gets another file.
-    if catalog.has_archive_at(&new.path)? {
+    if catalog.archives().has_archive_at(&new.path)? {
         return Ok(());
     }
     let place = store.path.join(&new.path);

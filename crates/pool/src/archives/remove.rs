@@ -25,13 +25,13 @@ pub fn check_removal(
 ) -> Result<()> {
     let ids: HashSet<i64> = repositories.iter().map(|r| r.id).collect();
     for r in repositories.iter() {
-        let needing = catalog.built_on(r.id)?;
+        let needing = catalog.archives().built_on(r.id)?;
         if let Some(first) = needing.iter().find(|fork| !ids.contains(&fork.id)) {
             let (count, first) = (needing.len() as i64, first.name.clone());
             return Err(weir_catalog::Error::BuiltOn { count, first }.into());
         }
     }
-    let forks = catalog.bases(&ids.iter().copied().collect::<Vec<_>>())?;
+    let forks = catalog.archives().bases(&ids.iter().copied().collect::<Vec<_>>())?;
     let has_archive =
         |fork: &&Base| repositories.iter().any(|r| r.id == fork.id && store.archive_path(r).exists());
     if let Some(fork) = forks.iter().find(|fork| !deletes && has_archive(fork)) {
@@ -74,10 +74,10 @@ pub fn gone_since(
     before: Timestamp,
     patterns: &[String],
 ) -> Result<Vec<(Repository, Option<String>)>> {
-    let mut gone = catalog.gone_since(before)?;
+    let mut gone = catalog.listings().gone_since(before)?;
     let is_meant = |name: &str| patterns.is_empty() || patterns.iter().any(|p| name_matches(p, name));
     gone.retain(|(r, _)| is_meant(&r.name));
-    let forks = catalog.bases(&gone.iter().map(|(r, _)| r.id).collect::<Vec<_>>())?;
+    let forks = catalog.archives().bases(&gone.iter().map(|(r, _)| r.id).collect::<Vec<_>>())?;
     gone.sort_by_key(|(r, _)| !forks.iter().any(|fork| fork.id == r.id));
     Ok(gone)
 }
@@ -88,7 +88,7 @@ pub fn gone_since(
 /// # Errors
 /// If more are gone.
 pub fn check_purge(catalog: &Catalog, gone: &[(Repository, Option<String>)], percent: u8) -> Result<()> {
-    for (forge, known) in catalog.counts_by_forge()? {
+    for (forge, known) in catalog.status().counts_by_forge()? {
         let of_it = gone.iter().filter(|(_, of)| *of == forge).count();
         if of_it as u64 * 100 > known.unsigned_abs() * u64::from(percent) {
             let whose =
@@ -127,7 +127,7 @@ pub fn purge_one(
 ) -> Result<PurgeOutcome> {
     let path = store.archive_path(r);
     let is_staying = |fork: &Repository| going.is_none_or(|going| !going.contains(&fork.id));
-    let staying = catalog.built_on(r.id)?.iter().filter(|fork| is_staying(fork)).count();
+    let staying = catalog.archives().built_on(r.id)?.iter().filter(|fork| is_staying(fork)).count();
     if staying > 0 {
         return Ok(PurgeOutcome::Needed(staying));
     }
@@ -135,7 +135,7 @@ pub fn purge_one(
     if going.is_none() {
         // Waits for a visit that writes to the archive, and that may have found the repository again.
         let lock = lock(&path)?;
-        if !catalog.remove_gone(r.id, before)? {
+        if !catalog.listings().remove_gone(r.id, before)? {
             return Ok(PurgeOutcome::Back);
         }
         delete_archives(&path)?;

@@ -76,7 +76,7 @@ pub fn restore(
         catalog.add_copy(&copy, r.id, now())?;
     }
     let epoch = weir_repo::epoch_of(&target).in_repo(&r.name)?;
-    catalog.pin(shown, end_of(&report), refs.list().len() as u64, epoch)?;
+    catalog.archives().pin(shown, end_of(&report), refs.list().len() as u64, epoch)?;
     Ok(Restored { name: shown.to_owned(), seq: report.seq })
 }
 

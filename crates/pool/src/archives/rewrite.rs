@@ -26,6 +26,6 @@ pub fn compact(catalog: &mut Catalog, store: &Store, repository: &Repository) ->
     let Ok(before) = fs::metadata(&path) else { return Ok(None) };
     let rewritten = store.rewrite(Sharing::Keep, |how| weir_repo::compact(&path, how));
     let report = rewritten.map_err(|e| Error::Refused(e.to_string()))?;
-    catalog.set_archive(repository.id, end_of(&report))?;
+    catalog.archives().set_archive(repository.id, end_of(&report))?;
     Ok(Some(Rewritten { bytes_before: before.len(), bytes_after: report.archive_bytes }))
 }

@@ -47,7 +47,7 @@ pub fn bases_for(
     let ids: Vec<i64> = repositories.iter().map(|r| r.id).collect();
     let bases: Vec<Base> = match reference {
         Some(base) => ids.iter().filter(|id| **id != base.id).map(|&id| Base::of(id, base)).collect(),
-        None => [catalog.bases(&ids)?, catalog.bases_by_forge(&ids, access)?].concat(),
+        None => [catalog.archives().bases(&ids)?, catalog.archives().bases_by_forge(&ids, access)?].concat(),
     };
     Ok(bases.into_iter().map(|base| (base.id, base)).collect())
 }
@@ -110,7 +110,7 @@ impl<'a> Sharer<'a> {
     /// Records in the catalog that `r` builds on `base`.
     fn set_base(&mut self, r: &Repository, base: &Base) -> Result<()> {
         if !self.dry_run {
-            self.catalog.set_base(r.id, base.base)?;
+            self.catalog.archives().set_base(r.id, base.base)?;
         }
         Ok(())
     }
@@ -135,7 +135,7 @@ impl<'a> Sharer<'a> {
     /// Rewrites the archive of `r` without the objects in `on`.
     fn build_on(&mut self, r: &Repository, base: &Base, on: &Arc<Repo>) -> Result<ShareOutcome> {
         // The catalog comes first: from now on, no process deletes the base.
-        self.catalog.set_base(r.id, base.base)?;
+        self.catalog.archives().set_base(r.id, base.base)?;
         let archive = self.store.archive_path(r);
         let bytes_before = fs::metadata(&archive)?.len();
         let rewritten = self.store.rewrite(Sharing::On(on), |how| weir_repo::compact(&archive, how));
@@ -146,7 +146,7 @@ impl<'a> Sharer<'a> {
         // A visit that began before may have recorded the archive as whole.
         self.store.note_base(self.catalog, r)?;
         let report = rewritten.map_err(|e| Error::Refused(e.to_string()))?;
-        self.catalog.set_archive(r.id, end_of(&report))?;
+        self.catalog.archives().set_archive(r.id, end_of(&report))?;
         Ok(ShareOutcome::Done(Rewritten { bytes_before, bytes_after: report.archive_bytes }))
     }
 }
@@ -174,7 +174,7 @@ pub fn dissociate(catalog: &mut Catalog, store: &Store, r: &Repository) -> Resul
         let bytes_before = fs::metadata(&archive)?.len();
         let report =
             store.rewrite(Sharing::Whole, |how| weir_repo::compact(&archive, how)).in_repo(&r.name)?;
-        catalog.set_archive(r.id, end_of(&report))?;
+        catalog.archives().set_archive(r.id, end_of(&report))?;
         rewritten = Some(Rewritten { bytes_before, bytes_after: report.archive_bytes });
     }
     // Only now: until here, the archive needed its base.

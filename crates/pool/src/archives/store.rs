@@ -60,12 +60,12 @@ impl Store {
     pub(crate) fn note_base(&self, catalog: &mut Catalog, repository: &Repository) -> Result<()> {
         let path = std::path::absolute(self.archive_path(repository))?;
         if !path.exists() {
-            return Ok(catalog.clear_bases(&[repository.id])?);
+            return Ok(catalog.archives().clear_bases(&[repository.id])?);
         }
         let archive = Archive::open(&path).map_err(weir_repo::Error::from).in_repo(&repository.name)?;
         let base = weir_repo::base_path(&archive, &path).in_repo(&repository.name)?;
         let store = std::path::absolute(&self.path)?;
         let below = |base: &Path| base.strip_prefix(&store).unwrap_or(base).to_string_lossy().into_owned();
-        Ok(catalog.set_base_found(repository.id, base.as_deref().map(below).as_deref())?)
+        Ok(catalog.archives().set_base_found(repository.id, base.as_deref().map(below).as_deref())?)
     }
 }

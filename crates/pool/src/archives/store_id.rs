@@ -19,7 +19,7 @@ pub const STORE_ID_NAME: &str = ".store-id";
 ///
 /// # Errors
 /// If the catalog knows another store, or the store that it knows is missing.
-pub fn claim(mut catalog: Catalog, store: &Path) -> Result<Catalog> {
+pub fn claim(catalog: Catalog, store: &Path) -> Result<Catalog> {
     match catalog.store()? {
         Some(known) if read(store)?.is_none() => {
             Err(Error::NoStore { id_file: store.join(STORE_ID_NAME), id: known })

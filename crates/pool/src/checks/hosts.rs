@@ -33,7 +33,7 @@ struct Example {
 /// Opens a session with one repository of each host: the one that was last visited with success.
 pub(crate) fn hosts(pool: &Pool, report: &mut CheckReport<'_>) -> Result<()> {
     let mut hosts: BTreeMap<String, Example> = BTreeMap::new();
-    pool.catalog.for_each_entry(|entry| {
+    pool.catalog.archives().for_each_entry(|entry| {
         let Some((host, example)) = example(entry) else { return };
         match hosts.get_mut(&host) {
             None => drop(hosts.insert(host, example)),

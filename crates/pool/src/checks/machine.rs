@@ -101,7 +101,7 @@ pub(crate) fn space(pool: &Pool, report: &mut CheckReport<'_>) -> Result<()> {
         )?;
     }
     if let Some(quota) = pool.config.store.bytes_max {
-        let used = pool.catalog.archive_bytes()?;
+        let used = pool.catalog.status().archive_bytes()?;
         if used >= quota.0 / 100 * QUOTA_PERCENT_TOLD {
             let (used, quota) = (words::bytes(used), words::bytes(quota.0));
             report.add(
@@ -162,7 +162,7 @@ pub(crate) fn clock(pool: &Pool, report: &mut CheckReport<'_>) -> Result<()> {
             }
         }
     }
-    let ahead = pool.catalog.last_visit_at()?.map_or(0, |last| last - now());
+    let ahead = pool.catalog.visits().last_at()?.map_or(0, |last| last - now());
     if ahead > CLOCK_SKEW_TOLD_S {
         is_well = false;
         let ahead = words::span(ahead);

@@ -12,7 +12,7 @@ const WAITING_TOLD: i64 = 100_000;
 /// Checks whether tables and workers take the events that are for them.
 pub(crate) fn collectors(pool: &Pool, report: &mut CheckReport<'_>) -> Result<()> {
     const CHECK: &str = "events";
-    for counts in pool.catalog.collector_counts()? {
+    for counts in pool.catalog.received().collector_counts()? {
         let name = &counts.name;
         match counts.rejected {
             rejected if !counts.is_known => report.add(

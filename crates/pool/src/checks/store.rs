@@ -22,7 +22,7 @@ const ARCHIVES: &str = "archives";
 const FAULTS_MAX: usize = 10;
 
 pub(crate) fn catalog(pool: &Pool, report: &mut CheckReport<'_>) -> Result<()> {
-    let faults = pool.catalog.faults(FAULTS_MAX)?;
+    let faults = pool.catalog.status().faults(FAULTS_MAX)?;
     for fault in &faults {
         report.add(
             CheckLevel::Error,
@@ -102,7 +102,7 @@ impl StoreLook<'_> {
     /// should be.
     fn at_the_catalog(&mut self) -> Result<Vec<String>> {
         let (mut suspects, user) = (Vec::new(), geteuid());
-        self.pool.catalog.for_each_entry(|entry| {
+        self.pool.catalog.archives().for_each_entry(|entry| {
             self.known.insert(self.hasher.hash_one(&entry.path));
             let Some(len) = wanted_len(&entry) else { return };
             match fs::metadata(self.store.join(&entry.path)) {
@@ -188,7 +188,8 @@ impl StoreLook<'_> {
     /// Checks an archive again that the catalog did not know: it may have been registered since.
     fn at_a_stranger(&mut self, path: &Path) -> Result<()> {
         let below = below(self.pool, path);
-        let is_known = || below.as_deref().map_or(Ok(false), |path| self.pool.catalog.has_archive_at(path));
+        let is_known =
+            || below.as_deref().map_or(Ok(false), |path| self.pool.catalog.archives().has_archive_at(path));
         if !path.exists() || is_known()? {
             return Ok(());
         }

@@ -36,7 +36,7 @@ impl MirrorGuard {
         let machine = machine_of(&pool.catalog);
         if lock.try_lock().is_ok() {
             let mut catalog = pool.another_catalog()?;
-            catalog.release_all(&machine)?;
+            catalog.visits().release_all(&machine)?;
             mend_times(&mut catalog, now())?;
             // In a thread that nothing waits for: the store may be large.
             let store = pool.store.path.clone();
@@ -64,7 +64,7 @@ impl LookGuard {
         let lock = pool.open_lock(METADATA_LOCK_NAME)?;
         let machine = machine_of(&pool.catalog);
         if lock.try_lock().is_ok() {
-            pool.another_catalog()?.release_all_looks(&machine)?;
+            pool.another_catalog()?.metadata().release_all(&machine)?;
         }
         lock.lock_shared()?;
         Ok(LookGuard { owner: format!("{machine}{}-{}", std::process::id(), now()), _lock: lock })

@@ -60,7 +60,7 @@ impl HintFinder {
         if names.is_empty() {
             return Ok(Vec::new());
         }
-        let last = catalog.last_repository()?;
+        let last = catalog.received().last_repository()?;
         let is_fresh = |(at, of): (Instant, i64)| at.elapsed() <= ANSWER_AGE_MAX && of == last;
         if !self.answered.is_some_and(is_fresh) || self.answers.len() > ANSWERS_MAX {
             self.answers.clear();

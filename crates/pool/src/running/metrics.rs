@@ -170,7 +170,7 @@ impl Metrics {
 fn write_catalog(pool: &Pool, room: &Space) -> Result<String> {
     let (catalog, mut text) = (&pool.catalog, String::new());
     let now = now();
-    let c = catalog.counts(now)?;
+    let c = catalog.status().counts(now)?;
     one(&mut text, "weir_catalog_up", "gauge", "Whether the catalog answers", 1);
     for (name, help, value) in [
         ("weir_repositories", "Repositories that are known", c.repositories),
@@ -196,7 +196,7 @@ fn write_catalog(pool: &Pool, room: &Space) -> Result<String> {
         one(&mut text, name, "gauge", help, value.unsigned_abs());
     }
     head(&mut text, "weir_repositories_failing", "gauge", "Those whose last visit failed");
-    for (class, count) in catalog.errors_by_class()? {
+    for (class, count) in catalog.status().errors_by_class()? {
         let _ = writeln!(text, "weir_repositories_failing{{class=\"{}\"}} {count}", class);
     }
     head(&mut text, "weir_pause_seconds", "gauge", "Pauses of visits, by host: what is left of them");
@@ -217,7 +217,7 @@ fn write_catalog(pool: &Pool, room: &Space) -> Result<String> {
         "gauge",
         "When each forge was last listed whole, in seconds since 1970",
     );
-    for listing in catalog.listings()? {
+    for listing in catalog.listings().all()? {
         if let Some(at) = listing.finished_at {
             let _ =
                 writeln!(text, "weir_forge_finished_seconds{{forge=\"{}\"}} {at}", escaped(&listing.forge));
@@ -232,9 +232,9 @@ fn write_collectors(text: &mut String, catalog: &Catalog) -> weir_catalog::Resul
         "weir_events_received",
         "gauge",
         "The number of the last event from outside",
-        catalog.last_received()?.unsigned_abs(),
+        catalog.received().last()?.unsigned_abs(),
     );
-    let collectors = catalog.collector_counts()?;
+    let collectors = catalog.received().collector_counts()?;
     let waiting = ("weir_events_waiting", "Events that a table or a worker has yet to look at");
     let rejected = ("weir_events_rejected", "Events that a table or a worker did not take");
     for ((name, help), value) in [

@@ -268,7 +268,7 @@ impl OnDemandWork {
         let joins = repository.seq.is_none() && self.repositories.contains_key(&repository.id);
         let mut is_early = false;
         if !joins {
-            let Some(is_under_way) = self.pool.catalog.hint_one(repository.id, asked_at)? else {
+            let Some(is_under_way) = self.pool.catalog.visits().hint_one(repository.id, asked_at)? else {
                 let words = "it is paused or set back, and not visited".to_owned();
                 return answer_all(asks, &Ok(Some(words)));
             };
@@ -307,7 +307,7 @@ impl OnDemandWork {
                 awaited.waiters.drain(..).partition(has_ended);
             // That visit may have begun before they asked.
             let is_again = ended.iter().any(|waiter| waiter.is_early) && found.is_some();
-            if is_again && self.pool.catalog.hint_one(id, now())?.is_some() {
+            if is_again && self.pool.catalog.visits().hint_one(id, now())?.is_some() {
                 let asked = now();
                 let early = ended.extract_if(.., |waiter| waiter.is_early);
                 rest.extend(early.map(|waiter| Waiter { asked, is_early: false, ..waiter }));

@@ -16,7 +16,7 @@ const SIZES_LAG_S: i64 = 5;
 /// If the catalog fails.
 pub fn pauses(catalog: &Catalog, space: &Space) -> weir_catalog::Result<Vec<PausedHost>> {
     let now = now();
-    let mut pauses = catalog.throttles(now)?;
+    let mut pauses = catalog.visits().throttles(now)?;
     let is_for_room = |pause: &PausedHost| {
         pause.cause == Cause::LowSpace.name()
             || pause.cause == Cause::Quota.name() && now - SIZES_LAG_S >= Timestamp(pause.since)
@@ -33,7 +33,7 @@ pub fn pauses(catalog: &Catalog, space: &Space) -> weir_catalog::Result<Vec<Paus
 /// If the catalog fails.
 pub fn shortage(catalog: &Catalog, space: &Space) -> weir_catalog::Result<Option<Cause>> {
     if space.is_limited() {
-        space.set_used(catalog.archive_bytes()?);
+        space.set_used(catalog.status().archive_bytes()?);
     }
     Ok(space.shortage())
 }

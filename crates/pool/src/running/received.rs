@@ -122,7 +122,7 @@ pub fn received(
 ) -> Result<Vec<ReceivedEvent>> {
     let (mut found, mut before) = (Vec::new(), i64::MAX);
     loop {
-        let batches = catalog.received_before(before, BATCHES)?;
+        let batches = catalog.received().before(before, BATCHES)?;
         let Some(last) = batches.last() else { break };
         before = last.first;
         for batch in &batches {
@@ -146,7 +146,7 @@ pub fn received(
 /// # Errors
 /// If the catalog fails.
 pub fn received_one(catalog: &Catalog, id: i64) -> Result<Option<ReceivedEvent>> {
-    let batches: Vec<ReceivedBatch> = catalog.received_before(id.saturating_add(1), 1)?;
+    let batches: Vec<ReceivedBatch> = catalog.received().before(id.saturating_add(1), 1)?;
     let mut events = batches.iter().flat_map(ReceivedBatch::events);
     Ok(events.find(|(found, ..)| *found == id).and_then(ReceivedEvent::read))
 }

@@ -45,7 +45,7 @@ impl EventReceiver {
     ) -> Result<EventReceiver> {
         let catalog = pool.another_catalog()?;
         let id = format!("{:016x}", spool.id());
-        let position = catalog.spool_position(&id)?;
+        let position = catalog.received().spool_position(&id)?;
         let stop = Stop::default();
         let worker = ReceiverWorker {
             catalog,
@@ -147,7 +147,7 @@ impl ReceiverWorker {
         if !self.reader.can_release(self.place.position) {
             return;
         }
-        if let Err(e) = self.catalog.sync_received(&self.place) {
+        if let Err(e) = self.catalog.received().sync(&self.place) {
             tracing::warn!("cannot sync the events in the catalog, the spool keeps them: {e}");
             return;
         }
@@ -160,7 +160,7 @@ impl ReceiverWorker {
         let judged = self.judge.judge(&mut self.catalog, batch)?;
         // A visit may begin as soon as the repository is due.
         self.delays.came(&judged.due_since);
-        self.catalog.take_received(Some(&self.place), batch, &judged.effect)?;
+        self.catalog.received().take(Some(&self.place), batch, &judged.effect)?;
         if !judged.effect.due.is_empty() {
             self.wake.nudge();
         }
@@ -195,7 +195,7 @@ pub(crate) fn take_lines<'l>(
         return Ok(0);
     }
     let judged = EventJudge::new(pool).judge(&mut pool.catalog, &mut batch)?;
-    pool.catalog.take_received(None, &batch, &judged.effect)?;
+    pool.catalog.received().take(None, &batch, &judged.effect)?;
     let names_one = |verdict: &&u8| [Verdict::Due as u8, Verdict::Added as u8].contains(*verdict);
     Ok(batch.verdicts.iter().filter(names_one).count())
 }

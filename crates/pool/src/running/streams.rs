@@ -223,12 +223,12 @@ impl StreamThread {
             return;
         }
         let mut ids = Vec::new();
-        let found = self.pool.catalog.for_each_entry(|entry| {
+        let found = self.pool.catalog.archives().for_each_entry(|entry| {
             if is_below(&entry.url, &self.config.url) {
                 ids.push(entry.id);
             }
         });
-        match found.and_then(|()| self.pool.catalog.make_due(&ids, now())) {
+        match found.and_then(|()| self.pool.catalog.visits().make_due(&ids, now())) {
             Ok(()) => {
                 self.caught_up = Some(Instant::now());
                 self.wake.nudge();

@@ -117,7 +117,7 @@ impl Sweeper<'_> {
         };
         let fail = |e: ForgeError| Error::Refused(format!("cannot sweep '{}': {e}", options.name));
         let mut forge = config.open(self.stop).map_err(|e| Error::Refused(e.to_string()))?;
-        let budgets = self.pool.catalog.budgets(now())?.into_iter();
+        let budgets = self.pool.catalog.accounts().budgets(now())?.into_iter();
         let own: Vec<_> = budgets.filter(|(of, _)| *of == config.name()).map(|(_, budget)| budget).collect();
         forge.remember(&own);
         let Some(deliveries) = forge.hook_deliveries() else {
@@ -137,7 +137,7 @@ impl Sweeper<'_> {
         }
         let budgets = forge.budgets();
         if !budgets.is_empty() {
-            self.pool.catalog.set_budgets(&config.name(), &budgets, now())?;
+            self.pool.catalog.accounts().set_budgets(&config.name(), &budgets, now())?;
         }
         Ok(true)
     }
@@ -151,7 +151,7 @@ impl Sweeper<'_> {
         let fail = |e: ForgeError| Error::Refused(format!("cannot sweep '{}' at {hook}: {e}", options.name));
         let mark = match self.is_whole {
             true => None,
-            false => self.pool.catalog.sweep_mark(&options.name, hook)?,
+            false => self.pool.catalog.received().sweep_mark(&options.name, hook)?,
         };
         let mut listed = ListedAttempts::default();
         listed.read(hook, mark.map(|mark| mark - MARK_OVERLAP), deliveries).map_err(fail)?;
@@ -199,7 +199,7 @@ impl Sweeper<'_> {
         outcome.taken += self.take(&mut batch)?;
         let latest = listed.latest.max(mark).map(|latest| first_unread.unwrap_or(latest).min(latest));
         if let Some(latest) = latest {
-            self.pool.catalog.set_sweep_mark(&options.name, hook, latest, outcome.taken, now())?;
+            self.pool.catalog.received().set_sweep_mark(&options.name, hook, latest, outcome.taken, now())?;
         }
         Ok(outcome)
     }
@@ -320,7 +320,7 @@ fn deliveries_here(catalog: &Catalog, webhook: &str, failed: &[DeliveryAttempt])
     let of_webhook = format!("webhook={webhook}");
     let mut before = i64::MAX;
     loop {
-        let batches = catalog.received_before(before, BATCHES)?;
+        let batches = catalog.received().before(before, BATCHES)?;
         let Some(last) = batches.last() else { break };
         before = last.first;
         for (_, record, _) in batches.iter().flat_map(ReceivedBatch::events) {

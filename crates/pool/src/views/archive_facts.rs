@@ -76,7 +76,7 @@ impl ArchiveFacts {
         let repo = pool.open_repo(r)?;
         let base = repo.base().map(|base| base.path().to_owned());
         let store = std::path::absolute(&pool.store.path)?;
-        let known = pool.catalog.bases(&[r.id])?.pop();
+        let known = pool.catalog.archives().bases(&[r.id])?.pop();
         let known = known.filter(|known| base.as_deref() == Some(&store.join(&known.path)));
         let (lfs_objects, lfs_bytes) = repo.lfs_count();
         let packs = PackFacts::read(&repo);

@@ -117,9 +117,9 @@ pub fn failing(pool: &Pool, filters: &[String], max: usize) -> Result<Vec<Reposi
         }
     }
     if let ([], []) | ([_], []) = (classes.as_slice(), patterns.as_slice()) {
-        return Ok(pool.catalog.failing(classes.first().map(|class| class.as_str()), max)?);
+        return Ok(pool.catalog.status().failing(classes.first().map(|class| class.as_str()), max)?);
     }
-    let mut list = pool.catalog.failing(None, usize::MAX)?;
+    let mut list = pool.catalog.status().failing(None, usize::MAX)?;
     let is_class = |r: &Repository| r.error_class.is_some_and(|of| classes.iter().any(|c| *c == of.name()));
     list.retain(|r| classes.is_empty() || is_class(r));
     list.retain(|r| patterns.is_empty() || patterns.iter().any(|p| name_matches(p, &r.name)));

@@ -46,7 +46,7 @@ pub fn manifest(
     let repositories = pool.selected(patterns)?;
     let ids: Vec<i64> = repositories.iter().map(|r| r.id).collect();
     let bases: HashMap<i64, String> =
-        pool.catalog.bases(&ids)?.into_iter().map(|base| (base.id, base.name)).collect();
+        pool.catalog.archives().bases(&ids)?.into_iter().map(|base| (base.id, base.name)).collect();
     for r in repositories {
         if !pool.archive_path(&r).exists() || !is_shown(&r)? {
             continue;
@@ -54,7 +54,7 @@ pub fn manifest(
         let repo = pool.open_repo(&r)?;
         let entry = MirroredRepository {
             owner: None,
-            description: pool.catalog.description(r.id)?,
+            description: pool.catalog.listings().description(r.id)?,
             head: match &repo.refs().head {
                 Head::Symbolic(name) => format!("ref: {}", String::from_utf8_lossy(name)),
                 Head::Detached(oid) => oid.to_string(),

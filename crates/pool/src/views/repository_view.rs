@@ -169,7 +169,7 @@ pub fn listed(pool: &Pool, wanted: &RepositoryList) -> Result<Vec<(Repository, R
         pool.selected(&wanted.patterns)?.into_iter().map(with_state).collect();
     list.retain(|(_, state)| wanted.states.is_empty() || wanted.states.contains(state));
     if !wanted.wish.is_empty() {
-        let wished = pool.catalog.ids_wished(&wanted.wish)?;
+        let wished = pool.catalog.listings().ids_wished(&wanted.wish)?;
         list.retain(|(r, _)| wished.contains(&r.id));
     }
     let key: Option<fn(&Repository) -> Option<i64>> = match wanted.sort {
@@ -211,7 +211,7 @@ impl RepositoryDetails {
     pub fn of(pool: &Pool, r: &Repository) -> Result<RepositoryDetails> {
         let view = RepositoryView::of(pool, r);
         let archive = if view.archive_exists { Some(ArchiveFacts::read(pool, r)?) } else { None };
-        let forge_metadata = pool.catalog.forge_metadata(&[r.id])?.remove(&r.id);
+        let forge_metadata = pool.catalog.metadata().of_forge(&[r.id])?.remove(&r.id);
         Ok(RepositoryDetails { view, archive, forge_metadata })
     }
 }
@@ -242,7 +242,7 @@ pub fn due_repositories(pool: &Pool, max: usize) -> Result<Vec<DueRepository>> {
         was_visited: r.last_attempt.is_some(),
         name: r.name,
     };
-    Ok(pool.catalog.next_ones(max)?.into_iter().map(due).collect())
+    Ok(pool.catalog.status().next_ones(max)?.into_iter().map(due).collect())
 }
 
 /// The size of an archive.

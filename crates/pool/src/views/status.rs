@@ -110,35 +110,40 @@ impl PoolStatus {
     pub fn read(pool: &Pool) -> Result<PoolStatus> {
         let now = now();
         let (mut forges, mut accounts) = (Vec::new(), Vec::new());
-        for listing in pool.catalog.listings()? {
+        for listing in pool.catalog.listings().all()? {
             if let Some(forge) = forge_of_accounts_listing(&listing.forge) {
                 let forge = forge.to_owned();
                 accounts.push(AccountsStatus {
-                    counts: pool.catalog.account_counts(&forge)?,
+                    counts: pool.catalog.accounts().counts(&forge)?,
                     listing,
                     forge,
                 });
                 continue;
             }
-            let skipped_pages = pool.catalog.skipped_pages(&listing.forge)?.len();
-            let (known, gone) = pool.catalog.forge_counts(&listing.forge)?;
+            let skipped_pages = pool.catalog.listings().skipped_pages(&listing.forge)?.len();
+            let (known, gone) = pool.catalog.listings().counts(&listing.forge)?;
             forges.push(ForgeStatus { listing, known, gone, skipped_pages });
         }
         let room = pool.space();
         let (free_bytes, total_bytes) = space(&pool.store.path)?;
-        let ReceivedCounts { last, last_at, lately } = pool.catalog.received_counts(now - DAY_S)?;
-        let budgets = pool.catalog.budgets(now)?.into_iter();
-        let errors = pool.catalog.errors_by_class()?.into_iter();
+        let ReceivedCounts { last, last_at, lately } = pool.catalog.received().counts(now - DAY_S)?;
+        let budgets = pool.catalog.accounts().budgets(now)?.into_iter();
+        let errors = pool.catalog.status().errors_by_class()?.into_iter();
         Ok(PoolStatus {
             now,
-            counts: pool.catalog.counts(now)?,
-            metadata: pool.catalog.metadata_counts()?,
+            counts: pool.catalog.status().counts(now)?,
+            metadata: pool.catalog.metadata().counts()?,
             errors: errors.map(|(class, count)| (FailureClass::name(class), count)).collect(),
             pauses: pauses(&pool.catalog, &room)?,
             forges,
             accounts,
             budgets: budgets.map(|(forge, budget)| BudgetStatus { forge, budget }).collect(),
-            events: EventsStatus { last, last_at, day: lately, collectors: pool.catalog.collector_counts()? },
+            events: EventsStatus {
+                last,
+                last_at,
+                day: lately,
+                collectors: pool.catalog.received().collector_counts()?,
+            },
             hooks: hook_states(pool)?,
             space: SpaceStatus {
                 free_bytes,

@@ -75,5 +75,5 @@ pub fn visit_log(pool: &Pool, r: &Repository, max: usize) -> Result<Vec<VisitEnt
         error_class: visit.error_class,
         error: visit.error,
     };
-    Ok(pool.catalog.past_visits(r.id, max)?.into_iter().map(entry).collect())
+    Ok(pool.catalog.visits().past(r.id, max)?.into_iter().map(entry).collect())
 }

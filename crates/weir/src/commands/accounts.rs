@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::output;
 
 pub(crate) fn accounts(pool: &Pool, global: &Global, login: Option<&str>, max: usize) -> Result<()> {
-    let list = pool.catalog.accounts(login, None, max)?;
+    let list = pool.catalog.accounts().known(login, None, max)?;
     if let (Some(login), true) = (login, list.is_empty()) {
         return Err(Error::Message(format!("no account named '{login}' is known")));
     }

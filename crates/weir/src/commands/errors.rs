@@ -74,12 +74,13 @@ fn line(group: &FailureGroup, now: Timestamp) -> String {
 fn listing_errors(pool: &Pool, global: &Global, max: usize) -> Result<()> {
     let now = now();
     let mut rows = Vec::new();
-    for Listing { forge, failed_at, error, .. } in pool.catalog.listings()? {
+    for Listing { forge, failed_at, error, .. } in pool.catalog.listings().all()? {
         if let (Some(at), Some(error)) = (failed_at, error) {
             rows.push((forge.clone(), None, error, at));
         }
         rows.extend(
             pool.catalog
+                .listings()
                 .skipped_pages(&forge)?
                 .into_iter()
                 .map(|page| (forge.clone(), Some(page.position), page.error, page.last_at)),
@@ -106,7 +107,7 @@ fn listing_errors(pool: &Pool, global: &Global, max: usize) -> Result<()> {
 }
 
 fn metadata_errors(pool: &Pool, global: &Global, max: usize) -> Result<()> {
-    let list = pool.catalog.metadata_errors(max)?;
+    let list = pool.catalog.metadata().errors(max)?;
     if global.json {
         return output::json(
             &list

@@ -151,7 +151,7 @@ fn show(pool: &Pool, global: &Global, id: i64) -> Result<()> {
 fn tail(pool: &Pool, global: &Global, max_count: usize) -> Result<()> {
     let stop = Stop::default();
     stop_on_signal(&stop)?;
-    let mut last = pool.catalog.last_received()?;
+    let mut last = pool.catalog.received().last()?;
     let mut events = received(&pool.catalog, 0, None, max_count)?;
     loop {
         for event in &events {
@@ -239,14 +239,14 @@ fn sweep(pool: &mut Pool, global: &Global, args: &SweepArgs) -> Result<()> {
 fn rejected(pool: &Pool, global: &Global, args: &RejectedArgs) -> Result<()> {
     let of = args.of.as_deref();
     if let Some(name) = of
-        && pool.catalog.collector_counts()?.iter().all(|counts| counts.name != name)
+        && pool.catalog.received().collector_counts()?.iter().all(|counts| counts.name != name)
     {
         return Err(Error::Message(format!("no table or worker is called '{name}'")));
     }
     if args.retry || args.drop {
         let (count, what) = match args.retry {
-            true => (pool.catalog.retry_rejected(of, &args.ids)?, "to be tried again"),
-            false => (pool.catalog.drop_rejected(of, &args.ids)?, "dropped"),
+            true => (pool.catalog.received().retry_rejected(of, &args.ids)?, "to be tried again"),
+            false => (pool.catalog.received().drop_rejected(of, &args.ids)?, "dropped"),
         };
         return match (global.json, global.quiet) {
             (true, _) => output::json(&serde_json::json!({ "changed": count })),

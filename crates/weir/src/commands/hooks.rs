@@ -24,7 +24,7 @@ pub(crate) fn hooks(pool: &Pool, global: &Global, command: &HooksCommand) -> Res
             if !pool.config.hooks.webhook.iter().any(|webhook| webhook.name == *name) {
                 return Err(Error::Message(format!("no [[hooks.webhook]] in weir.toml is called '{name}'")));
             }
-            let is_failing = pool.catalog.retry_hook(&format!("webhook {name}"), now())?;
+            let is_failing = pool.catalog.events().retry_hook(&format!("webhook {name}"), now())?;
             if !is_failing && !global.quiet {
                 writeln!(output::stdout(), "the webhook '{name}' does not fail")?;
             }

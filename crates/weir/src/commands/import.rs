@@ -84,7 +84,7 @@ fn one(
     let (input, source) = open_dump(args, forge, path)?;
     // Standard input may have been another dump the last time.
     if !args.dry_run && (args.again || is_stdin) {
-        pool.catalog.forget_import(&source)?;
+        pool.catalog.listings().forget_import(&source)?;
     }
     let bar = (std::io::stderr().is_terminal() && !global.quiet && !global.json).then(|| {
         let style = ProgressStyle::with_template("{spinner} {prefix}: {msg}, {elapsed} gone")

@@ -36,14 +36,14 @@ fn style_of(state: RepositoryState) -> Style {
 
 pub(crate) fn ls(pool: &Pool, global: &Global, args: &LsArgs) -> Result<()> {
     let list = listed(pool, &args.wanted())?;
-    if list.is_empty() && !global.json && pool.catalog.last_repository()? == 0 {
+    if list.is_empty() && !global.json && pool.catalog.received().last_repository()? == 0 {
         if !global.quiet {
             warn_line!("no repositories yet; add some with 'weir add URL'");
         }
         return Ok(());
     }
     let ids: Vec<i64> = if args.long { list.iter().map(|(r, _)| r.id).collect() } else { Vec::new() };
-    let said = pool.catalog.forge_metadata(&ids)?;
+    let said = pool.catalog.metadata().of_forge(&ids)?;
     if global.json {
         return output::json_array(list.iter().map(|(r, _)| ListedRepository {
             view: RepositoryView::of(pool, r),

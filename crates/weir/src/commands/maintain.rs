@@ -24,7 +24,7 @@ pub(crate) fn fsck(
     let mut results = Vec::new();
     let mut repositories = pool.selected(&selection.repos)?;
     // Forks come after their bases: a damaged base may be all that is wrong with them.
-    let forks = pool.catalog.bases(&repositories.iter().map(|r| r.id).collect::<Vec<_>>())?;
+    let forks = pool.catalog.archives().bases(&repositories.iter().map(|r| r.id).collect::<Vec<_>>())?;
     let forks: HashSet<i64> = forks.iter().map(|fork| fork.id).collect();
     repositories.sort_by_key(|r| forks.contains(&r.id));
     for r in repositories {

@@ -24,7 +24,7 @@ pub(crate) fn metadata(pool: Pool, global: &Global, command: MetadataCommand) ->
     }
 }
 
-fn update(mut pool: Pool, global: &Global, args: &MetadataUpdateArgs) -> Result<ExitCode> {
+fn update(pool: Pool, global: &Global, args: &MetadataUpdateArgs) -> Result<ExitCode> {
     let forges = with_metadata(&pool);
     if forges.is_empty() {
         let text = "no GitHub, GitLab or Gitea is configured; add a [[forge]] to weir.toml (docs/weir.toml \
@@ -37,7 +37,7 @@ fn update(mut pool: Pool, global: &Global, args: &MetadataUpdateArgs) -> Result<
             let ids: Vec<i64> = pool.matching_any(repos)?.iter().map(|r| r.id).collect();
             let mut known = 0;
             for forge in &forges {
-                known += pool.catalog.note_metadata_of(&forge.name(), &ids)?.len();
+                known += pool.catalog.metadata().note_of(&forge.name(), &ids)?.len();
             }
             if known == 0 {
                 let text = format!(

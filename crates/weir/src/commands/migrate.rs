@@ -31,7 +31,7 @@ pub(crate) fn migrate(pool: &Pool, global: &Global, destination: &str) -> Result
             let mut new = Catalog::connect(url)?;
             new.claim_store(&weir_pool::read_or_make(&pool.store.path)?)?;
             pool.catalog.migrate(&mut new, &mut observe)?;
-            new.adopt_events(&machine_of(&new))?;
+            new.events().adopt(&machine_of(&new))?;
         }
         None => to_sqlite(pool, &mut observe)?,
     }
@@ -82,7 +82,7 @@ fn to_sqlite(pool: &Pool, observe: &mut dyn FnMut(&str, u64)) -> Result<()> {
     let _ = std::fs::remove_file(&new);
     let mut catalog = Catalog::open(&new)?;
     pool.catalog.migrate(&mut catalog, observe)?;
-    catalog.adopt_events(&machine_of(&catalog))?;
+    catalog.events().adopt(&machine_of(&catalog))?;
     catalog.settle()?;
     drop(catalog);
     std::fs::rename(&new, &path).map_err(FileError::on("write", &path))?;

@@ -112,7 +112,7 @@ pub(crate) fn mine(global: &Global, args: &MineArgs) -> Result<ExitCode> {
     if let Some(pool) = &pool {
         let MineTotals { mined, unchanged, failed, .. } = totals;
         let kind = EventKind::Mined { mined, unchanged, failed };
-        pool.catalog.log_event(&PoolEvent { time: clock.now(), subject: None, kind })?;
+        pool.catalog.events().log(&PoolEvent { time: clock.now(), subject: None, kind })?;
     }
     screen.finish(&totals)
 }

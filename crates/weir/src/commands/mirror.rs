@@ -106,7 +106,7 @@ fn selected(catalog: &mut Catalog, args: &MirrorArgs) -> Result<Option<Vec<i64>>
             [(Hold::Paused, exact.is_paused, "paused"), (Hold::Pinned, exact.is_pinned, "set back")]
         {
             if is_held {
-                catalog.set_hold(&exact.name, hold, false)?;
+                catalog.archives().set_hold(&exact.name, hold, false)?;
                 warn_line!("{} was {was}; it is mirrored again", exact.name);
             }
         }
@@ -116,7 +116,7 @@ fn selected(catalog: &mut Catalog, args: &MirrorArgs) -> Result<Option<Vec<i64>>
 
 /// Says when the next repository will be due.
 fn tell_what_is_next(catalog: &Catalog) -> Result<()> {
-    let next = catalog.next_ones(1)?;
+    let next = catalog.status().next_ones(1)?;
     let text = match next.first() {
         Some(next) => {
             format!(

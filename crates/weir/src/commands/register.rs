@@ -94,7 +94,7 @@ pub(crate) fn add(pool: &mut Pool, global: &Global, args: AddArgs) -> Result<Exi
             let r = pool.get(&entry.name)?;
             // Repositories that are mirrored already are shared with `weir share`.
             if r.seq.is_none() {
-                pool.catalog.set_base(r.id, base.id)?;
+                pool.catalog.archives().set_base(r.id, base.id)?;
             }
         }
     }
@@ -162,7 +162,7 @@ pub(crate) fn pause(pool: &mut Pool, global: &Global, patterns: &[String], is_pa
     repositories.retain(|r| r.is_paused != is_paused);
     let (mut names, mut pinned) = (Vec::new(), Vec::new());
     for r in &repositories {
-        pool.catalog.set_hold(&r.name, Hold::Paused, is_paused)?;
+        pool.catalog.archives().set_hold(&r.name, Hold::Paused, is_paused)?;
         names.push(&r.name);
         if r.is_pinned {
             pinned.push(&r.name);

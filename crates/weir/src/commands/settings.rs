@@ -160,7 +160,7 @@ pub(crate) fn hint(
         .for_each(|text| *text = Url::parse(text).map_or_else(|_| text.clone(), |url| url.to_string()));
     ids.sort_unstable();
     ids.dedup();
-    let hinted = pool.catalog.hint(&ids, now())?;
+    let hinted = pool.catalog.visits().hint(&ids, now())?;
     // The catalog has it. Who mirrors the pool learns of it now, if it has doors for events.
     tell_door(&pool.config.events.listen, &names.iter().map(String::as_str).collect::<Vec<_>>());
     if global.json {

@@ -86,7 +86,7 @@ pub(crate) fn dissociate(
     let mut repositories = pool.matching_any(repos)?;
     if let Some(name) = reference {
         let base = pool.get(name)?;
-        repositories.extend(pool.catalog.built_on(base.id)?);
+        repositories.extend(pool.catalog.archives().built_on(base.id)?);
     }
     repositories.sort_by(|a, b| a.name.cmp(&b.name));
     repositories.dedup_by_key(|r| r.id);

@@ -37,7 +37,7 @@ impl Collectors {
         let c = &pool.config.events;
         let of_tables = c.table.iter().map(|table| table.name.as_str());
         let names: Vec<&str> = of_tables.chain(c.worker.iter().map(|worker| worker.name.as_str())).collect();
-        pool.catalog.set_collectors(&names)?;
+        pool.catalog.received().set_collectors(&names)?;
         if names.is_empty() {
             return Ok(None);
         }

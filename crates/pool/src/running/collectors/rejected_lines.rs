@@ -37,7 +37,7 @@ pub fn rejected_lines(catalog: &Catalog, collector: Option<&str>, max: usize) ->
         Some(RejectedLine { id, collector, rejected, reason, peer: peer.to_owned(), line })
     };
     let mut lines: Vec<RejectedLine> =
-        catalog.rejected(collector, max)?.into_iter().filter_map(line).collect();
+        catalog.received().rejected(collector, max)?.into_iter().filter_map(line).collect();
     lines.reverse();
     Ok(lines)
 }

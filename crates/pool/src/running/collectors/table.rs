@@ -75,7 +75,7 @@ impl TableThread {
         }
         if let Some((position, _)) = self.position {
             // The catalog may be away: it keeps events a little longer then.
-            let _ = self.catalog.set_collected(&self.name, position);
+            let _ = self.catalog.received().set_collected(&self.name, position);
         }
     }
 
@@ -85,7 +85,7 @@ impl TableThread {
             Some(places) => places,
             None => {
                 let position = self.collector.table.position()?;
-                let last = self.catalog.last_received()?;
+                let last = self.catalog.received().last()?;
                 if position > last {
                     return Err(FillError::OlderCatalog { name: self.name.clone(), position, last });
                 }
@@ -94,7 +94,7 @@ impl TableThread {
         };
         self.position = Some((position, written));
         let is_idle = !self.try_again()?;
-        let batches = self.catalog.received_after(position, BATCHES)?;
+        let batches = self.catalog.received().after(position, BATCHES)?;
         let events: Vec<(i64, &[u8])> = events_of(&self.name, &batches, position).collect();
         self.note(position)?;
         let Some(&(last, _)) = events.last() else { return Ok(is_idle) };
@@ -108,7 +108,7 @@ impl TableThread {
     /// another one and is old enough.
     fn note(&mut self, position: i64) -> Result<(), FillError> {
         if self.noted.is_none_or(|(noted, at)| noted != position && at.elapsed() >= NOTE_EVERY) {
-            self.catalog.set_collected(&self.name, position)?;
+            self.catalog.received().set_collected(&self.name, position)?;
             self.noted = Some((position, Instant::now()));
         }
         Ok(())
@@ -116,18 +116,18 @@ impl TableThread {
 
     /// Takes rejected events again, if somebody asked for it. Returns whether there were any.
     fn try_again(&mut self) -> Result<bool, FillError> {
-        let again = self.catalog.rejected_again(&self.name, AGAIN)?;
+        let again = self.catalog.received().rejected_again(&self.name, AGAIN)?;
         if again.is_empty() {
             return Ok(false);
         }
         let events: Vec<(i64, &[u8])> = again.iter().map(|e| (e.event, e.record.as_slice())).collect();
         self.append(&events, None, true)?;
         // An event that was rejected again has lost its mark; those that still have it were appended.
-        let left = self.catalog.rejected_again(&self.name, AGAIN)?;
+        let left = self.catalog.received().rejected_again(&self.name, AGAIN)?;
         let taken: Vec<i64> =
             left.iter().map(|e| e.event).filter(|id| events.iter().any(|e| e.0 == *id)).collect();
         if !taken.is_empty() {
-            self.catalog.drop_rejected(Some(&self.name), &taken)?;
+            self.catalog.received().drop_rejected(Some(&self.name), &taken)?;
         }
         Ok(true)
     }
@@ -153,7 +153,7 @@ impl TableThread {
         }
         loop {
             if !refused.is_empty() {
-                self.catalog.reject(&refused)?;
+                self.catalog.received().reject(&refused)?;
                 refused.clear();
             }
             if rows.is_empty() && !always {

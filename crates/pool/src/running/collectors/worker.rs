@@ -63,7 +63,7 @@ impl WorkerThreads {
         while !self.stop.is_stopped() {
             let step = match is_open {
                 true => self.step(&mut workers, &finished),
-                false => self.catalog.collected(&name).map_err(Into::into).map(|position| {
+                false => self.catalog.received().collected(&name).map_err(Into::into).map(|position| {
                     (self.position, self.settled, is_open) = (position, position, true);
                 }),
             };
@@ -91,7 +91,7 @@ impl WorkerThreads {
         if self.settled_at.is_none_or(|at| at.elapsed() > SETTLE_EVERY) {
             self.settle()?;
             self.settled_at = Some(Instant::now());
-            for event in self.catalog.rejected_again(&self.spec.name, AGAIN)? {
+            for event in self.catalog.received().rejected_again(&self.spec.name, AGAIN)? {
                 if self.again.contains_key(&event.event) {
                     continue;
                 }
@@ -101,7 +101,7 @@ impl WorkerThreads {
                 }
             }
         }
-        let batches = self.catalog.received_after(self.position, 1)?;
+        let batches = self.catalog.received().after(self.position, 1)?;
         let mut is_idle = true;
         for (id, record) in events_of(&self.spec.name, &batches, self.position) {
             is_idle = false;
@@ -136,16 +136,16 @@ impl WorkerThreads {
     fn settle(&mut self) -> Result<()> {
         let name = &self.spec.name;
         if !self.refused.is_empty() {
-            self.catalog.reject(&self.refused)?;
+            self.catalog.received().reject(&self.refused)?;
             self.refused.clear();
         }
         if !self.taken.is_empty() {
-            self.catalog.drop_rejected(Some(name), &self.taken)?;
+            self.catalog.received().drop_rejected(Some(name), &self.taken)?;
             self.taken.clear();
         }
         let done = self.given.keys().next().map_or(self.position, |first| first - 1);
         if done > self.settled {
-            self.catalog.set_collected(name, done)?;
+            self.catalog.received().set_collected(name, done)?;
             self.settled = done;
         }
         Ok(())

@@ -29,7 +29,7 @@ impl HookFailures {
     pub(super) fn failed(&mut self, catalog: &Catalog, error: String, wait: Duration) {
         let before = match self.known.take() {
             Some(known) => known,
-            None => catalog.failing_hook(&self.hook).ok().flatten(),
+            None => catalog.events().failing_hook(&self.hook).ok().flatten(),
         };
         let now = now();
         let (failures, failing_since) =
@@ -39,7 +39,7 @@ impl HookFailures {
     }
 
     fn write(&mut self, catalog: &Catalog, failing: Option<FailingHook>) {
-        match catalog.set_failing_hook(&self.hook, failing.as_ref()) {
+        match catalog.events().set_failing_hook(&self.hook, failing.as_ref()) {
             Ok(()) => self.known = Some(failing),
             Err(e) => tracing::warn!("cannot note how the hook '{}' is: {e}", self.hook),
         }

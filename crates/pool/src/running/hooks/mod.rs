@@ -73,7 +73,7 @@ fn tellers(
             let config = hooks.webhook[n].clone();
             let post = Arc::new(post_of(pool, &config)?);
             let hook = format!("webhook {}", config.name);
-            let failing = Arc::new(Mutex::new(pool.catalog.failing_hook(&hook)?));
+            let failing = Arc::new(Mutex::new(pool.catalog.events().failing_hook(&hook)?));
             Box::new(move || {
                 Box::new(WebhookTeller {
                     selection: config.selection(),
@@ -114,10 +114,10 @@ impl Hooks {
     /// If the lock, the catalog, a secret or a thread cannot be had.
     pub fn start(pool: &Pool) -> Result<Option<Hooks>> {
         let all = ConfiguredHook::all(&pool.config);
-        let mut catalog = pool.another_catalog()?;
+        let catalog = pool.another_catalog()?;
         let readers: Vec<Vec<EventReader>> = all.iter().map(|hook| hook.readers(&pool.config)).collect();
         let names: Vec<&str> = readers.iter().flatten().map(|reader| reader.name.as_str()).collect();
-        for name in catalog.retain_hooks(&names)? {
+        for name in catalog.events().retain_hooks(&names)? {
             tracing::warn!("the hook '{name}' is not in weir.toml any more: what waited for it is forgotten");
         }
         if all.is_empty() {
@@ -132,9 +132,9 @@ impl Hooks {
             let is_stuck = Arc::new(AtomicBool::new(false));
             let teller = tellers(hook, pool, &is_stuck, &stop)?;
             for reader in &readers {
-                let mut catalog = pool.another_catalog()?;
+                let catalog = pool.another_catalog()?;
                 // From here on, the log keeps for it what is recorded.
-                catalog.open_reader(reader)?;
+                catalog.events().open_reader(reader)?;
                 let worker = HookWorker {
                     catalog,
                     reader: reader.clone(),
@@ -161,7 +161,7 @@ impl Hooks {
             for reader in &hook.readers {
                 while self.tells
                     && !is_stopped()
-                    && catalog.events_waiting(reader)? > 0
+                    && catalog.events().waiting(reader)? > 0
                     && !is_over()
                     && !hook.is_stuck.load(Ordering::Relaxed)
                 {

@@ -45,7 +45,7 @@ impl HookWorker {
         let mut places: Option<(i64, i64)> = None;
         while !self.stop.is_stopped() {
             let told = match places {
-                None => self.catalog.open_reader(&self.reader).map(|at| {
+                None => self.catalog.events().open_reader(&self.reader).map(|at| {
                     places = Some((at, at));
                     1
                 }),
@@ -71,9 +71,9 @@ impl HookWorker {
 
     /// Moves the position to the end of the log, if nothing before that is for this worker.
     fn settle(&self, position: i64) -> weir_catalog::Result<()> {
-        let last = self.catalog.last_event()?;
-        match self.catalog.events_after(&self.reader, position, 1)?.is_empty() {
-            true => self.catalog.set_position(&self.reader, last),
+        let last = self.catalog.events().last()?;
+        match self.catalog.events().after(&self.reader, position, 1)?.is_empty() {
+            true => self.catalog.events().set_position(&self.reader, last),
             false => Ok(()),
         }
     }
@@ -81,20 +81,20 @@ impl HookWorker {
     /// Tells of the events after the position, and moves it. `places` are the position, and the one that was
     /// written last.
     fn tell_all(&mut self, (position, written): &mut (i64, i64)) -> weir_catalog::Result<usize> {
-        let last = self.catalog.last_event()?;
-        let events = self.catalog.events_after(&self.reader, *position, BATCH)?;
+        let last = self.catalog.events().last()?;
+        let events = self.catalog.events().after(&self.reader, *position, BATCH)?;
         let count = events.len();
         for event in events {
             if !self.teller.tell(&self.catalog, &event) {
                 return Ok(count);
             }
-            self.catalog.set_position(&self.reader, event.id)?;
+            self.catalog.events().set_position(&self.reader, event.id)?;
             (*position, *written) = (event.id, event.id);
         }
         if count == 0 {
             *position = last.max(*position);
             if *position - *written > PASSED_OVER_MAX {
-                self.catalog.set_position(&self.reader, *position)?;
+                self.catalog.events().set_position(&self.reader, *position)?;
                 *written = *position;
             }
         }

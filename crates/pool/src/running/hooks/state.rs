@@ -48,9 +48,9 @@ pub fn hook_states(pool: &Pool) -> Result<Vec<HookState>> {
         .into_iter()
         .map(|hook| {
             let readers = hook.readers(&pool.config);
-            let waiting = readers.iter().map(|reader| pool.catalog.events_waiting(reader));
+            let waiting = readers.iter().map(|reader| pool.catalog.events().waiting(reader));
             let waiting = waiting.sum::<weir_catalog::Result<i64>>()?;
-            let failing = pool.catalog.failing_hook(&readers[0].name)?;
+            let failing = pool.catalog.events().failing_hook(&readers[0].name)?;
             let (name, kind, target) = match hook {
                 ConfiguredHook::Program => ("post_update", "post_update", hooks.post_update.join(" ")),
                 ConfiguredHook::Command(n) => {
@@ -81,7 +81,7 @@ pub fn test_hook(pool: &Pool, name: &str, stop: &Stop) -> Result<HookTest> {
         let (is_taken, said) = match post.send(&format!("test-{time}"), "test", time.0, &data) {
             PostResult::Taken => {
                 // What waits for it can go.
-                pool.catalog.set_failing_hook(&format!("webhook {name}"), None)?;
+                pool.catalog.events().set_failing_hook(&format!("webhook {name}"), None)?;
                 (true, "it took the event".to_owned())
             }
             PostResult::Refused(why) | PostResult::Away(why, _) => (false, why),

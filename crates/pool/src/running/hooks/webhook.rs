@@ -144,7 +144,7 @@ impl WebhookTeller {
             self.is_stuck.store(waiting.is_some(), Ordering::Relaxed);
             let Some(mut failing) = waiting else { return !self.stop.is_stopped() };
             // Somebody may want it now, or have tried it with success.
-            if let Ok(stored) = catalog.failing_hook(&self.hook)
+            if let Ok(stored) = catalog.events().failing_hook(&self.hook)
                 && stored.as_ref().is_none_or(|stored| stored.retry_at < failing.retry_at)
             {
                 failing.retry_at = stored.map_or_else(now, |stored| stored.retry_at);
@@ -198,7 +198,7 @@ impl WebhookTeller {
     }
 
     fn write(&self, catalog: &Catalog, failing: Option<&FailingHook>) {
-        if let Err(e) = catalog.set_failing_hook(&self.hook, failing) {
+        if let Err(e) = catalog.events().set_failing_hook(&self.hook, failing) {
             tracing::warn!("cannot note how the webhook '{}' is: {e}", self.config.name);
         }
     }
