@@ -205,7 +205,7 @@ pub(crate) async fn remove(state: Arc<ApiState>, mut request: ApiRequest) -> Api
             }
             e => e.into(),
         })?;
-        forget(&mut pool.catalog, &pool.store, &all[0], deletes)?;
+        forget(&pool.catalog, &pool.store, &all[0], deletes)?;
         Ok(())
     });
     removed.await?;

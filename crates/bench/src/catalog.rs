@@ -11,7 +11,7 @@ const BATCH: usize = 1000;
 const PAGE: usize = 10_000;
 
 /// Adds `rows` repositories, as a listing of a forge does.
-fn fill(catalog: &mut Catalog, rows: usize) -> Result<(), crate::Error> {
+fn fill(catalog: &Catalog, rows: usize) -> Result<(), crate::Error> {
     let mut listing = catalog.listings().begin("bench", "all", Timestamp(0))?;
     for first in (0..rows).step_by(PAGE) {
         let page: Vec<(String, Listed)> = (first..(first + PAGE).min(rows))
@@ -34,12 +34,12 @@ fn fill(catalog: &mut Catalog, rows: usize) -> Result<(), crate::Error> {
 }
 
 pub(crate) fn run(place: &str, rows: usize, visits: usize) -> Result<(), crate::Error> {
-    let mut catalog = match place.starts_with("postgres") {
+    let catalog = match place.starts_with("postgres") {
         true => Catalog::connect(place)?,
         false => Catalog::open(&std::path::Path::new(place).join("catalog.db"))?,
     };
     let started = Instant::now();
-    fill(&mut catalog, rows)?;
+    fill(&catalog, rows)?;
     let filled_s = started.elapsed().as_secs_f64();
     let (mut leasing_s, mut recording_s, mut done) = (0.0, 0.0, 0);
     let mut now = 1_000_000;

@@ -39,8 +39,8 @@ pub struct AccountCounts {
 
 impl Accounts<'_> {
     /// Takes a page of the listing of a forge's accounts: accounts, and all members of organisations, by the
-    /// organisations' ids at the forge. Records where to go on, as [`Catalog::take_page`] does. The accounts
-    /// belong to `forge`.
+    /// organisations' ids at the forge. Records where to go on, as [`crate::Listings::take_page`] does. The
+    /// accounts belong to `forge`.
     ///
     /// # Errors
     /// If the database fails.

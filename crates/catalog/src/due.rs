@@ -12,8 +12,8 @@
 //! - A visit ends (`record::RECORD`): `next_due` becomes the next time by the schedule, or the time of a hint
 //!   that came during the visit, but not before the debounce of events is over. `ahead` drops from 1 to 0,
 //!   unless there was such a hint.
-//! - An archive turns out to be written under a later lease (`Catalog::raise_epoch`): `next_due` becomes now.
-//! - A forge no longer lists the repository (`Catalog::set_gone`): `next_due` moves into the future.
+//! - An archive turns out to be written under a later lease (`Visits::raise_epoch`): `next_due` becomes now.
+//! - A forge no longer lists the repository (`Listings::set_gone`): `next_due` moves into the future.
 //!
 //! Each macro takes a time as SQL text and returns assignments for an `UPDATE` of `repositories`.
 

@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn former_names_and_privacy_go_along() {
         let dir = tempfile::tempdir().unwrap();
-        let mut catalog = Catalog::open(&dir.path().join("catalog.db")).unwrap();
+        let catalog = Catalog::open(&dir.path().join("catalog.db")).unwrap();
         let listed = |id: &str, name: &str, private: bool| {
             let listed = Listed {
                 forge_id: id.to_owned(),
@@ -112,16 +112,16 @@ mod tests {
             };
             (format!("f/{name}"), listed)
         };
-        let list = |catalog: &mut Catalog, now: Timestamp, rows: &[(String, Listed)]| {
+        let list = |catalog: &Catalog, now: Timestamp, rows: &[(String, Listed)]| {
             let mut listing = catalog.listings().begin("f", "all", now).unwrap();
             catalog.listings().take_page(&mut listing, rows, None, now).unwrap();
         };
-        list(&mut catalog, Timestamp(1), &[listed("1", "secret", true), listed("2", "open", false)]);
+        list(&catalog, Timestamp(1), &[listed("1", "secret", true), listed("2", "open", false)]);
         let first = catalog.get("f/secret").unwrap().unwrap().id;
         assert_eq!(catalog.exposure(first).unwrap(), Exposure { former_names: Vec::new(), is_private: true });
         // Another repository gets its name; then both are renamed.
-        list(&mut catalog, Timestamp(2), &[listed("3", "secret", false)]);
-        list(&mut catalog, Timestamp(3), &[listed("1", "moved", true), listed("3", "also", false)]);
+        list(&catalog, Timestamp(2), &[listed("3", "secret", false)]);
+        list(&catalog, Timestamp(3), &[listed("1", "moved", true), listed("3", "also", false)]);
         let moved = catalog.get("f/moved").unwrap().unwrap();
         assert_eq!(moved.id, first);
         let mut names = catalog.exposure(first).unwrap().former_names;

@@ -227,7 +227,7 @@ impl Visits<'_> {
 }
 
 impl MetadataLooks<'_> {
-    /// Releases the leases of looks, as [`Catalog::release_all`] does those of visits.
+    /// Releases the leases of looks, as [`Visits::release_all`] does those of visits.
     ///
     /// # Errors
     /// If the database fails.

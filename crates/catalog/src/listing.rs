@@ -57,7 +57,7 @@ pub struct Unseen {
 }
 
 impl Listings<'_> {
-    /// Locks the listing of `forge` for this process, until [`Catalog::unlock_listing`] or its end. Returns
+    /// Locks the listing of `forge` for this process, until [`Listings::unlock`] or its end. Returns
     /// false if it is locked already.
     ///
     /// # Errors

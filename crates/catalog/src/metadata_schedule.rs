@@ -115,7 +115,7 @@ impl MetadataLooks<'_> {
 
     /// Leases the repository of `forge` that has been due for a look for the longest, if it was due by `due`.
     /// With `only`, leases that repository, due or not. `owner` has the lease from `now` until `until`. See
-    /// [`Catalog::lease`] for what a lease is.
+    /// [`crate::Visits::lease`] for what a lease is.
     ///
     /// # Errors
     /// If the database fails.

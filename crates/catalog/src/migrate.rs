@@ -70,7 +70,7 @@ impl Catalog {
     ///
     /// # Errors
     /// If `destination` has repositories, or one of the databases fails.
-    pub fn migrate(&self, destination: &mut Catalog, observe: &mut dyn FnMut(&str, u64)) -> Result<()> {
+    pub fn migrate(&self, destination: &Catalog, observe: &mut dyn FnMut(&str, u64)) -> Result<()> {
         let tables = tables()?;
         let source = &self.database;
         let count = |db: &Database| -> Result<i64> {

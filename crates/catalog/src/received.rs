@@ -106,7 +106,7 @@ impl ReceivedEvents<'_> {
 
     /// Takes a batch of events with their `effect`, and notes the `place` in the spool that the batch comes
     /// from: all or nothing, so that each event is taken once. A power failure may undo it, until
-    /// [`Catalog::sync_received`]. The number of the batch does not count. Returns the one that it gets;
+    /// [`ReceivedEvents::sync`]. The number of the batch does not count. Returns the one that it gets;
     /// `None` if the catalog has it already, because the answer to an earlier try was lost.
     ///
     /// # Errors

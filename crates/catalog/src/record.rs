@@ -9,7 +9,7 @@ use crate::transactions::{EVENTS_LOCK, VISITS};
 use crate::visit::{Outcome, Visit};
 use crate::{Result, Visits};
 
-/// The columns of a visit as [`Catalog::record`] writes it.
+/// The columns of a visit as [`Visits::record`] writes it.
 const VISIT: [Type; 17] = {
     use Type::{Blob, Integer, Real, Text};
     [

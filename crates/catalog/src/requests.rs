@@ -89,7 +89,7 @@ impl Visits<'_> {
         Ok(self.catalog.database.transaction(VISITS, |db| db.execute(sql, &parameters))?)
     }
 
-    /// Makes a repository due as [`Catalog::hint`] does. Returns whether a visit is under way, which may have
+    /// Makes a repository due as [`Visits::hint`] does. Returns whether a visit is under way, which may have
     /// begun before; `None` if the repository is not visited at all.
     ///
     /// # Errors

@@ -97,7 +97,7 @@ struct Parent {
 
 impl Archives<'_> {
     /// Chooses a base for those of `ids` that are not mirrored yet and have none, as
-    /// [`Catalog::bases_by_forge`] does.
+    /// [`Archives::bases_by_forge`] does.
     ///
     /// # Errors
     /// If the database fails.

@@ -219,7 +219,7 @@ impl Listings<'_> {
             .query(&sql, &values![before], |row| Ok((Repository::from_row(row)?, row.get(COLUMN_COUNT)?)))?)
     }
 
-    /// Forgets repository `id` if [`Catalog::gone_since`] would still return it and no other builds on it.
+    /// Forgets repository `id` if [`Listings::gone_since`] would still return it and no other builds on it.
     /// Returns whether it did.
     ///
     /// # Errors

@@ -255,20 +255,20 @@ fn a_catalog_moves_there_and_back_and_is_the_same() {
     // Leases are not copied: the processes that hold them know nothing of the copy.
     old.visits().release("x/1").unwrap();
 
-    let mut new = Catalog::connect(&server.schema("new")).unwrap();
+    let new = Catalog::connect(&server.schema("new")).unwrap();
     let mut told = Vec::new();
-    old.migrate(&mut new, &mut |table, rows| told.push((table.to_owned(), rows))).unwrap();
+    old.migrate(&new, &mut |table, rows| told.push((table.to_owned(), rows))).unwrap();
     assert!(
         told.contains(&("repositories".to_owned(), 12_000))
             && told.contains(&("languages".to_owned(), 12_000))
     );
     assert!(all_of(&new) == all_of(&old));
-    assert!(matches!(old.migrate(&mut new, &mut |_, _| ()), Err(Error::NotEmpty(12_000))));
+    assert!(matches!(old.migrate(&new, &mut |_, _| ()), Err(Error::NotEmpty(12_000))));
     assert!(all_of(&new) == all_of(&old), "what was there stays");
     // A repository that is added next gets an unused number.
     new.add(&entries(1), Timestamp(4)).unwrap();
-    let mut back = Catalog::open(&dir.path().join("back.db")).unwrap();
-    new.migrate(&mut back, &mut |_, _| ()).unwrap();
+    let back = Catalog::open(&dir.path().join("back.db")).unwrap();
+    new.migrate(&back, &mut |_, _| ()).unwrap();
     assert!(all_of(&back) == all_of(&new));
     assert_eq!(back.list().unwrap().len(), 12_001);
 }

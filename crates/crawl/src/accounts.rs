@@ -45,7 +45,7 @@ pub fn forge_of_accounts_listing(name: &str) -> Option<&str> {
 pub fn crawl_accounts(
     name: &str,
     scope: &str,
-    catalog: &mut Catalog,
+    catalog: &Catalog,
     forge: &mut dyn Forge,
     now: &dyn Fn() -> Timestamp,
     observe: &mut dyn FnMut(&AccountsProgress) -> bool,

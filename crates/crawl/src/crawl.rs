@@ -95,7 +95,7 @@ pub struct CrawlProgress {
 /// Stores what is left of the limits of `forge` in the catalog.
 pub(crate) fn keep_budgets(
     name: &str,
-    catalog: &mut Catalog,
+    catalog: &Catalog,
     forge: &dyn Forge,
     now: Timestamp,
 ) -> Result<(), CrawlError> {
@@ -166,7 +166,7 @@ impl Crawl<'_> {
     /// If the forge or the catalog fails. What was taken stays taken.
     pub fn run(
         &self,
-        catalog: &mut Catalog,
+        catalog: &Catalog,
         forge: &mut dyn Forge,
         observe: &mut dyn FnMut(&CrawlProgress) -> bool,
     ) -> Result<CrawlProgress, CrawlError> {
@@ -226,7 +226,7 @@ impl Crawl<'_> {
     /// Takes a page that has not changed.
     fn take_unchanged(
         &self,
-        catalog: &mut Catalog,
+        catalog: &Catalog,
         turned: &mut Turned,
         known: &KeptPage,
     ) -> Result<After, CrawlError> {
@@ -245,7 +245,7 @@ impl Crawl<'_> {
     /// a new listing.
     fn take(
         &self,
-        catalog: &mut Catalog,
+        catalog: &Catalog,
         turned: &mut Turned,
         place: &str,
         is_first: bool,
@@ -283,7 +283,7 @@ impl Crawl<'_> {
 
     fn take_listed(
         &self,
-        catalog: &mut Catalog,
+        catalog: &Catalog,
         turned: &mut Turned,
         place: &str,
         page: Page,
@@ -354,7 +354,7 @@ impl Crawl<'_> {
     }
 
     /// Records the pending skipped pages, once a later page was fetched.
-    fn write_skipped(&self, catalog: &mut Catalog, turned: &mut Turned) -> Result<(), CrawlError> {
+    fn write_skipped(&self, catalog: &Catalog, turned: &mut Turned) -> Result<(), CrawlError> {
         for Skipped { position, error } in turned.pending.drain(..) {
             catalog.listings().skip_page(self.name, &position, &error, (self.now)())?;
             turned.progress.skipped += 1;
@@ -365,7 +365,7 @@ impl Crawl<'_> {
     /// Tries pages again that an earlier crawl could not fetch.
     fn recover(
         &self,
-        catalog: &mut Catalog,
+        catalog: &Catalog,
         forge: &mut dyn Forge,
         listing: &Listing,
         progress: &mut CrawlProgress,
@@ -405,7 +405,7 @@ impl Crawl<'_> {
     /// moment. The next crawl reads the list again.
     fn check_shrinkage(
         &self,
-        catalog: &mut Catalog,
+        catalog: &Catalog,
         listing: &mut Listing,
         start: &str,
     ) -> Result<(), CrawlError> {
@@ -429,7 +429,7 @@ impl Crawl<'_> {
     /// false if it was stopped.
     fn look_for_unseen(
         &self,
-        catalog: &mut Catalog,
+        catalog: &Catalog,
         forge: &mut dyn Forge,
         listing: &mut Listing,
         mut after: i64,
@@ -501,7 +501,7 @@ mod tests {
     #[test]
     fn a_listing_that_leads_in_a_circle_ends() {
         let dir = tempfile::tempdir().unwrap();
-        let mut catalog = Catalog::open(&dir.path().join("catalog.db")).unwrap();
+        let catalog = Catalog::open(&dir.path().join("catalog.db")).unwrap();
         let crawl = Crawl {
             name: "f",
             scope: "all",
@@ -514,11 +514,10 @@ mod tests {
             now: &|| Timestamp(7),
         };
         let mut forge = Circle(0);
-        let error = crawl.run(&mut catalog, &mut forge, &mut |_| true).unwrap_err();
+        let error = crawl.run(&catalog, &mut forge, &mut |_| true).unwrap_err();
         assert!(error.to_string().contains("loop back") && forge.0 == 2, "{error} {}", forge.0);
-        let error =
-            crate::crawl_accounts("f", "all", &mut catalog, &mut forge, &|| Timestamp(7), &mut |_| true)
-                .unwrap_err();
+        let error = crate::crawl_accounts("f", "all", &catalog, &mut forge, &|| Timestamp(7), &mut |_| true)
+            .unwrap_err();
         assert!(error.to_string().contains("loop back") && forge.0 == 4, "{error} {}", forge.0);
     }
 }

@@ -15,7 +15,7 @@ const QUESTIONS_AT_ONCE: usize = 100;
 /// If the forge or the catalog fails. The questions that were not asked stay.
 pub(crate) fn answer_questions(
     crawl: &Crawl<'_>,
-    catalog: &mut Catalog,
+    catalog: &Catalog,
     open: impl FnOnce() -> Result<Box<dyn Forge>, Error>,
 ) -> Result<Option<CrawlProgress>, CrawlError> {
     let mut questions = catalog.listings().questions(crawl.name, 0, QUESTIONS_AT_ONCE)?;

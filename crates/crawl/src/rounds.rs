@@ -161,7 +161,7 @@ impl<S: CrawlSource + Sync> Rounds<'_, S> {
         let mut ask = Instant::now();
         loop {
             if !self.stop.is_stopped() && (self.now)() >= next {
-                let turned = match &mut catalog {
+                let turned = match &catalog {
                     Some(catalog) => self.turn(catalog, source, tell),
                     None => open()
                         .map_err(RoundError::from)
@@ -192,12 +192,7 @@ impl<S: CrawlSource + Sync> Rounds<'_, S> {
     }
 
     /// Lists a forge, if that is due. Returns when it is due the next time.
-    fn turn(
-        &self,
-        catalog: &mut Catalog,
-        source: &S,
-        tell: &mut TellRound<'_>,
-    ) -> Result<Timestamp, RoundError> {
+    fn turn(&self, catalog: &Catalog, source: &S, tell: &mut TellRound<'_>) -> Result<Timestamp, RoundError> {
         let (name, now) = (source.name(), (self.now)());
         // While watching, a listing that ended a moment ago is not repeated, in whichever process it ended.
         let due = |at: Timestamp| at + source.interval_s();
@@ -229,7 +224,7 @@ impl<S: CrawlSource + Sync> Rounds<'_, S> {
     /// Lists the repositories of a forge, unless `only_accounts`, then its accounts, if they are wanted.
     fn list(
         &self,
-        catalog: &mut Catalog,
+        catalog: &Catalog,
         source: &S,
         only_accounts: bool,
         tell: &mut TellRound<'_>,
@@ -262,7 +257,7 @@ impl<S: CrawlSource + Sync> Rounds<'_, S> {
 
     fn list_repositories(
         &self,
-        catalog: &mut Catalog,
+        catalog: &Catalog,
         source: &S,
         forge: &mut dyn Forge,
         tell: &mut TellRound<'_>,
@@ -302,7 +297,7 @@ impl<S: CrawlSource + Sync> Rounds<'_, S> {
     /// Asks the forge about repositories that events say were changed, unless another process lists it.
     fn answer_questions(
         &self,
-        catalog: &mut Catalog,
+        catalog: &Catalog,
         source: &S,
         tell: &mut TellRound<'_>,
     ) -> Result<(), RoundError> {
@@ -327,7 +322,7 @@ impl<S: CrawlSource + Sync> Rounds<'_, S> {
 
     fn list_accounts(
         &self,
-        catalog: &mut Catalog,
+        catalog: &Catalog,
         source: &S,
         forge: &mut dyn Forge,
         progress: &mut CrawlProgress,

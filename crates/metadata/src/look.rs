@@ -68,7 +68,7 @@ pub(crate) struct FetchedItems {
 
 /// A look at the metadata of one repository.
 pub(crate) struct Look<'a> {
-    pub(crate) catalog: &'a mut Catalog,
+    pub(crate) catalog: &'a Catalog,
     pub(crate) place: &'a Place,
     pub(crate) forge: &'a mut dyn Forge,
     pub(crate) task: &'a MetadataTask,

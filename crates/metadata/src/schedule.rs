@@ -64,7 +64,7 @@ pub struct Schedule<'a> {
 ///
 /// # Errors
 /// If the catalog or one of the functions of `schedule` fails, or if there is no room and `watch` is not set.
-pub fn run(catalog: &mut Catalog, place: &Place, schedule: &Schedule<'_>, stop: &Stop) -> Result<bool> {
+pub fn run(catalog: &Catalog, place: &Place, schedule: &Schedule<'_>, stop: &Stop) -> Result<bool> {
     let Schedule { forge: name, watch, .. } = *schedule;
     let mut failed = false;
     loop {
@@ -137,7 +137,7 @@ fn event_of(repository: &Repository, brought: &LookOutcome) -> Option<PoolEvent>
 /// Notes in the catalog which repositories are to be looked at. Returns those that `schedule` names, if it
 /// names any.
 fn note_wanted(
-    catalog: &mut Catalog,
+    catalog: &Catalog,
     schedule: &Schedule<'_>,
     stop: &Stop,
 ) -> Result<Option<std::vec::IntoIter<i64>>> {

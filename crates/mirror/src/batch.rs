@@ -40,7 +40,7 @@ impl VisitBatch {
     ///
     /// # Errors
     /// If the catalog fails.
-    pub(crate) fn write(&mut self, store: &Path, catalog: &mut Catalog) -> weir_catalog::Result<()> {
+    pub(crate) fn write(&mut self, store: &Path, catalog: &Catalog) -> weir_catalog::Result<()> {
         let mut folders = Folders { store, synced: HashMap::new() };
         let mut visits = Vec::with_capacity(self.waiting.len());
         for (visit, named) in self.waiting.drain(..) {

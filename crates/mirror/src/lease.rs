@@ -87,7 +87,7 @@ impl<'a> Batches<'a> {
     ///
     /// # Errors
     /// If the catalog fails.
-    pub fn first(&mut self, catalog: &mut Catalog) -> weir_catalog::Result<Leased> {
+    pub fn first(&mut self, catalog: &Catalog) -> weir_catalog::Result<Leased> {
         self.next(catalog, false)
     }
 
@@ -96,7 +96,7 @@ impl<'a> Batches<'a> {
     ///
     /// # Errors
     /// If the catalog fails.
-    pub fn more(&mut self, catalog: &mut Catalog, ahead_only: bool) -> weir_catalog::Result<Leased> {
+    pub fn more(&mut self, catalog: &Catalog, ahead_only: bool) -> weir_catalog::Result<Leased> {
         if ahead_only {
             let which = Which { due_only: true, ids: self.ids.as_deref(), free_only: true, ahead_only };
             return match self.due_at() {
@@ -132,7 +132,7 @@ impl<'a> Batches<'a> {
         })
     }
 
-    fn next(&mut self, catalog: &mut Catalog, free_only: bool) -> weir_catalog::Result<Leased> {
+    fn next(&mut self, catalog: &Catalog, free_only: bool) -> weir_catalog::Result<Leased> {
         loop {
             let (ids, rest) = self.asked(catalog)?;
             if ids.is_empty() {
@@ -164,7 +164,7 @@ impl<'a> Batches<'a> {
 
     fn lease(
         &self,
-        catalog: &mut Catalog,
+        catalog: &Catalog,
         which: &Which<'_>,
         at: Timestamp,
         max: usize,
@@ -182,7 +182,7 @@ mod tests {
 
     /// Returns the names in the order they are leased, a word for each batch. Each is visited, and due again
     /// one second later.
-    fn names(clock: &Clock, catalog: &mut Catalog, mut batches: Batches<'_>, rounds_max: usize) -> String {
+    fn names(clock: &Clock, catalog: &Catalog, mut batches: Batches<'_>, rounds_max: usize) -> String {
         batches.max = 2;
         let mut all = Vec::new();
         for n in 0..rounds_max {
@@ -221,26 +221,26 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let clock = Clock::set_to(Timestamp(1_000_000));
         let now = || clock.now();
-        let mut catalog = Catalog::open(&dir.path().join("catalog.sqlite")).unwrap();
+        let catalog = Catalog::open(&dir.path().join("catalog.sqlite")).unwrap();
         let entry = |name: &str| NewRepository::new(name, &format!("git://h/{name}"));
         catalog.add(&["a", "b", "c", "d", "e", "f"].map(entry), Timestamp(0)).unwrap();
         catalog.archives().set_hold("b", weir_catalog::Hold::Paused, true).unwrap();
         let batches = |catalog: &Catalog| Batches::due(catalog, "me", 100, &now);
         let all = batches(&catalog);
-        assert_eq!(names(&clock, &mut catalog, all.once(), 9), "ac de f");
+        assert_eq!(names(&clock, &catalog, all.once(), 9), "ac de f");
         // Nothing is due, but all are to be visited all the same, or some.
         let none = batches(&catalog);
-        assert_eq!(names(&clock, &mut catalog, none.once(), 9), "");
+        assert_eq!(names(&clock, &catalog, none.once(), 9), "");
         let all = batches(&catalog);
-        assert_eq!(names(&clock, &mut catalog, all.all_first().once(), 9), "ac de f");
+        assert_eq!(names(&clock, &catalog, all.all_first().once(), 9), "ac de f");
         let id = |name: &str| catalog.get(name).unwrap().unwrap().id;
         let (some, three) = (["f", "b", "c"].map(id).to_vec(), batches(&catalog));
-        assert_eq!(names(&clock, &mut catalog, three.only(Some(some.clone())).all_first().once(), 9), "f c");
+        assert_eq!(names(&clock, &catalog, three.only(Some(some.clone())).all_first().once(), 9), "f c");
         // Without `once`, the repositories that are due follow.
         clock.advance(Duration::from_secs(2));
         let watching = batches(&catalog);
-        assert_eq!(names(&clock, &mut catalog, watching.only(Some(some)).all_first(), 2), "f c");
-        let ahead = batches(&catalog).more(&mut catalog, true).unwrap();
+        assert_eq!(names(&clock, &catalog, watching.only(Some(some)).all_first(), 2), "f c");
+        let ahead = batches(&catalog).more(&catalog, true).unwrap();
         assert!(ahead.repositories.is_empty());
     }
 }

@@ -92,7 +92,7 @@ pub struct Leased {
 
 /// Leases more repositories that are to be visited and are not being visited; with `true`, only those that go
 /// ahead.
-pub type More<'m> = &'m mut dyn FnMut(&mut Catalog, bool) -> weir_catalog::Result<Leased>;
+pub type More<'m> = &'m mut dyn FnMut(&Catalog, bool) -> weir_catalog::Result<Leased>;
 
 /// The results of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -181,7 +181,7 @@ impl Mirror {
     /// become due.
     pub(crate) fn take_ahead(
         &self,
-        catalog: &mut Catalog,
+        catalog: &Catalog,
         queue: &Queue,
         more: More<'_>,
         leased: &mut Option<Leased>,
@@ -403,7 +403,7 @@ impl Mirror {
     }
 
     /// Records what a visit has found out about bases and leases.
-    pub(crate) fn note(&self, catalog: &mut Catalog, done: &Done) -> weir_catalog::Result<()> {
+    pub(crate) fn note(&self, catalog: &Catalog, done: &Done) -> weir_catalog::Result<()> {
         match &done.result {
             Ok(visited) => self.note_base(catalog, &done.repository, done.base.as_ref(), visited),
             // Another process holds the lease, or the catalog has lost that epoch: raise it.
@@ -429,7 +429,7 @@ impl Mirror {
     /// If the catalog fails.
     pub fn note_base(
         &self,
-        catalog: &mut Catalog,
+        catalog: &Catalog,
         repository: &Repository,
         base: Option<&Base>,
         visited: &Visited,
@@ -451,11 +451,7 @@ impl Mirror {
     }
 
     /// Makes tasks of leased repositories, with their hosts and bases.
-    pub(crate) fn tasks(
-        &self,
-        catalog: &mut Catalog,
-        leased: &mut Leased,
-    ) -> weir_catalog::Result<Vec<Task>> {
+    pub(crate) fn tasks(&self, catalog: &Catalog, leased: &mut Leased) -> weir_catalog::Result<Vec<Task>> {
         let Leased { repositories, until } = leased;
         if let Some(access) = &self.options.shares_forks {
             let new: Vec<i64> = repositories.iter().filter(|r| r.seq.is_none()).map(|r| r.id).collect();

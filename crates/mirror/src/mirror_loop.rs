@@ -19,7 +19,7 @@ const HELD_SLEEP: Duration = Duration::from_millis(200);
 const WATCH_SLEEP_MAX: Duration = Duration::from_secs(5);
 
 /// Returns the ids of the repositories that a pass visits; `None` for all.
-pub type Select<'s> = &'s mut dyn FnMut(&mut Catalog) -> Result<Option<Vec<i64>>, RunError>;
+pub type Select<'s> = &'s mut dyn FnMut(&Catalog) -> Result<Option<Vec<i64>>, RunError>;
 
 /// The mirror loop of a process.
 pub struct MirrorLoop<'l> {
@@ -43,7 +43,7 @@ impl MirrorLoop<'_> {
     /// `select` fails otherwise.
     pub fn run(
         &self,
-        catalog: &mut Catalog,
+        catalog: &Catalog,
         select: Select<'_>,
         stop: &Stop,
         observe: &mut dyn FnMut(Event<'_>),
@@ -82,7 +82,7 @@ impl MirrorLoop<'_> {
 
     fn pass(
         &self,
-        catalog: &mut Catalog,
+        catalog: &Catalog,
         select: Select<'_>,
         is_first: bool,
         stop: &Stop,
@@ -108,7 +108,7 @@ impl MirrorLoop<'_> {
             return Ok(Summary::default());
         }
         observe(Event::PassStarted(tasks.repositories.len()));
-        let more = &mut |catalog: &mut Catalog, ahead_only: bool| batches.more(catalog, ahead_only);
+        let more = &mut |catalog: &Catalog, ahead_only: bool| batches.more(catalog, ahead_only);
         let mut summary = self.mirror.run(catalog, tasks, more, stop, observe)?;
         if !held.is_empty() && !stop.is_stopped() {
             summary = summary.and(&self.visit_held(catalog, &held, stop, observe)?);
@@ -121,7 +121,7 @@ impl MirrorLoop<'_> {
     /// before may have missed what the caller knows of.
     fn visit_held(
         &self,
-        catalog: &mut Catalog,
+        catalog: &Catalog,
         held: &[i64],
         stop: &Stop,
         observe: &mut dyn FnMut(Event<'_>),
@@ -137,7 +137,7 @@ impl MirrorLoop<'_> {
         let mut batches = batches.only(Some(held.to_vec())).all_first().once();
         let tasks = batches.first(catalog)?;
         observe(Event::Leased(tasks.repositories.len()));
-        let more = &mut |catalog: &mut Catalog, ahead_only: bool| batches.more(catalog, ahead_only);
+        let more = &mut |catalog: &Catalog, ahead_only: bool| batches.more(catalog, ahead_only);
         self.mirror.run(catalog, tasks, more, stop, observe)
     }
 
@@ -170,7 +170,7 @@ impl MirrorLoop<'_> {
 ///
 /// # Errors
 /// If the catalog fails.
-pub fn mend_times(catalog: &mut Catalog, now: Timestamp) -> weir_catalog::Result<()> {
+pub fn mend_times(catalog: &Catalog, now: Timestamp) -> weir_catalog::Result<()> {
     let mended = catalog.mend_times(now)?;
     if mended > 0 {
         tracing::warn!(

@@ -45,7 +45,7 @@ impl Mirror {
     /// If the catalog fails, or no thread can be started.
     pub fn run(
         &self,
-        catalog: &mut Catalog,
+        catalog: &Catalog,
         mut first: Leased,
         more: More<'_>,
         stop: &Stop,
@@ -136,7 +136,7 @@ impl<'r> Run<'r> {
     ///
     /// # Errors
     /// If the catalog fails.
-    fn finish(&mut self, catalog: &mut Catalog, more: More<'_>) -> Result<()> {
+    fn finish(&mut self, catalog: &Catalog, more: More<'_>) -> Result<()> {
         if self.pauses_until > self.mirror.now() {
             self.clear_pause(catalog, ALL_HOSTS);
         }
@@ -161,12 +161,7 @@ impl<'r> Run<'r> {
     /// # Errors
     /// If the catalog cannot record a visit. If leases cannot be renewed or taken, that is only logged: the
     /// next attempt may be early enough.
-    pub(crate) fn until_done(
-        &mut self,
-        catalog: &mut Catalog,
-        more: More<'_>,
-        mailbox: &Mailbox,
-    ) -> Result<()> {
+    pub(crate) fn until_done(&mut self, catalog: &Catalog, more: More<'_>, mailbox: &Mailbox) -> Result<()> {
         self.shown_pauses =
             catalog.visits().throttles(self.mirror.now())?.into_iter().map(|p| (p.host, p.cause)).collect();
         loop {
@@ -196,7 +191,7 @@ impl<'r> Run<'r> {
         }
     }
 
-    fn act_on(&mut self, catalog: &mut Catalog, message: Message) -> Result<()> {
+    fn act_on(&mut self, catalog: &Catalog, message: Message) -> Result<()> {
         match message {
             Message::Started(repository, progress) => (self.observe)(Event::Started(&repository, progress)),
             Message::Paused(pause) => self.pause(catalog, &pause),
@@ -222,7 +217,7 @@ impl<'r> Run<'r> {
         Ok(())
     }
 
-    fn pause(&mut self, catalog: &mut Catalog, pause: &Pause) {
+    fn pause(&mut self, catalog: &Catalog, pause: &Pause) {
         let until = Timestamp::from(pause.until_ms.div_ceil(1000));
         let host = pause.host.as_deref().unwrap_or(ALL_HOSTS);
         let is_left = host == ALL_HOSTS || pause.cause == Cause::Host;
@@ -245,7 +240,7 @@ impl<'r> Run<'r> {
     }
 
     /// Tells the observer of an event that concerns no visit, and logs it. The log may fail on a full disk.
-    fn tell(&mut self, catalog: &mut Catalog, kind: EventKind) {
+    fn tell(&mut self, catalog: &Catalog, kind: EventKind) {
         let event = PoolEvent { time: self.mirror.now(), subject: None, kind };
         (self.observe)(Event::Happened(&event));
         if let Err(e) = catalog.events().log(&event) {
@@ -255,7 +250,7 @@ impl<'r> Run<'r> {
 
     /// Clears the pauses that a successful visit of `repository` shows to be over, unless this process keeps
     /// them itself: others were recorded by processes that have ended, or learn of it here.
-    fn clear_pauses_of(&mut self, catalog: &mut Catalog, repository: &Repository, has_written: bool) {
+    fn clear_pauses_of(&mut self, catalog: &Catalog, repository: &Repository, has_written: bool) {
         if self.shown_pauses.is_empty() {
             return;
         }
@@ -278,7 +273,7 @@ impl<'r> Run<'r> {
     }
 
     /// Clears a pause that 'status' shows.
-    fn clear_pause(&mut self, catalog: &mut Catalog, host: &str) {
+    fn clear_pause(&mut self, catalog: &Catalog, host: &str) {
         if host == ALL_HOSTS {
             self.pauses_until = Timestamp(0);
         }
@@ -290,7 +285,7 @@ impl<'r> Run<'r> {
     }
 
     /// Ends the pause of all visits if another process has cleared it, because one of its visits went well.
-    fn follow_pause(&mut self, catalog: &mut Catalog) {
+    fn follow_pause(&mut self, catalog: &Catalog) {
         let now = self.mirror.now();
         let pauses =
             self.pauses_until > now && self.mirror.throttle().all_paused(self.mirror.now_ms()).is_some();
@@ -311,7 +306,7 @@ impl<'r> Run<'r> {
     }
 
     /// Renews the leases of all tasks, after each third of their time.
-    fn renew(&mut self, catalog: &mut Catalog) {
+    fn renew(&mut self, catalog: &Catalog) {
         let lease_s = self.mirror.options.lease_s;
         if self.renewed.elapsed() < Duration::from_secs(lease_s) / 3 {
             return;
@@ -327,7 +322,7 @@ impl<'r> Run<'r> {
     }
 
     /// Leases more repositories, if workers are idle.
-    fn ask_for_more(&mut self, catalog: &mut Catalog, more: More<'_>) {
+    fn ask_for_more(&mut self, catalog: &Catalog, more: More<'_>) {
         let may_ask = self.had_more || self.asked.elapsed() >= ASK_EVERY;
         if !may_ask || self.stop.is_stopped() || !self.queue.wants_more() {
             return;

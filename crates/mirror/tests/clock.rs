@@ -101,19 +101,18 @@ fn a_network_that_is_down_stops_all_visits_until_the_pause_is_over() {
 
 #[test]
 fn what_was_leased_for_too_long_is_nobodys_to_visit() {
-    let mut stage = Stage::new(&["a"], 0);
+    let stage = Stage::new(&["a"], 0);
     let clock = stage.clock.clone();
     let now = || clock.now();
     let mut batches = Batches::due(&stage.catalog, "us", LEASE_S, &now).once();
-    let first = batches.first(&mut stage.catalog).unwrap();
+    let first = batches.first(&stage.catalog).unwrap();
     assert_eq!(first.repositories.len(), 1);
     // This machine sleeps until its lease ends, and another machine takes the repository.
     stage.pass(LEASE_S);
-    let leased =
-        Batches::due(&stage.catalog, "them", LEASE_S, &now).once().first(&mut stage.catalog).unwrap();
+    let leased = Batches::due(&stage.catalog, "them", LEASE_S, &now).once().first(&stage.catalog).unwrap();
     assert_eq!(leased.repositories.len(), 1);
-    let none = &mut |_: &mut Catalog, _: bool| Ok(Default::default());
-    let summary = stage.mirror.run(&mut stage.catalog, first, none, &Stop::default(), &mut |_| {}).unwrap();
+    let none = &mut |_: &Catalog, _: bool| Ok(Default::default());
+    let summary = stage.mirror.run(&stage.catalog, first, none, &Stop::default(), &mut |_| {}).unwrap();
     assert_eq!(summary, Summary { put_off: 1, ..Summary::default() });
     let a = stage.get("a");
     assert_eq!((a.epoch, a.last_attempt), (leased.repositories[0].epoch, None), "theirs it stays");
@@ -207,7 +206,7 @@ fn pause_of_a_process_that_was_killed_is_cleared_by_a_visit_that_goes_well() {
 
 #[test]
 fn pause_that_another_process_clears_is_over() {
-    let mut stage = Stage::new(&["a"], 3);
+    let stage = Stage::new(&["a"], 3);
     stage.catalog.add(&(0..20).map(refused).collect::<Vec<_>>(), stage.clock.now()).unwrap();
     let other = Catalog::open(&stage.path("catalog.db")).unwrap();
     let (mut resumed, stop) = (0, Stop::default());
@@ -219,7 +218,7 @@ fn pause_that_another_process_clears_is_over() {
         _ => {}
     };
     let one_pass = weir_stage::one_pass(&stage.mirror);
-    let summary = one_pass.run(&mut stage.catalog, &mut |_| Ok(None), &stop, &mut observe).unwrap();
+    let summary = one_pass.run(&stage.catalog, &mut |_| Ok(None), &stop, &mut observe).unwrap();
     // The clock stands still: without an end by the other process this would wait for ever.
     assert_eq!((summary.failed + summary.put_off, summary.updated), (20, 1), "{summary:?}");
     assert!(resumed > 0);

@@ -19,14 +19,14 @@ fn main() -> Result<(), AnyError> {
     let [path, url, file] = arguments.as_slice() else { return Err("usage: POOL URL FILE".into()) };
     let (path, environment) = (Path::new(path), Environment::default());
     Pool::init(path, None, environment)?;
-    let mut pool = Pool::open(path, weir_settings::load(&path.join(CONFIG_NAME), environment)?)?;
+    let pool = Pool::open(path, weir_settings::load(&path.join(CONFIG_NAME), environment)?)?;
     let repository = weir_pool::entry(url, None)?;
     pool.catalog.add(std::slice::from_ref(&repository), now())?;
 
     let (mirror, guard) = (pool.mirror(None), MirrorGuard::take(&pool)?);
     let retry = Duration::from_secs(30);
     let once = MirrorLoop { mirror: &mirror, owner: &guard.owner, watch: false, all_first: true, retry };
-    once.run(&mut pool.catalog, &mut |_| Ok(None), &Stop::default(), &mut |_| {})?;
+    once.run(&pool.catalog, &mut |_| Ok(None), &Stop::default(), &mut |_| {})?;
 
     let repo = pool.open_repo(&pool.get(&repository.name)?)?;
     let (_, oid) = weir_repo::resolve_path(&repo, "HEAD", file.as_bytes())?;

@@ -63,9 +63,9 @@ fn an_archive_builds_on_another_and_is_whole_again() {
     .unwrap();
     assert_eq!(bases.len(), 1, "nothing builds on itself");
     let on = &bases[&r.id];
-    let shared = Sharer::new(&mut stage.catalog, &store, true).share(&r, on).unwrap();
+    let shared = Sharer::new(&stage.catalog, &store, true).share(&r, on).unwrap();
     assert!(matches!(shared, ShareOutcome::Would { common, objects } if common + 1 == objects), "{shared:?}");
-    let mut sharer = Sharer::new(&mut stage.catalog, &store, false);
+    let mut sharer = Sharer::new(&stage.catalog, &store, false);
     let ShareOutcome::Done(done) = sharer.share(&r, on).unwrap() else { panic!("not shared") };
     assert!(done.bytes_after < done.bytes_before, "{done:?}");
     assert!(matches!(sharer.share(&r, on).unwrap(), ShareOutcome::Already));
@@ -80,18 +80,18 @@ fn an_archive_builds_on_another_and_is_whole_again() {
     weir_pool::check_removal(&stage.catalog, &store, &mut both, true).unwrap();
     assert_eq!(both[0].name, "fork", "forks go first");
     // A whole archive needs the base no more.
-    let whole = weir_pool::dissociate(&mut stage.catalog, &store, &r).unwrap().unwrap();
+    let whole = weir_pool::dissociate(&stage.catalog, &store, &r).unwrap().unwrap();
     assert!(whole.bytes_after > whole.bytes_before);
-    assert_eq!(weir_pool::dissociate(&mut stage.catalog, &store, &r).unwrap(), None);
+    assert_eq!(weir_pool::dissociate(&stage.catalog, &store, &r).unwrap(), None);
     weir_pool::check_removal(&stage.catalog, &store, &mut [base.clone()], true).unwrap();
-    assert!(weir_pool::forget(&mut stage.catalog, &store, &base, true).unwrap());
+    assert!(weir_pool::forget(&stage.catalog, &store, &base, true).unwrap());
     assert!(!store.archive_path(&base).exists());
     assert!(weir_pool::check(&store, &stage.get("fork")).unwrap().unwrap().problems.is_empty());
 }
 
 #[test]
 fn archives_with_little_in_common_stay_apart() {
-    let (mut stage, store) = mirrored(&["a"]);
+    let (stage, store) = mirrored(&["a"]);
     let url = stage.path("b").display().to_string();
     stage.git(&["init", "-q", "--bare", "-b", "main", "b"]);
     stage.pass(1);
@@ -101,12 +101,12 @@ fn archives_with_little_in_common_stay_apart() {
     let bases =
         weir_pool::bases_for(&stage.catalog, std::slice::from_ref(&b), Some(&a), &AccessNames::default())
             .unwrap();
-    let shared = Sharer::new(&mut stage.catalog, &store, true).share(&b, &bases[&b.id]).unwrap();
+    let shared = Sharer::new(&stage.catalog, &store, true).share(&b, &bases[&b.id]).unwrap();
     assert!(matches!(shared, ShareOutcome::Later), "{shared:?}");
     let unmirrored =
         weir_pool::bases_for(&stage.catalog, std::slice::from_ref(&a), Some(&b), &AccessNames::default())
             .unwrap();
-    let said = refused(Sharer::new(&mut stage.catalog, &store, false).share(&a, &unmirrored[&a.id]));
+    let said = refused(Sharer::new(&stage.catalog, &store, false).share(&a, &unmirrored[&a.id]));
     assert!(said.contains("'b' has not been mirrored yet"), "{said}");
 }
 
@@ -122,15 +122,15 @@ fn a_lost_catalog_is_made_again_from_the_store() {
         &AccessNames::default(),
     )
     .unwrap();
-    Sharer::new(&mut stage.catalog, &store, false).share(&r, &bases[&r.id]).unwrap();
+    Sharer::new(&stage.catalog, &store, false).share(&r, &bases[&r.id]).unwrap();
     let before = ["base", "fork"].map(|name| stage.get(name));
     fs::write(store.path.join("stray.tar"), "no archive").unwrap();
     fs::write(store.path.join("a b.tar"), "no name").unwrap();
-    let mut catalog = Catalog::open(&stage.path("new.db")).unwrap();
+    let catalog = Catalog::open(&stage.path("new.db")).unwrap();
     let found = weir_pool::find_archives(&catalog, &store).unwrap();
     let left: Vec<_> = found.left_out.iter().map(|l| l.path.as_str()).collect();
     assert_eq!((found.found.len(), left, found.unread.len()), (2, vec!["a b.tar", "stray.tar"], 0));
-    assert_eq!(weir_pool::adopt(&mut catalog, &store, &found.found).unwrap(), 2);
+    assert_eq!(weir_pool::adopt(&catalog, &store, &found.found).unwrap(), 2);
     assert_eq!(weir_pool::find_archives(&catalog, &store).unwrap().found.len(), 0);
     for before in before {
         let after = weir_pool::get(&catalog, &before.name).unwrap();
@@ -152,15 +152,15 @@ fn a_repository_is_set_back_and_copied() {
     stage.commit("r");
     visit(&mut stage, "r");
     let r = stage.get("r");
-    let said = refused(weir_pool::restore(&mut stage.catalog, &store, &r, 99, None));
+    let said = refused(weir_pool::restore(&stage.catalog, &store, &r, 99, None));
     assert!(said.contains("no state 99"), "{said}");
     for (name, why) in [("r", "already exists"), ("../r", "not a valid name")] {
-        let said = refused(weir_pool::restore(&mut stage.catalog, &store, &r, first, Some(name)));
+        let said = refused(weir_pool::restore(&stage.catalog, &store, &r, first, Some(name)));
         assert!(said.contains(why), "{said}");
     }
-    let copy = weir_pool::restore(&mut stage.catalog, &store, &r, first, Some("copy")).unwrap();
+    let copy = weir_pool::restore(&stage.catalog, &store, &r, first, Some("copy")).unwrap();
     assert_eq!(copy.name, "copy");
-    weir_pool::restore(&mut stage.catalog, &store, &r, first, None).unwrap();
+    weir_pool::restore(&stage.catalog, &store, &r, first, None).unwrap();
     for name in ["r", "copy"] {
         let (repo, r) = (store.open(&stage.get(name)).unwrap(), stage.get(name));
         assert_eq!(repo.refs().list()[0].oid.to_string(), old, "{name}");
@@ -172,7 +172,7 @@ fn a_repository_is_set_back_and_copied() {
 
 #[test]
 fn a_copy_of_a_damaged_state_leaves_no_archive() {
-    let (mut stage, store) = mirrored(&["r"]);
+    let (stage, store) = mirrored(&["r"]);
     let r = stage.get("r");
     let path = store.archive_path(&r);
     let mut data = fs::read(&path).unwrap();
@@ -180,13 +180,13 @@ fn a_copy_of_a_damaged_state_leaves_no_archive() {
     data[pack + 14..pack + 40].fill(0x55);
     fs::write(&path, data).unwrap();
     let first = r.seq.unwrap().unsigned_abs();
-    refused(weir_pool::restore(&mut stage.catalog, &store, &r, first, Some("copy")));
+    refused(weir_pool::restore(&stage.catalog, &store, &r, first, Some("copy")));
     assert!(!store.path.join("copy.tar").exists());
 }
 
 #[test]
 fn a_purge_deletes_what_is_gone_and_never_too_much() {
-    let (mut stage, store) = mirrored(&["a", "b", "c", "d"]);
+    let (stage, store) = mirrored(&["a", "b", "c", "d"]);
     let now = stage.clock.now();
     let gone = ["a", "b"].map(|name| stage.get(name).id);
     stage.catalog.listings().set_gone(&gone, now + 10, now + 20).unwrap();
@@ -199,13 +199,13 @@ fn a_purge_deletes_what_is_gone_and_never_too_much() {
     weir_pool::check_purge(&stage.catalog, &found, 50).unwrap();
     let (a, b) = (&found[0].0, &found[1].0);
     let dry = gone.into_iter().collect();
-    let outcome = weir_pool::purge_one(&mut stage.catalog, &store, a, now + 10, Some(&dry)).unwrap();
+    let outcome = weir_pool::purge_one(&stage.catalog, &store, a, now + 10, Some(&dry)).unwrap();
     assert!(matches!(outcome, PurgeOutcome::Purged(1..)) && store.archive_path(a).exists());
-    let outcome = weir_pool::purge_one(&mut stage.catalog, &store, a, now + 10, None).unwrap();
+    let outcome = weir_pool::purge_one(&stage.catalog, &store, a, now + 10, None).unwrap();
     assert!(matches!(outcome, PurgeOutcome::Purged(1..)) && !store.archive_path(a).exists());
     // The other repository has come back meanwhile.
     stage.catalog.listings().set_gone(&[b.id], now + 30, now + 30).unwrap();
-    let outcome = weir_pool::purge_one(&mut stage.catalog, &store, b, now + 10, None).unwrap();
+    let outcome = weir_pool::purge_one(&stage.catalog, &store, b, now + 10, None).unwrap();
     assert_eq!(outcome, PurgeOutcome::Back);
     assert!(store.archive_path(b).exists());
 }
@@ -229,7 +229,7 @@ fn what_is_wrong_with_an_archive_is_told_and_mended() {
     for name in ["flipped", "missing"] {
         let r = stage.get(name);
         let checked = weir_pool::check(&store, &r).unwrap().unwrap();
-        weir_pool::note(&mut stage.catalog, &r, &checked).unwrap();
+        weir_pool::note(&stage.catalog, &r, &checked).unwrap();
     }
     stage.run();
     for name in ["well", "flipped", "missing"] {
@@ -242,7 +242,7 @@ fn what_is_wrong_with_an_archive_is_told_and_mended() {
 
 #[test]
 fn clones_that_are_there_are_taken_over() {
-    let (mut stage, store) = mirrored(&["up"]);
+    let (stage, store) = mirrored(&["up"]);
     let up = format!("file://{}", stage.path("up").display());
     fs::create_dir_all(stage.path("clones/deep")).unwrap();
     stage.git(&["clone", "-q", "--mirror", &up, "clones/deep/bare.git"]);
@@ -255,8 +255,8 @@ fn clones_that_are_there_are_taken_over() {
     let expected = ["deep/bare.git", "own", "rubbish.tar", "shallow/.git"].map(Path::new);
     assert_eq!((names, unread.len()), (expected.to_vec(), 0));
     let options = stage.mirror.visit.clone();
-    let mut import = |dry_run, path: &Path| {
-        let (catalog, store, options) = (&mut stage.catalog, &store, &options);
+    let import = |dry_run, path: &Path| {
+        let (catalog, store, options) = (&stage.catalog, &store, &options);
         weir_pool::CloneImport { catalog, store, owner: "us", options, dry_run }.import(path)
     };
     let (name, would) = import(true, &found[0]).unwrap();

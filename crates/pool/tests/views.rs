@@ -40,7 +40,7 @@ fn mirror(pool: &mut Pool) {
     let (mirror, guard) = (pool.mirror(None), MirrorGuard::take(pool).unwrap());
     let retry = Duration::from_secs(30);
     let once = MirrorLoop { mirror: &mirror, owner: &guard.owner, watch: false, all_first: true, retry };
-    once.run(&mut pool.catalog, &mut |_| Ok(None), &Stop::default(), &mut |_| {}).unwrap();
+    once.run(&pool.catalog, &mut |_| Ok(None), &Stop::default(), &mut |_| {}).unwrap();
 }
 
 fn keys(value: &Value) -> Vec<&str> {

@@ -186,7 +186,7 @@ impl Stage {
             told.insert(whom, what);
         };
         let summary = one_pass(&self.mirror)
-            .run(&mut self.catalog, &mut |_| Ok(None), &Stop::default(), &mut observe)
+            .run(&self.catalog, &mut |_| Ok(None), &Stop::default(), &mut observe)
             .unwrap();
         (summary, told)
     }

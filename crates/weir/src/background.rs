@@ -26,7 +26,7 @@ pub(crate) fn start_mirror(
     stop: &Stop,
 ) -> Result<Vec<std::thread::JoinHandle<()>>> {
     let guard = MirrorGuard::take(pool)?;
-    let (mirror, mut catalog) = (pool.mirror(None), pool.another_catalog()?);
+    let (mirror, catalog) = (pool.mirror(None), pool.another_catalog()?);
     let notifier = Notifier::of(pool);
     let hooks = Hooks::start(pool)?;
     let (counters, stopped) = (counters.clone(), stop.clone());
@@ -34,7 +34,7 @@ pub(crate) fn start_mirror(
         // Both as a whole: a closure captures only the fields that it names, and would release the lock.
         let (_hooks, guard) = (hooks, guard);
         again("the mirror loop", &stopped, || {
-            mirror_for_ever(&mirror, &mut catalog, &guard.owner, &counters, notifier.as_ref(), &stopped)
+            mirror_for_ever(&mirror, &catalog, &guard.owner, &counters, notifier.as_ref(), &stopped)
         });
     })?];
     if !pool.config.forge.is_empty() {
@@ -71,7 +71,7 @@ fn again(what: &str, stop: &Stop, mut work: impl FnMut() -> Result<()>) {
 /// Runs the mirror loop until told to stop.
 fn mirror_for_ever(
     mirror: &Mirror,
-    catalog: &mut Catalog,
+    catalog: &Catalog,
     owner: &str,
     counters: &Counters,
     notifier: Option<&Notifier>,
@@ -145,5 +145,5 @@ pub(crate) fn look_at_metadata(
         space: pool.space(),
         interval: pool.config.mirror.metadata_interval.0,
     };
-    Ok(weir_metadata::run(&mut pool.catalog, &place, &schedule, stop)?)
+    Ok(weir_metadata::run(&pool.catalog, &place, &schedule, stop)?)
 }

@@ -9,7 +9,7 @@ use super::{pass, row};
 
 /// A catalog with looks to be leased.
 struct Looks<'a> {
-    c: &'a mut Catalog,
+    c: &'a Catalog,
     /// The ids of its repositories by name: `a`, whose metadata is not wanted; `b`, which has no setting;
     /// `b.wiki`; `c`, whose metadata is wanted; `d`, which is not mirrored.
     ids: HashMap<String, i64>,
@@ -17,7 +17,7 @@ struct Looks<'a> {
 
 impl<'a> Looks<'a> {
     /// Registers the repositories at forge `f`, mirrors them, and notes that metadata is wanted by default.
-    fn new(c: &'a mut Catalog) -> Looks<'a> {
+    fn new(c: &'a Catalog) -> Looks<'a> {
         let page = [row("1", "a"), row("2", "b"), row("2:wiki", "b.wiki"), row("3", "c"), row("4", "d")];
         pass(c, &page, Timestamp(5));
         let mut looks = Looks { c, ids: HashMap::new() };

@@ -32,7 +32,7 @@ fn listed(id: u32, name: &str) -> (String, Listed) {
     (format!("h/{name}"), listed)
 }
 
-fn pass(c: &mut Catalog, page: &[(String, Listed)], now: Timestamp) -> (Listing, Taken) {
+fn pass(c: &Catalog, page: &[(String, Listed)], now: Timestamp) -> (Listing, Taken) {
     let mut listing = c.listings().begin("f", "all", now).unwrap();
     let taken = c.listings().take_page(&mut listing, page, None, now).unwrap();
     (listing, taken)

@@ -140,7 +140,7 @@ impl Import<'_> {
     pub fn run(
         &self,
         input: Box<dyn Read>,
-        mut catalog: Option<&mut Catalog>,
+        catalog: Option<&Catalog>,
         observe: &mut dyn FnMut(&Imported) -> bool,
     ) -> Result<Imported, ImportError> {
         let position = catalog
@@ -177,7 +177,7 @@ impl Import<'_> {
                 let rows: Vec<(String, Listed)> = batch.drain(..).flatten().collect();
                 batch_bytes = 0;
                 (done.lines, done.is_finished) = (lines.passed(), is_end);
-                if let Some(catalog) = &mut catalog {
+                if let Some(catalog) = &catalog {
                     // Before the position is stored: taking the same accounts twice changes nothing.
                     catalog.accounts().take_of_import(self.forge, &accounts.told, &accounts.members)?;
                     let position = ImportPosition { lines: done.lines, is_finished: is_end };
@@ -273,7 +273,7 @@ mod tests {
 
     use super::*;
 
-    fn import(dump: Dump, text: &[u8], catalog: &mut Catalog) -> (Imported, Vec<(u64, String)>) {
+    fn import(dump: Dump, text: &[u8], catalog: &Catalog) -> (Imported, Vec<(u64, String)>) {
         let bad = RefCell::new(Vec::new());
         let import = Import {
             dump,
@@ -307,15 +307,15 @@ mod tests {
 
     #[test]
     fn tables_of_ghtorrent() {
-        let (_dir, mut c) = catalog();
-        let (done, bad) = import(Dump::GhTorrent, PROJECTS, &mut c);
+        let (_dir, c) = catalog();
+        let (done, bad) = import(Dump::GhTorrent, PROJECTS, &c);
         assert_eq!((done.taken.added, done.unwanted, done.is_finished), (2, 2, true), "{bad:?}");
         assert_eq!(bad.iter().map(|b| b.0).collect::<Vec<_>>(), [5, 6, 7], "by their lines");
         let a = c.get("github.com/o/a").unwrap().unwrap();
         assert_eq!(a.url, "https://github.com/o/a.git");
         assert_eq!(c.listings().description(a.id).unwrap().as_deref(), Some("says \"hi\", twice\nand more"));
         assert!(c.get("github.com/o/b").unwrap().is_some());
-        let (again, _) = import(Dump::GhTorrent, PROJECTS, &mut c);
+        let (again, _) = import(Dump::GhTorrent, PROJECTS, &c);
         assert_eq!((again.rows, again.is_finished), (0, true), "it was imported");
     }
 
@@ -333,8 +333,8 @@ mod tests {
         let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         std::io::Write::write_all(&mut gz, HOUR).unwrap();
         for text in [HOUR.to_vec(), gz.finish().unwrap()] {
-            let (_dir, mut c) = catalog();
-            let (done, bad) = import(Dump::GhArchive, &text, &mut c);
+            let (_dir, c) = catalog();
+            let (done, bad) = import(Dump::GhArchive, &text, &c);
             assert_eq!((done.taken.added, done.rows, done.unwanted, done.lines), (3, 4, 1, 7));
             assert_eq!(bad.iter().map(|b| b.0).collect::<Vec<_>>(), [6, 7]);
             assert!(
@@ -346,7 +346,7 @@ mod tests {
 
     #[test]
     fn what_was_interrupted_goes_on_and_what_breaks_off_is_said() {
-        let (dir, mut c) = catalog();
+        let (dir, c) = catalog();
         let line = |n: u64| format!("{{\"repo\":{{\"id\":{n},\"name\":\"o/r{n}\"}}}}\n");
         let text: String = (0..25_000).map(line).collect();
         let import = Import {
@@ -359,19 +359,19 @@ mod tests {
             now: &|| Timestamp(7),
         };
         let input = || Box::new(Cursor::new(text.clone().into_bytes()));
-        let first = import.run(input(), Some(&mut c), &mut |_| false).unwrap();
+        let first = import.run(input(), Some(&c), &mut |_| false).unwrap();
         assert_eq!((first.lines, first.is_finished, first.taken.added), (10_000, false, 10_000));
-        let rest = import.run(input(), Some(&mut c), &mut |_| true).unwrap();
+        let rest = import.run(input(), Some(&c), &mut |_| true).unwrap();
         assert_eq!(
             (rest.lines, rest.is_finished, rest.taken.added, rest.taken.known),
             (25_000, true, 15_000, 0)
         );
         // Two imports run at once: neither takes rows that the other has taken.
         c.listings().forget_import("d").unwrap();
-        let mut other = Catalog::open(&dir.path().join("catalog.db")).unwrap();
-        let both = import.run(input(), Some(&mut c), &mut |done| {
+        let other = Catalog::open(&dir.path().join("catalog.db")).unwrap();
+        let both = import.run(input(), Some(&c), &mut |done| {
             if done.lines == 10_000 {
-                let other = import.run(input(), Some(&mut other), &mut |_| false).unwrap();
+                let other = import.run(input(), Some(&other), &mut |_| false).unwrap();
                 assert_eq!((other.lines, other.rows, other.taken.known), (20_000, 10_000, 10_000));
             }
             true
@@ -383,8 +383,7 @@ mod tests {
         let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         std::io::Write::write_all(&mut gz, text.as_bytes()).unwrap();
         let gz = gz.finish().unwrap();
-        let cut =
-            import.run(Box::new(Cursor::new(gz[..gz.len() - 20].to_vec())), Some(&mut c), &mut |_| true);
+        let cut = import.run(Box::new(Cursor::new(gz[..gz.len() - 20].to_vec())), Some(&c), &mut |_| true);
         assert!(matches!(cut, Err(ImportError::Io { .. })));
         assert!(!c.listings().import_position("d").unwrap().is_finished);
     }
@@ -415,8 +414,8 @@ mod tests {
         for (dump, text, bad_lines) in
             [(Dump::Documents, documents.as_slice(), vec![2, 4]), (Dump::Objects, &lines[1..], vec![2, 5])]
         {
-            let (_dir, mut c) = catalog();
-            let (done, bad) = import(dump, text, &mut c);
+            let (_dir, c) = catalog();
+            let (done, bad) = import(dump, text, &c);
             assert_eq!((done.taken.added, done.is_finished), (2, true), "{dump:?} {bad:?}");
             assert_eq!(bad.iter().map(|b| b.0).collect::<Vec<_>>(), bad_lines, "{dump:?} {bad:?}");
             let a = c.get("github.com/o/a").unwrap().unwrap();
@@ -427,14 +426,14 @@ mod tests {
 
     #[test]
     fn people_and_organisations_and_who_belongs_to_which() {
-        let (_dir, mut c) = catalog();
+        let (_dir, c) = catalog();
         let organization = bson::rawdoc! { "id": 5i32, "login": "o", "type": "Organization", "name": "O" };
         let person = bson::rawdoc! { "id": 6i32, "login": "p", "type": "User" };
         let nobody = bson::rawdoc! { "login": "q" };
         let (done, bad) = import(
             Dump::Documents,
             &[organization.as_bytes(), nobody.as_bytes(), person.as_bytes()].concat(),
-            &mut c,
+            &c,
         );
         assert_eq!((done.accounts, bad.len(), done.rows), (2, 1, 0));
         c.listings().forget_import("d").unwrap();
@@ -442,7 +441,7 @@ mod tests {
 {"id":7,"login":"r","org":"o"}
 {"id":7,"login":"r","org":"unknown"}
 "#;
-        import(Dump::Objects, members, &mut c);
+        import(Dump::Objects, members, &c);
         let known = c.accounts().known(None, None, 10).unwrap();
         let told: Vec<_> =
             known.iter().map(|a| (a.account.login.as_str(), a.organizations.join(","))).collect();

@@ -90,7 +90,7 @@ pub fn find_archives(catalog: &Catalog, store: &Store) -> Result<FoundArchives> 
 ///
 /// # Errors
 /// If the catalog fails, or an archive cannot be read any more. Archives registered before that stay.
-pub fn adopt(catalog: &mut Catalog, store: &Store, archives: &[Adopted]) -> Result<usize> {
+pub fn adopt(catalog: &Catalog, store: &Store, archives: &[Adopted]) -> Result<usize> {
     let mut added = 0;
     for batch in archives.chunks(BATCH_MAX) {
         added += catalog.archives().adopt(batch, now())?;

@@ -36,7 +36,7 @@ pub enum ImportedClone {
 /// Imports clones.
 pub struct CloneImport<'a> {
     /// Where repositories are registered.
-    pub catalog: &'a mut Catalog,
+    pub catalog: &'a Catalog,
     /// Where their archives go.
     pub store: &'a Store,
     /// The name of this process, for leases.

@@ -85,7 +85,7 @@ fn ends_at(path: &Path) -> Option<u64> {
 ///
 /// # Errors
 /// If the catalog fails.
-pub fn note(catalog: &mut Catalog, r: &Repository, checked: &Checked) -> Result<()> {
+pub fn note(catalog: &Catalog, r: &Repository, checked: &Checked) -> Result<()> {
     match checked.problems.first() {
         Some(first) if checked.is_there => catalog.archives().set_damaged(r.id, first, now())?,
         Some(_) => catalog.visits().look_again(&r.name, now())?,
@@ -98,7 +98,7 @@ pub fn note(catalog: &mut Catalog, r: &Repository, checked: &Checked) -> Result<
 ///
 /// # Errors
 /// If the catalog fails.
-pub fn repair(catalog: &mut Catalog, mirror: &Mirror, r: &Repository) -> Result<Repair> {
+pub fn repair(catalog: &Catalog, mirror: &Mirror, r: &Repository) -> Result<Repair> {
     let base = catalog.archives().bases(&[r.id])?;
     // That needs no upstream.
     let repair = if mirror.relink(r, base.first()) {

@@ -51,7 +51,7 @@ pub fn check_removal(
 ///
 /// # Errors
 /// If the catalog fails, or the archive cannot be deleted. One that cannot be locked stays registered.
-pub fn forget(catalog: &mut Catalog, store: &Store, r: &Repository, deletes: bool) -> Result<bool> {
+pub fn forget(catalog: &Catalog, store: &Store, r: &Repository, deletes: bool) -> Result<bool> {
     let path = store.archive_path(r);
     // Before the catalog forgets it: an archive that cannot be written cannot be deleted either.
     let lock = if deletes { lock(&path)? } else { None };
@@ -119,7 +119,7 @@ pub enum PurgeOutcome {
 /// # Errors
 /// If the catalog fails, or the archive cannot be deleted.
 pub fn purge_one(
-    catalog: &mut Catalog,
+    catalog: &Catalog,
     store: &Store,
     r: &Repository,
     before: Timestamp,

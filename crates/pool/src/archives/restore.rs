@@ -30,7 +30,7 @@ pub struct Restored {
 /// If there is no such state, its objects are not all there any more, or the name is taken. Then nothing is
 /// changed, but a copy may be left in the store.
 pub fn restore(
-    catalog: &mut Catalog,
+    catalog: &Catalog,
     store: &Store,
     r: &Repository,
     seq: u64,

@@ -21,7 +21,7 @@ pub struct Rewritten {
 ///
 /// # Errors
 /// If it cannot be read, or there is no room. Then the archive is unchanged.
-pub fn compact(catalog: &mut Catalog, store: &Store, repository: &Repository) -> Result<Option<Rewritten>> {
+pub fn compact(catalog: &Catalog, store: &Store, repository: &Repository) -> Result<Option<Rewritten>> {
     let path = store.archive_path(repository);
     let Ok(before) = fs::metadata(&path) else { return Ok(None) };
     let rewritten = store.rewrite(Sharing::Keep, |how| weir_repo::compact(&path, how));

@@ -54,7 +54,7 @@ pub fn bases_for(
 
 /// Lets archives build on others, and keeps the last base open for the next archive.
 pub struct Sharer<'a> {
-    catalog: &'a mut Catalog,
+    catalog: &'a Catalog,
     store: &'a Store,
     dry_run: bool,
     open: Option<(i64, Arc<Repo>)>,
@@ -62,7 +62,7 @@ pub struct Sharer<'a> {
 
 impl<'a> Sharer<'a> {
     /// Returns a sharer for the archives in `store`. In a dry run, it changes nothing.
-    pub fn new(catalog: &'a mut Catalog, store: &'a Store, dry_run: bool) -> Sharer<'a> {
+    pub fn new(catalog: &'a Catalog, store: &'a Store, dry_run: bool) -> Sharer<'a> {
         Sharer { catalog, store, dry_run, open: None }
     }
 
@@ -167,7 +167,7 @@ fn in_common(repo: &Repo, on: &Repo) -> (u64, u64) {
 ///
 /// # Errors
 /// If the archive or its base cannot be read, or there is no room. Then the archive is unchanged.
-pub fn dissociate(catalog: &mut Catalog, store: &Store, r: &Repository) -> Result<Option<Rewritten>> {
+pub fn dissociate(catalog: &Catalog, store: &Store, r: &Repository) -> Result<Option<Rewritten>> {
     let archive = store.archive_path(r);
     let mut rewritten = None;
     if archive.exists() && store.open(r)?.base().is_some() {

@@ -57,7 +57,7 @@ impl Store {
     }
 
     /// Records the base of the archive of `repository`, or that it has none.
-    pub(crate) fn note_base(&self, catalog: &mut Catalog, repository: &Repository) -> Result<()> {
+    pub(crate) fn note_base(&self, catalog: &Catalog, repository: &Repository) -> Result<()> {
         let path = std::path::absolute(self.archive_path(repository))?;
         if !path.exists() {
             return Ok(catalog.archives().clear_bases(&[repository.id])?);

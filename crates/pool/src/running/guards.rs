@@ -35,9 +35,9 @@ impl MirrorGuard {
         let lock = pool.open_lock(MIRROR_LOCK_NAME)?;
         let machine = machine_of(&pool.catalog);
         if lock.try_lock().is_ok() {
-            let mut catalog = pool.another_catalog()?;
+            let catalog = pool.another_catalog()?;
             catalog.visits().release_all(&machine)?;
-            mend_times(&mut catalog, now())?;
+            mend_times(&catalog, now())?;
             // In a thread that nothing waits for: the store may be large.
             let store = pool.store.path.clone();
             std::thread::Builder::new().name("stale".to_owned()).spawn(move || remove_stale(&store))?;

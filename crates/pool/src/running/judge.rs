@@ -50,7 +50,7 @@ impl EventJudge {
     ///
     /// # Errors
     /// If the catalog fails.
-    pub(crate) fn judge(&mut self, catalog: &mut Catalog, batch: &mut ReceivedBatch) -> Result<JudgedEvents> {
+    pub(crate) fn judge(&mut self, catalog: &Catalog, batch: &mut ReceivedBatch) -> Result<JudgedEvents> {
         let lines: Vec<Option<ReceivedLine<'_>>> =
             batch.events().map(|(_, record, _)| ReceivedLine::parse(record)).collect();
         let notices = lines.iter().map(|line| line.and_then(|line| Notice::parse(line.line).ok()));
@@ -122,7 +122,7 @@ impl EventJudge {
     /// settings want. Returns the URLs, as the notices have them.
     fn add_unknown(
         &self,
-        catalog: &mut Catalog,
+        catalog: &Catalog,
         notices: &[Option<Notice<'_>>],
         mut answers: &[HintAnswer],
     ) -> Result<HashSet<String>> {

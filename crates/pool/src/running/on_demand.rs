@@ -348,7 +348,7 @@ impl OnDemandWork {
             return Ok(Err(busy("its host is not visited now")));
         }
         if is_new {
-            forget(&mut self.pool.catalog, &self.pool.store, &r, false)?;
+            forget(&self.pool.catalog, &self.pool.store, &r, false)?;
         }
         let class = r.error_class.unwrap_or(FailureClass::Local);
         let why = r.error.clone().unwrap_or_default();

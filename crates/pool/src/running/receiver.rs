@@ -157,7 +157,7 @@ impl ReceiverWorker {
     }
 
     fn try_to_take(&mut self, batch: &mut ReceivedBatch) -> Result<()> {
-        let judged = self.judge.judge(&mut self.catalog, batch)?;
+        let judged = self.judge.judge(&self.catalog, batch)?;
         // A visit may begin as soon as the repository is due.
         self.delays.came(&judged.due_since);
         self.catalog.received().take(Some(&self.place), batch, &judged.effect)?;
@@ -194,7 +194,7 @@ pub(crate) fn take_lines<'l>(
     if batch.is_empty() {
         return Ok(0);
     }
-    let judged = EventJudge::new(pool).judge(&mut pool.catalog, &mut batch)?;
+    let judged = EventJudge::new(pool).judge(&pool.catalog, &mut batch)?;
     pool.catalog.received().take(None, &batch, &judged.effect)?;
     let names_one = |verdict: &&u8| [Verdict::Due as u8, Verdict::Added as u8].contains(*verdict);
     Ok(batch.verdicts.iter().filter(names_one).count())

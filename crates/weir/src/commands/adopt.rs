@@ -15,7 +15,7 @@ pub(crate) fn adopt(pool: &mut Pool, global: &Global, dry_run: bool) -> Result<E
     for (folder, e) in unread {
         tracing::warn!(folder = %folder.display(), "folder skipped: {e}");
     }
-    let added = if dry_run { 0 } else { weir_pool::adopt(&mut pool.catalog, &pool.store, &found)? };
+    let added = if dry_run { 0 } else { weir_pool::adopt(&pool.catalog, &pool.store, &found)? };
     if global.json {
         let names: Vec<_> = found
             .iter()

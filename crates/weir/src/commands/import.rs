@@ -116,7 +116,7 @@ fn one(
         },
         now: &now,
     };
-    let catalog = (!args.dry_run).then_some(&mut pool.catalog);
+    let catalog = (!args.dry_run).then_some(&pool.catalog);
     let result = import.run(input, catalog, &mut |done| {
         if let Some(bar) = &bar {
             let rate = done.rows as f64 / started.elapsed().as_secs_f64().max(0.001);
@@ -202,7 +202,7 @@ fn import_clones(pool: &mut Pool, global: &Global, args: &ImportArgs) -> Result<
     let mut options = pool.mirror(None).visit;
     options.transport.local = Some(Arc::new(LocalClones));
     let mut import = CloneImport {
-        catalog: &mut pool.catalog,
+        catalog: &pool.catalog,
         store: &pool.store,
         owner: &guard.owner,
         options: &options,

@@ -32,9 +32,9 @@ pub(crate) fn fsck(
         checked.unchecked.iter().for_each(|line| warn_line!("{}: {line}", r.name));
         let is_damaged = !checked.problems.is_empty();
         let repair = match mirror.as_ref().filter(|_| is_damaged && checked.is_there) {
-            Some(mirror) => Some(weir_pool::repair(&mut pool.catalog, mirror, &r)?),
+            Some(mirror) => Some(weir_pool::repair(&pool.catalog, mirror, &r)?),
             None => {
-                weir_pool::note(&mut pool.catalog, &r, &checked)?;
+                weir_pool::note(&pool.catalog, &r, &checked)?;
                 None
             }
         };
@@ -91,7 +91,7 @@ fn print_checked(r: &Repository, checked: &Checked, repair: Option<&Repair>, qui
 pub(crate) fn compact(pool: &mut Pool, global: &Global, selection: &RepoSelection) -> Result<ExitCode> {
     let mut failed = 0;
     for r in pool.selected(&selection.repos)? {
-        match weir_pool::compact(&mut pool.catalog, &pool.store, &r) {
+        match weir_pool::compact(&pool.catalog, &pool.store, &r) {
             Ok(None) => {}
             Ok(Some(done)) if global.json => output::json_line(&output::lengths_json(&r.name, &done))?,
             Ok(Some(_)) if global.quiet => {}
@@ -115,7 +115,7 @@ pub(crate) fn restore(pool: &mut Pool, global: &Global, state: &str, name: Optio
         )));
     };
     let r = pool.get(repo_name)?;
-    let restored = weir_pool::restore(&mut pool.catalog, &pool.store, &r, seq, name.as_deref())?;
+    let restored = weir_pool::restore(&pool.catalog, &pool.store, &r, seq, name.as_deref())?;
     let shown = &restored.name;
     if global.json {
         output::json(&json!({ "name": shown, "from": seq, "seq": restored.seq }))?;

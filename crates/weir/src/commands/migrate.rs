@@ -28,9 +28,9 @@ pub(crate) fn migrate(pool: &Pool, global: &Global, destination: &str) -> Result
             return Err(Error::Message(format!("the catalog is in {} already", redacted(url))));
         }
         Some(url) => {
-            let mut new = Catalog::connect(url)?;
+            let new = Catalog::connect(url)?;
             new.claim_store(&weir_pool::read_or_make(&pool.store.path)?)?;
-            pool.catalog.migrate(&mut new, &mut observe)?;
+            pool.catalog.migrate(&new, &mut observe)?;
             new.events().adopt(&machine_of(&new))?;
         }
         None => to_sqlite(pool, &mut observe)?,
@@ -80,8 +80,8 @@ fn to_sqlite(pool: &Pool, observe: &mut dyn FnMut(&str, u64)) -> Result<()> {
     // The file gets its name when it is complete.
     let new = pool.path.join("catalog.db.new");
     let _ = std::fs::remove_file(&new);
-    let mut catalog = Catalog::open(&new)?;
-    pool.catalog.migrate(&mut catalog, observe)?;
+    let catalog = Catalog::open(&new)?;
+    pool.catalog.migrate(&catalog, observe)?;
     catalog.events().adopt(&machine_of(&catalog))?;
     catalog.settle()?;
     drop(catalog);

@@ -30,7 +30,7 @@ pub(crate) fn mirror(pool: Pool, global: &Global, args: &MirrorArgs) -> Result<E
     }
 }
 
-fn run(mut pool: Pool, global: &Global, args: &MirrorArgs, is_asked: &Arc<AtomicBool>) -> Result<ExitCode> {
+fn run(pool: Pool, global: &Global, args: &MirrorArgs, is_asked: &Arc<AtomicBool>) -> Result<ExitCode> {
     let mut mirror = pool.mirror(args.jobs);
     mirror.visit.accepts_empty = args.accept_empty;
     // A run of cron must not wait for half an hour, until the next one waits beside it.
@@ -62,13 +62,13 @@ fn run(mut pool: Pool, global: &Global, args: &MirrorArgs, is_asked: &Arc<Atomic
     let _collectors = if args.watch { Collectors::start(&pool)? } else { None };
     let _streams = if args.watch { EventStreams::start(&pool, &stop)? } else { None };
     let mut reporter = Reporter::new(global);
-    let mut select = |catalog: &mut Catalog| {
+    let mut select = |catalog: &Catalog| {
         selected(catalog, args).map_err(|e| match e {
             Error::Catalog(e) => RunError::Catalog(e),
             e => RunError::Select(Box::new(e)),
         })
     };
-    let summary = mirror_loop.run(&mut pool.catalog, &mut select, &stop, &mut |event| {
+    let summary = mirror_loop.run(&pool.catalog, &mut select, &stop, &mut |event| {
         if let Event::Happened(event) = &event {
             notifier.iter().for_each(|notifier| notifier.tell(event));
             traces.iter().for_each(|traces| traces.visited(event));
@@ -97,7 +97,7 @@ fn run(mut pool: Pool, global: &Global, args: &MirrorArgs, is_asked: &Arc<Atomic
 
 /// Returns the ids of the repositories that `args` name; `None` for all. One that is named by its whole name
 /// is no longer held.
-fn selected(catalog: &mut Catalog, args: &MirrorArgs) -> Result<Option<Vec<i64>>> {
+fn selected(catalog: &Catalog, args: &MirrorArgs) -> Result<Option<Vec<i64>>> {
     if args.repos.is_empty() {
         return Ok(None);
     }

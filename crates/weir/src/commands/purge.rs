@@ -25,7 +25,7 @@ pub(crate) fn purge(pool: &mut Pool, global: &Global, args: &PurgeArgs) -> Resul
     let going = dry_run.then_some(&going);
     let (mut bytes, mut purged) = (0, Vec::new());
     for (r, _) in gone {
-        match weir_pool::purge_one(&mut pool.catalog, &pool.store, &r, before, going)? {
+        match weir_pool::purge_one(&pool.catalog, &pool.store, &r, before, going)? {
             PurgeOutcome::Purged(n) => bytes += n,
             PurgeOutcome::Back => continue,
             PurgeOutcome::Needed(count) => {

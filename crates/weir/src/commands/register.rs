@@ -209,7 +209,7 @@ pub(crate) fn rm(pool: &mut Pool, global: &Global, patterns: &[String], delete: 
     weir_pool::check_removal(&pool.catalog, &pool.store, &mut repositories, delete)?;
     for r in &repositories {
         let path = pool.archive_path(r);
-        let is_deleted = weir_pool::forget(&mut pool.catalog, &pool.store, r, delete)?;
+        let is_deleted = weir_pool::forget(&pool.catalog, &pool.store, r, delete)?;
         let what = if is_deleted { "deleted" } else { "forgotten" };
         if !global.quiet && !global.json {
             let kept = if !delete && path.exists() {

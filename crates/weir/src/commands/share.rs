@@ -22,7 +22,7 @@ pub(crate) fn share(
     let reference = reference.map(|name| pool.get(name)).transpose()?;
     let access = pool.config.access.names();
     let bases = bases_for(&pool.catalog, &repositories, reference.as_ref(), &access)?;
-    let mut sharer = Sharer::new(&mut pool.catalog, &pool.store, dry_run);
+    let mut sharer = Sharer::new(&pool.catalog, &pool.store, dry_run);
     let mut failed = 0;
     for r in &repositories {
         let Some(base) = bases.get(&r.id) else { continue };
@@ -92,7 +92,7 @@ pub(crate) fn dissociate(
     repositories.dedup_by_key(|r| r.id);
     let mut failed = 0;
     for r in repositories {
-        match weir_pool::dissociate(&mut pool.catalog, &pool.store, &r) {
+        match weir_pool::dissociate(&pool.catalog, &pool.store, &r) {
             Ok(None) => {}
             Ok(Some(done)) if global.json => output::json_line(&output::lengths_json(&r.name, &done))?,
             Ok(Some(_)) if global.quiet => {}
