@@ -103,6 +103,15 @@ impl Listings<'_> {
         })
     }
 
+    /// Writes the scope of the last listing of `forge` as `new`, if it was written as `old`.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn respell_scope(&self, forge: &str, old: &str, new: &str) -> Result<()> {
+        let sql = "UPDATE forges SET scope = ?3 WHERE name = ?1 AND scope = ?2";
+        Ok(self.catalog.database.execute(sql, &values![forge, old, new]).map(|_| ())?)
+    }
+
     /// Returns how far the last listing of `forge` came.
     ///
     /// # Errors

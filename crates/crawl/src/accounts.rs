@@ -5,6 +5,7 @@ use weir_forge::{Error, Forge, Usage};
 use weir_ground::Timestamp;
 
 use crate::crawl::{CrawlError, Places, keep_budgets, remember_budgets};
+use crate::stored::ListingScope;
 
 /// The number of pages skipped in a row after which the forge counts as down.
 const SKIPPED_IN_TURN_MAX: usize = 5;
@@ -44,7 +45,7 @@ pub fn forge_of_accounts_listing(name: &str) -> Option<&str> {
 /// If the forge or the catalog fails. What was taken stays taken.
 pub fn crawl_accounts(
     name: &str,
-    scope: &str,
+    scope: &ListingScope,
     catalog: &Catalog,
     forge: &mut dyn Forge,
     now: &dyn Fn() -> Timestamp,
@@ -52,7 +53,7 @@ pub fn crawl_accounts(
 ) -> Result<Option<AccountsProgress>, CrawlError> {
     let Some(start) = forge.accounts_start() else { return Ok(None) };
     remember_budgets(name, catalog, forge, now())?;
-    let mut listing = catalog.listings().begin(&accounts_listing(name), scope, now())?;
+    let mut listing = scope.begin(catalog, &accounts_listing(name), now())?;
     let (mut progress, mut skipped_in_turn, mut places) = (AccountsProgress::default(), 0, Places::default());
     loop {
         let position = listing.position.clone().unwrap_or_else(|| start.to_owned());

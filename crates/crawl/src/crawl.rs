@@ -9,9 +9,10 @@ use weir_ground::Timestamp;
 use weir_listed::{Listed, RequestBudget};
 
 use crate::asked::{ForgeAnswers, ask};
-use crate::filter::{FilterVerdict, ListingFilter};
+use crate::filter::FilterVerdict;
 use crate::no_name::NoName;
 use crate::position::CrawlPosition;
+use crate::stored::{ListingScope, WantedRepositories};
 
 /// The number of pages skipped in a row after which the forge counts as down. The listing then does not go
 /// past them.
@@ -40,17 +41,12 @@ pub struct Crawl<'a> {
     /// The forge's name in the catalog.
     pub name: &'a str,
     /// The scope of the listing. With another scope, the listing begins again.
-    pub scope: &'a str,
-    /// Decides which repositories are wanted.
-    pub filter: &'a ListingFilter,
+    pub scope: &'a ListingScope,
     /// Returns the name that a repository gets here, or `None` if it is not wanted. An error says why it can
     /// have no name.
     pub name_of: &'a dyn Fn(&Listed) -> Result<Option<String>, NoName>,
-    /// Whether the wikis of wanted repositories are wanted, too.
-    pub wikis: bool,
-    /// Everything that decides which repositories are wanted, as text. An unchanged page is not read again
-    /// while this stays the same.
-    pub wanted: &'a str,
+    /// Which repositories are wanted. An unchanged page is not read again while this stays the same.
+    pub wanted: &'a WantedRepositories,
     /// The number of wanted repositories after which the listing ends; 0 for no limit.
     pub limit: u64,
     /// Seconds until a repository that is gone is visited again.
@@ -172,7 +168,7 @@ impl Crawl<'_> {
     ) -> Result<CrawlProgress, CrawlError> {
         let mut progress = CrawlProgress::default();
         remember_budgets(self.name, catalog, forge, (self.now)())?;
-        let mut listing = catalog.listings().begin(self.name, self.scope, (self.now)())?;
+        let mut listing = self.scope.begin(catalog, self.name, (self.now)())?;
         self.recover(catalog, forge, &listing, &mut progress)?;
         let mut position = match listing.position.as_deref().map(CrawlPosition::parse) {
             Some(CrawlPosition::Unseen(after)) => {
@@ -215,7 +211,7 @@ impl Crawl<'_> {
     fn kept_page(&self, catalog: &Catalog, place: &str) -> Result<Option<KeptPage>, CrawlError> {
         // With a limit, the result depends on how many repositories came before.
         let known = if self.limit == 0 { catalog.listings().kept_page(self.name, place)? } else { None };
-        let known = known.filter(|known| known.wanted == self.wanted);
+        let known = known.filter(|known| known.wanted == self.wanted.to_text());
         // A repository that was gone and is there again must be reported again.
         Ok(match known {
             Some(known) if catalog.listings().has_gone(self.name, &known.ids)? => None,
@@ -313,7 +309,7 @@ impl Crawl<'_> {
                 .map(|(_, listed)| listed.forge_id.as_str())
                 .filter(|id| Listed::of_wiki(id).is_some());
             let ids = named.iter().copied().chain(wikis).map(str::to_owned).collect();
-            let kept = KeptPage { etag, wanted: self.wanted.to_owned(), ids, next: next.clone() };
+            let kept = KeptPage { etag, wanted: self.wanted.to_text(), ids, next: next.clone() };
             catalog.listings().keep_page(self.name, place, &kept)?;
         }
         progress.pages += 1;
@@ -328,7 +324,7 @@ impl Crawl<'_> {
         progress.listed += repositories.len() as u64;
         let mut wanted = Vec::with_capacity(repositories.len());
         for listed in repositories {
-            let verdict = self.filter.verdict(listed);
+            let verdict = self.wanted.filter.verdict(listed);
             if verdict == FilterVerdict::Unwanted {
                 continue;
             }
@@ -339,7 +335,7 @@ impl Crawl<'_> {
                 }
                 Ok(Some(name)) => {
                     wanted.push((name, listed.clone()));
-                    let wiki = listed.wiki_repository().filter(|_| self.wikis);
+                    let wiki = listed.wiki_repository().filter(|_| self.wanted.wikis);
                     wanted.extend(wiki.and_then(|wiki| Some(((self.name_of)(&wiki).ok()??, wiki))));
                 }
                 Ok(None) => {}
@@ -502,13 +498,12 @@ mod tests {
     fn a_listing_that_leads_in_a_circle_ends() {
         let dir = tempfile::tempdir().unwrap();
         let catalog = Catalog::open(&dir.path().join("catalog.db")).unwrap();
+        let scope = ListingScope::new("gitea", "https://f", &[], &[]);
         let crawl = Crawl {
             name: "f",
-            scope: "all",
-            filter: &ListingFilter::default(),
+            scope: &scope,
             name_of: &|_| Ok(None),
-            wikis: false,
-            wanted: "",
+            wanted: &WantedRepositories::default(),
             limit: 0,
             gone_s: 1,
             now: &|| Timestamp(7),
@@ -516,7 +511,7 @@ mod tests {
         let mut forge = Circle(0);
         let error = crawl.run(&catalog, &mut forge, &mut |_| true).unwrap_err();
         assert!(error.to_string().contains("loop back") && forge.0 == 2, "{error} {}", forge.0);
-        let error = crate::crawl_accounts("f", "all", &catalog, &mut forge, &|| Timestamp(7), &mut |_| true)
+        let error = crate::crawl_accounts("f", &scope, &catalog, &mut forge, &|| Timestamp(7), &mut |_| true)
             .unwrap_err();
         assert!(error.to_string().contains("loop back") && forge.0 == 4, "{error} {}", forge.0);
     }

@@ -1,9 +1,10 @@
 //! Decides which of a forge's repositories are wanted.
 
+use serde::Serialize;
 use weir_listed::Listed;
 
 /// Conditions, all of which must hold.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ListingFilter {
     /// Only repositories in one of these languages (any of a repository's, in any case); empty for all.
     pub languages: Vec<String>,

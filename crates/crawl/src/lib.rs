@@ -13,6 +13,7 @@ mod no_name;
 mod position;
 mod questions;
 mod rounds;
+mod stored;
 
 pub use accounts::{AccountsProgress, accounts_listing, crawl_accounts, forge_of_accounts_listing};
 pub use crawl::{Crawl, CrawlError, CrawlProgress};
@@ -20,3 +21,4 @@ pub use filter::{FilterVerdict, ListingFilter};
 pub use import::{Dump, Import, ImportError, Imported};
 pub use no_name::NoName;
 pub use rounds::{CrawlSource, OpenCatalog, RoundError, RoundEvent, Rounds, TellRound, preview};
+pub use stored::{ListingScope, WantedRepositories};

@@ -11,9 +11,10 @@ use weir_listed::Listed;
 
 use crate::accounts::{AccountsProgress, accounts_listing, crawl_accounts};
 use crate::crawl::{Crawl, CrawlError, CrawlProgress};
-use crate::filter::{FilterVerdict, ListingFilter};
+use crate::filter::FilterVerdict;
 use crate::no_name::NoName;
 use crate::questions::answer_questions;
+use crate::stored::{ListingScope, WantedRepositories};
 
 /// Longest sleep between checks of what is due while watching.
 const WATCH_SLEEP: Duration = Duration::from_millis(200);
@@ -29,11 +30,8 @@ pub trait CrawlSource {
     /// Returns its name in the catalog.
     fn name(&self) -> String;
 
-    /// Returns what is listed, as text: a listing with another scope starts from the beginning.
-    fn scope(&self) -> String;
-
-    /// Returns which of the listed repositories are wanted.
-    fn filter(&self) -> ListingFilter;
+    /// Returns what is listed.
+    fn scope(&self) -> ListingScope;
 
     /// Returns the name that a repository gets here, or `None` if its name is not wanted.
     ///
@@ -41,12 +39,8 @@ pub trait CrawlSource {
     /// If it can have no name here; the error says why.
     fn name_of(&self, listed: &Listed) -> Result<Option<String>, NoName>;
 
-    /// Returns whether the wikis of wanted repositories are wanted, too.
-    fn wikis(&self) -> bool;
-
-    /// Returns everything that decides which repositories are wanted, as text: an unchanged page is skipped
-    /// only while this is the same.
-    fn wanted(&self) -> String;
+    /// Returns which of the listed repositories are wanted.
+    fn wanted(&self) -> WantedRepositories;
 
     /// Returns the number of wanted repositories after which a listing ends, or 0.
     fn limit(&self) -> u64;
@@ -284,9 +278,7 @@ impl<S: CrawlSource + Sync> Rounds<'_, S> {
         work(&Crawl {
             name: &source.name(),
             scope: &source.scope(),
-            filter: &source.filter(),
             name_of: &|listed| source.name_of(listed),
-            wikis: source.wikis(),
             wanted: &source.wanted(),
             limit: source.limit(),
             gone_s: self.gone_s,
@@ -356,7 +348,7 @@ pub fn preview(
     tell: &mut dyn FnMut(&str, &Listed) -> Result<(), OtherError>,
 ) -> Result<(), OtherError> {
     let mut forge = source.open(stop)?;
-    let (filter, mut position, mut wanted) = (source.filter(), forge.start().to_owned(), 0);
+    let (conditions, mut position, mut wanted) = (source.wanted(), forge.start().to_owned(), 0);
     let has_room = |wanted| source.limit() == 0 || wanted < source.limit();
     loop {
         let page = forge.page(&position)?;
@@ -367,8 +359,10 @@ pub fn preview(
             }
             .into());
         }
-        for listed in page.repositories.iter().filter(|l| filter.verdict(l) == FilterVerdict::Wanted) {
-            let wiki = listed.wiki_repository().filter(|_| source.wikis());
+        for listed in
+            page.repositories.iter().filter(|l| conditions.filter.verdict(l) == FilterVerdict::Wanted)
+        {
+            let wiki = listed.wiki_repository().filter(|_| conditions.wikis);
             for listed in std::iter::once(listed).chain(&wiki) {
                 let Ok(Some(name)) = source.name_of(listed) else { break };
                 if has_room(wanted) {

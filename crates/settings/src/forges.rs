@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use weir_crawl::{CrawlSource, ListingFilter, NoName};
+use weir_crawl::{CrawlSource, ListingFilter, ListingScope, NoName, WantedRepositories};
 use weir_forge::{
     Api, ApiOptions, Bitbucket, Connect, Folder, Forge, Gerrit, GitHub, GitHubApp, GitLab, Gitea, Listed,
     Manifest, MetadataKind, Sourcehut, WebIndex, WebIndexKind,
@@ -41,6 +41,24 @@ pub enum ForgeKind {
     Manifest,
     /// A folder of repositories on this machine.
     Folder,
+}
+
+impl ForgeKind {
+    /// Returns the name of the kind in settings and in the catalog.
+    pub fn name(self) -> &'static str {
+        match self {
+            ForgeKind::Github => "github",
+            ForgeKind::Gitlab => "gitlab",
+            ForgeKind::Gitea => "gitea",
+            ForgeKind::Bitbucket => "bitbucket",
+            ForgeKind::Sourcehut => "sourcehut",
+            ForgeKind::Gerrit => "gerrit",
+            ForgeKind::Cgit => "cgit",
+            ForgeKind::Gitweb => "gitweb",
+            ForgeKind::Manifest => "manifest",
+            ForgeKind::Folder => "folder",
+        }
+    }
 }
 
 /// Which repositories a forge lists, and which of them are mirrored.
@@ -336,22 +354,8 @@ impl CrawlSource for ForgeConfig {
         })
     }
 
-    fn scope(&self) -> String {
-        let search =
-            if self.search.is_empty() { String::new() } else { format!(" search {:?}", self.search) };
-        format!("{:?} {} {}{search}", self.kind, self.url, self.owners.join(","))
-    }
-
-    fn filter(&self) -> ListingFilter {
-        ListingFilter {
-            languages: self.languages.clone(),
-            skip_forks: !self.forks,
-            skip_archived: !self.archived,
-            skip_private: !self.private,
-            stars_min: self.stars_min,
-            kibibytes_max: self.size_max.map(|size| size.0 / 1024),
-            active_since: self.active_since.clone(),
-        }
+    fn scope(&self) -> ListingScope {
+        ListingScope::new(self.kind.name(), &self.url, &self.owners, &self.search)
     }
 
     fn name_of(&self, listed: &Listed) -> std::result::Result<Option<String>, NoName> {
@@ -369,20 +373,25 @@ impl CrawlSource for ForgeConfig {
         Ok(Some(name))
     }
 
-    fn wikis(&self) -> bool {
-        self.wikis
-    }
-
-    fn wanted(&self) -> String {
-        let (site, hosts) = (&self.site, &self.clone_from);
-        format!(
-            "{:?} {:?} {:?} {} {} {site:?} {hosts:?}",
-            self.filter(),
-            self.include,
-            self.exclude,
-            self.wikis,
-            self.name()
-        )
+    fn wanted(&self) -> WantedRepositories {
+        let filter = ListingFilter {
+            languages: self.languages.clone(),
+            skip_forks: !self.forks,
+            skip_archived: !self.archived,
+            skip_private: !self.private,
+            stars_min: self.stars_min,
+            kibibytes_max: self.size_max.map(|size| size.0 / 1024),
+            active_since: self.active_since.clone(),
+        };
+        WantedRepositories {
+            filter,
+            include: self.include.clone(),
+            exclude: self.exclude.clone(),
+            wikis: self.wikis,
+            prefix: self.name(),
+            site: self.site.clone(),
+            clone_from: self.clone_from.clone(),
+        }
     }
 
     fn limit(&self) -> u64 {
@@ -427,4 +436,23 @@ fn is_date(text: &str) -> bool {
 fn host_of(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     rest.split('/').next().unwrap_or(rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_have_the_names_that_settings_give_them() {
+        #[derive(Deserialize, Serialize)]
+        struct Kind {
+            kind: ForgeKind,
+        }
+        let names = "github gitlab gitea bitbucket sourcehut gerrit cgit gitweb manifest folder".split(' ');
+        for name in names {
+            let Kind { kind } = toml::from_str(&format!("kind = '{name}'")).unwrap();
+            assert_eq!(kind.name(), name);
+            assert_eq!(toml::to_string(&Kind { kind }).unwrap(), format!("kind = \"{name}\"\n"));
+        }
+    }
 }

@@ -104,7 +104,7 @@ fn one(
         },
         source: &source,
         forge: &forge.name(),
-        filter: &forge.filter(),
+        filter: &forge.wanted().filter,
         name_of: &|listed| if forge.is_of_owners(listed) { forge.name_of(listed) } else { Ok(None) },
         on_bad_row: &|line, what| {
             told.set(told.get() + 1);
