@@ -71,6 +71,37 @@ fn query_joins_tables_of_repositories() {
 }
 
 #[test]
+fn query_reads_the_columns_that_joins_only_name() {
+    let dir = weir_testing::folder();
+    let repo = repository(&dir.path().join("a"));
+    let run = |sql: &str| {
+        let rows = query(dir.path(), &[("a", &repo)], sql).unwrap_or_else(|e| panic!("{sql}: {e}"));
+        texts(&rows)[0][0].clone()
+    };
+    let changes = run("SELECT count(*) FROM file_change");
+    let pairs = run("SELECT count(*) FROM file_change a, file_change b WHERE a.revision = b.revision");
+    assert!(pairs.parse::<u64>().unwrap() > changes.parse().unwrap());
+    let joins = [
+        ("file_change JOIN default_branch USING (origin, revision)", &changes),
+        ("file_change JOIN default_branch USING (revision)", &changes),
+        ("file_change LEFT JOIN default_branch USING (\"REVISION\") WHERE file_change.origin = 'a'", &changes),
+        ("file_change NATURAL JOIN default_branch", &changes),
+        ("default_branch RIGHT JOIN file_change USING (revision)", &changes),
+        ("file_change a JOIN file_change b USING (origin, revision)", &pairs),
+        ("(SELECT * FROM default_branch) NATURAL JOIN (SELECT revision, path FROM file_change)", &changes),
+        ("file_change NATURAL JOIN (SELECT id AS revision FROM revision)", &changes),
+        ("unique_file_change JOIN default_branch USING (revision)", &changes),
+    ];
+    for (from, count) in joins {
+        assert_eq!(run(&format!("SELECT count(*) FROM {from}")), *count, "{from}");
+        // The same columns, asked for by name, are read.
+        let with = format!("WITH x AS (SELECT count(*) AS n FROM {from}) SELECT n FROM x");
+        assert_eq!(run(&with), *count, "{from}");
+    }
+    assert!(query(dir.path(), &[("a", &repo)], "EXPLAIN SELECT path FROM file_change").is_ok());
+}
+
+#[test]
 fn query_sees_what_refs_reach_now() {
     let dir = weir_testing::folder();
     let path = dir.path().join("a");

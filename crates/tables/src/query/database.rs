@@ -1,11 +1,12 @@
 //! A SQLite file that holds tables for queries.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::{io, iter};
 
 use arrow_array::RecordBatch;
-use rusqlite::{Connection, Row, params_from_iter};
+use rusqlite::{Connection, OptionalExtension, Row, params_from_iter};
 use weir_ground::Stop;
 use weir_mine::ReplacedRows;
 
@@ -74,10 +75,47 @@ impl QueryDatabase {
         let noted = NotedReads::guard(&mut self.connection).map_err(of_file)?;
         let prepared = self.connection.prepare(sql).map_err(of_statement).and_then(|statement| {
             let is_query = statement.column_count() > 0 && statement.readonly();
-            is_query.then_some(()).ok_or_else(|| QueryError::Statement("this is no query".to_owned()))
+            let not_query = || QueryError::Statement("this is no query".to_owned());
+            is_query.then(|| statement.is_explain() != 0).ok_or_else(not_query)
         });
         NotedReads::lift(&mut self.connection).map_err(of_file)?;
-        prepared.map(|()| noted.take())
+        let (is_explain, mut reads) = (prepared?, noted.take());
+        if !is_explain {
+            self.add_joined(sql, &mut reads).map_err(of_statement)?;
+        }
+        Ok(reads)
+    }
+
+    /// Adds the columns that the query `sql` joins tables by with `USING` or `NATURAL`: SQLite asks nobody
+    /// whether it may read these, but its program reads them like others (sqlite.org/opcode.html, `OpenRead`
+    /// and `Column`).
+    fn add_joined(&self, sql: &str, reads: &mut WantedColumns) -> rusqlite::Result<()> {
+        let root_of = "SELECT name FROM sqlite_schema WHERE rootpage = ?1";
+        let mut root_of = self.connection.prepare(root_of)?;
+        let mut table_at = |root: i64| {
+            let name: Option<String> = root_of.query_row([root], |row| row.get(0)).optional()?;
+            Ok::<_, rusqlite::Error>(
+                TableKind::ALL.iter().find(|table| name.as_deref() == Some(table.name())),
+            )
+        };
+        let mut program = self.connection.prepare(&format!("EXPLAIN {sql}"))?;
+        let mut steps = program.query([])?;
+        let (mut tables, mut columns) = (HashMap::new(), Vec::new());
+        while let Some(step) = steps.next()? {
+            let (opcode, p1, p2): (String, i64, i64) =
+                (step.get("opcode")?, step.get("p1")?, step.get("p2")?);
+            match opcode.as_str() {
+                "OpenRead" => tables.extend(table_at(p2)?.map(|table| (p1, table))),
+                "Column" => columns.push((p1, p2)),
+                _ => {}
+            }
+        }
+        for (cursor, column) in columns {
+            let Some(table) = tables.get(&cursor) else { continue };
+            let name = usize::try_from(column).ok().and_then(|place| table.column_names().nth(place));
+            reads.add(**table, name.unwrap_or_default());
+        }
+        Ok(())
     }
 
     /// Begins to load the columns `wanted` that the database does not hold. The repositories are the same
