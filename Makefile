@@ -124,12 +124,16 @@ doc: ## API documentation, warnings denied
 
 book: ## the user's book, into target/book
 	@command -v mdbook >/dev/null || test -x target/tools/bin/mdbook || \
-		$(CARGO) install --locked --quiet mdbook --version 0.5.4 --no-default-features --root target/tools
+		$(CARGO) install --locked --quiet mdbook --version 0.5.4 --no-default-features --features search --root target/tools
 	PATH="$(CURDIR)/target/tools/bin:$$PATH" mdbook build docs/book --dest-dir "$(CURDIR)/target/book"
 
-deny: ## licences and advisories of dependencies
-	@command -v cargo-deny >/dev/null || $(CARGO) install --locked --quiet cargo-deny --version 0.20.2
-	$(CARGO) deny --workspace check licenses bans sources
+deny: ## licences, sources and advisories of dependencies; advisories only where their database can be reached
+	@command -v cargo-deny >/dev/null || test -x target/tools/bin/cargo-deny || CARGO_PROFILE_DEV_DEBUG=0 \
+		$(CARGO) install --debug --locked --quiet cargo-deny --version 0.20.2 --root target/tools
+	@export PATH="$(CURDIR)/target/tools/bin:$$PATH"; $(CARGO) deny --workspace check licenses bans sources; \
+	if timeout 20 git ls-remote -q https://github.com/RustSec/advisory-db HEAD >/dev/null 2>&1; \
+	then $(CARGO) deny --workspace check advisories; \
+	else echo "the database of advisories cannot be reached: advisories were not checked"; fi
 
 fuzz: ## run each fuzzer for FUZZ_SECONDS (30), on the stable toolchain
 	bash fuzz/run.sh $(or $(FUZZ_SECONDS),30)

@@ -84,7 +84,10 @@ fn query_reads_the_columns_that_joins_only_name() {
     let joins = [
         ("file_change JOIN default_branch USING (origin, revision)", &changes),
         ("file_change JOIN default_branch USING (revision)", &changes),
-        ("file_change LEFT JOIN default_branch USING (\"REVISION\") WHERE file_change.origin = 'a'", &changes),
+        (
+            "file_change LEFT JOIN default_branch USING (\"REVISION\") WHERE file_change.origin = 'a'",
+            &changes,
+        ),
         ("file_change NATURAL JOIN default_branch", &changes),
         ("default_branch RIGHT JOIN file_change USING (revision)", &changes),
         ("file_change a JOIN file_change b USING (origin, revision)", &pairs),
@@ -99,6 +102,23 @@ fn query_reads_the_columns_that_joins_only_name() {
         assert_eq!(run(&with), *count, "{from}");
     }
     assert!(query(dir.path(), &[("a", &repo)], "EXPLAIN SELECT path FROM file_change").is_ok());
+}
+
+#[test]
+fn query_samples_of_the_book_read_the_tables() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/book/src/queries.md");
+    let page = fs::read_to_string(page).unwrap();
+    let samples: Vec<&str> = page.split("```sql\n").skip(1).map(|s| s.split("```").next().unwrap()).collect();
+    assert!(samples.len() > 8, "{}", samples.len());
+    let dir = weir_testing::folder();
+    let repo = repository(&dir.path().join("a"));
+    for sample in samples {
+        let answer = query(dir.path(), &[("a", &repo)], sample).unwrap_or_else(|e| panic!("{sample}: {e}"));
+        // The names of the columns are those that the page shows.
+        let shown = answer.columns.join("");
+        let words = |line: &str| line.split_whitespace().collect::<String>();
+        assert!(page.lines().any(|line| words(line) == shown) || sample.contains("moves"), "{sample}");
+    }
 }
 
 #[test]

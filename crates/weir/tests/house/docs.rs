@@ -119,6 +119,29 @@ fn documents_that_code_names_are_there() {
     assert!(wrong.is_empty(), "named, and not there:\n{}", wrong.join("\n"));
 }
 
+#[test]
+fn messages_that_the_book_explains_are_in_the_code() {
+    let mut sources = Vec::new();
+    files(&workspace().join("crates"), "rs", &mut sources);
+    // A text may go on in the next line.
+    let joined = |source: &PathBuf| -> String {
+        let text = fs::read_to_string(source).unwrap();
+        text.split("\\\n").map(str::trim_start).collect()
+    };
+    let code: String = sources.iter().map(joined).collect();
+    let page = fs::read_to_string(workspace().join("docs/book/src/troubles.md")).unwrap();
+    let messages: Vec<&str> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
+        .flat_map(|message| message.split('…'))
+        .map(str::trim)
+        .filter(|part| part.len() > 5)
+        .collect();
+    assert!(messages.len() > 40, "{}", messages.len());
+    let wrong: Vec<&&str> = messages.iter().filter(|part| !code.contains(**part)).collect();
+    assert!(wrong.is_empty(), "the book explains messages that nobody writes: {wrong:#?}");
+}
+
 /// Returns the anchor that GitHub and mdBook give a heading.
 fn anchor(heading: &str) -> String {
     let kept = |c: char| c.is_alphanumeric() || " -_".contains(c);
