@@ -138,12 +138,17 @@ deny: ## licences, sources and advisories of dependencies; advisories only where
 fuzz: ## run each fuzzer for FUZZ_SECONDS (30), on the stable toolchain
 	bash fuzz/run.sh $(or $(FUZZ_SECONDS),30)
 
-bench: packages ## side-by-side benchmarks; prints the tables of docs/benchmarks.md
+# The plots of the book. They show docs/benchmarks.md; bench-smoke draws them again, so that they stay what it says.
+PLOTS = python3 bench/plots.py docs/benchmarks.md docs/book/src/pictures serving mirroring-one-large-repository
+
+bench: packages ## side-by-side benchmarks; prints the tables of docs/benchmarks.md, and draws them into target/plots
 	@$(NEED) python bench
 	$(CARGO) build --release -p weir -p weir-bench
-	bash bench/all.sh
+	bash bench/all.sh | tee target/benchmarks.md
+	python3 bench/plots.py target/benchmarks.md target/plots
 
 bench-smoke: packages ## the same on a small repository: that they run, not how fast
 	@$(NEED) python bench
 	$(CARGO) build -p weir -p weir-bench
 	WEIR_BENCH_SMOKE=1 WEIR_BENCH_PROFILE=debug bash bench/all.sh
+	$(PLOTS)
