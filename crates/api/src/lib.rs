@@ -4,6 +4,11 @@
 //!
 //! [`ApiHandler`] answers the requests that a server hands on. Whatever a client asks for, it learns of no
 //! repository that `[access]` hides from it. [`openapi`] describes all requests and answers.
+//!
+//! ```
+//! let described = weir_api::openapi();
+//! assert!(described.paths.paths.contains_key("/api/v1/repositories"));
+//! ```
 
 mod accounts;
 mod answer;

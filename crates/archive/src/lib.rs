@@ -8,6 +8,25 @@
 //!   readers, and writers never disturb them.
 //! - [`Writer`] appends a [`Group`] at a time, under a lock that ends with its process.
 //! - [`Replacement`] writes a whole new file beside an old one and takes its place only when durable.
+//!
+//! ```
+//! # fn main() -> weir_archive::Result<()> {
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("notes.tar");
+//! use weir_archive::{Archive, Writer};
+//! use weir_ground::{Epoch, Timestamp};
+//!
+//! let mut writer = Writer::create(std::fs::File::create_new(&path)?, 1)?;
+//! let mut group = writer.begin();
+//! group.append("note", b"an ordinary member of a tar file")?;
+//! let committed = group.commit(Timestamp(1_700_000_000), Epoch(1))?;
+//! assert_eq!(committed.seq, 1);
+//!
+//! let archive = Archive::open(&path)?;
+//! assert_eq!(archive.read("note")?.unwrap(), b"an ordinary member of a tar file");
+//! # Ok(())
+//! # }
+//! ```
 
 mod end;
 mod error;

@@ -2,6 +2,25 @@
 //! lines, and archives of a tree, equal to what git shows.
 //!
 //! Clients see what the refs reach and nothing else, whatever objects the repository holds besides.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use weir_browse::{LogPositions, LogQuery, log, readable};
+//!
+//! let repo = weir_repo::open_directory("/srv/git/project.git".as_ref())?;
+//! let query = LogQuery {
+//!     path: b"README.md".to_vec(),
+//!     since: None,
+//!     until: None,
+//!     passed: 0,
+//!     count_max: 10,
+//!     walked_max: 100_000,
+//! };
+//! let page = log(&repo, &readable(&repo, "HEAD")?, &query, &LogPositions::default())?;
+//! println!("{} commits change the file", page.commits.len());
+//! # Ok(())
+//! # }
+//! ```
 
 mod archive;
 mod archive_format;

@@ -3,6 +3,24 @@
 //! The catalog is the truth about intentions (which repositories, how often); archives are the truth about
 //! content. A catalog that lags behind an archive costs one more visit, but no data: results are recorded in
 //! batches, after the archives' own commits.
+//!
+//! ```
+//! # fn main() -> weir_catalog::Result<()> {
+//! # let folder = tempfile::tempdir().unwrap();
+//! # let path = folder.path().join("catalog.db");
+//! use weir_catalog::{Catalog, NewRepository, Which};
+//! use weir_ground::Timestamp;
+//!
+//! let (catalog, now) = (Catalog::open(&path)?, Timestamp(1_700_000_000));
+//! catalog.add(&[NewRepository::new("example.org/project", "https://example.org/project.git")], now)?;
+//!
+//! let due = Which { due_only: true, ..Which::default() };
+//! let leased = catalog.visits().lease("this process", now, now + 600, &due, 10)?;
+//! assert_eq!(leased[0].name, "example.org/project");
+//! assert_eq!(catalog.status().counts(now)?.repositories, 1);
+//! # Ok(())
+//! # }
+//! ```
 
 mod accounts;
 mod archives;

@@ -7,6 +7,33 @@
 //!
 //! The server is not trusted: names become files only if they are names of branches and tags, the index is
 //! checked before git reads it, and a clone that fails a check is deleted.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use weir_clone::{CloneOptions, CloneOutcome, clone};
+//! use weir_transport::{TransportOptions, Url};
+//!
+//! let (url, transport) = (Url::parse("https://weir.example/project")?, TransportOptions::default());
+//! let options = CloneOptions {
+//!     url: &url,
+//!     directory: None,
+//!     is_bare: false,
+//!     checks_out: true,
+//!     lets_git_check_out: false,
+//!     branch: None,
+//!     origin: "origin",
+//!     upload_pack: None,
+//!     verifies_all: false,
+//!     transport: &transport,
+//!     tell: &|_| (),
+//! };
+//! match clone(&options)? {
+//!     CloneOutcome::Done(done) => println!("{}", done.directory.display()),
+//!     CloneOutcome::NotOffered => println!("the server gives no packs with their index; run git clone"),
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
 mod attached;
 mod checkout;

@@ -4,6 +4,19 @@
 //! and notes in the same transaction how far it is. [`EventWorkers`] give lines to a fixed number of
 //! programs, each of which answers a line with a line. What reads the lines, and keeps what is rejected, is
 //! the caller's.
+//!
+//! ```
+//! use weir_collect::{EventCell, EventColumn, LineFormat, LineParser};
+//!
+//! let columns = ["host text", "milliseconds integer from took not null"];
+//! let columns = columns.iter().map(|column| EventColumn::parse(column)).collect::<Result<_, _>>().unwrap();
+//! let parser = LineParser::new(LineFormat::Json, columns).unwrap();
+//!
+//! let cells = parser.parse(br#"{"host":"a","took":7}"#).unwrap();
+//! assert!(matches!(cells[..], [EventCell::Text(_), EventCell::Integer(7)]));
+//! let refused = parser.parse(br#"{"host":"a"}"#).unwrap_err();
+//! assert_eq!(refused.to_string(), "it has no 'took'");
+//! ```
 
 mod column;
 mod error;

@@ -107,9 +107,10 @@ impl LineParser {
     fn of_json<'l>(&self, text: &'l str) -> Result<Vec<EventCell<'l>>, LineError> {
         let whole = JsonObject::parse(text)?;
         let cell = |column: &EventColumn| {
-            let found = whole.find(column.source.as_ref().unwrap_or(&column.name));
-            match found.map(RawValue::get) {
-                None | Some("null") => missing(column),
+            let key = column.source.as_ref().unwrap_or(&column.name);
+            match whole.find(key).map(RawValue::get) {
+                None | Some("null") if column.is_required => Err(LineError::Missing(key.clone())),
+                None | Some("null") => Ok(EventCell::Null),
                 Some(value) => cell_of_json(value, column.kind).map_err(in_column(column)),
             }
         };

@@ -4,6 +4,14 @@
 //! [`EventSpool`] in batches. A sender that asks for it is answered once its line is on disk. A
 //! [`SpoolReader`] reads the records ([`ReceivedLine`]) and deletes what is done with; a [`Notice`] is what a
 //! line says.
+//!
+//! ```
+//! use weir_events::Notice;
+//!
+//! let notice = Notice::parse(br#"{"url":"https://example.org/project.git"}"#).unwrap();
+//! assert_eq!(notice.subject(), "https://example.org/project.git");
+//! assert!(Notice::parse(br#"{"nothing":1}"#).is_err());
+//! ```
 
 mod doors;
 mod error;

@@ -2,6 +2,23 @@
 //!
 //! This crate contains no SQL and no git. A [`Forge`] returns pages. A request waits for a rate limit by
 //! itself: nothing is restarted.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), weir_forge::Error> {
+//! use weir_forge::{Folder, Forge};
+//!
+//! let mut forge = Folder::new("/srv/git".as_ref());
+//! let mut position = Some(forge.start().to_owned());
+//! while let Some(at) = position {
+//!     let page = forge.page(&at)?;
+//!     for repository in &page.repositories {
+//!         println!("{} {}", repository.full_name, repository.clone_url);
+//!     }
+//!     position = page.next;
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
 use weir_ground::Timestamp;
 

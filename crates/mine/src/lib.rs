@@ -10,6 +10,36 @@
 //!
 //! `visits` compares the states of the refs with what was mined before. The rows go to a [`RowSink`], one a
 //! thread. This crate knows no format of tables.
+//!
+//! ```no_run
+//! use std::io;
+//! use std::sync::Mutex;
+//!
+//! use weir_ground::Stop;
+//! use weir_mine::{MineOptions, MineProgress, RevisionRow, RowSink, Tips, mine};
+//!
+//! /// Prints the subject of each commit.
+//! struct Subjects;
+//!
+//! impl RowSink for Subjects {
+//!     fn revision(&mut self, row: &RevisionRow<'_>) -> io::Result<()> {
+//!         let subject = row.commit.message.split(|&c| c == b'\n').next().unwrap_or_default();
+//!         println!("{} {}", row.id.to_hex(), String::from_utf8_lossy(subject));
+//!         Ok(())
+//!     }
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let repo = weir_repo::open_directory("/srv/git/project.git".as_ref())?;
+//! let head = weir_repo::resolve_revision(&repo, "HEAD")?;
+//! let options = MineOptions { has_revisions: true, ..MineOptions::default() };
+//! let tips = Tips { wanted: &[head], ..Tips::default() };
+//! let sinks = [Mutex::new(Subjects)];
+//! let report = mine(&repo, tips, &options, &sinks, &MineProgress::default(), &Stop::default())?;
+//! println!("{} commits", report.revisions);
+//! # Ok(())
+//! # }
+//! ```
 
 mod changes;
 mod commit;

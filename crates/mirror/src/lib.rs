@@ -3,6 +3,8 @@
 //! [`visit`] brings one archive up to date. [`Mirror`] does so for many in parallel and records the results
 //! in batches; [`MirrorLoop`] does it for what is due, once or until told to stop. A visit never removes a
 //! committed state, whatever the upstream sends: it adds a commit group or changes nothing.
+//!
+//! `crates/pool/examples/mirror_and_read.rs` opens a pool, mirrors into it and reads a file.
 
 mod batch;
 mod compacting;

@@ -11,6 +11,19 @@
 //!   JSON.
 //!
 //! Functions return what they did, and print nothing.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use weir_pool::{CONFIG_NAME, Pool};
+//! use weir_settings::{Environment, load};
+//!
+//! let folder = "/srv/pool".as_ref();
+//! let pool = Pool::open(folder, load(&folder.join(CONFIG_NAME), Environment::default())?)?;
+//! let repo = pool.open_repo(&pool.get("example.org/project")?)?;
+//! println!("{} refs", repo.refs().list().len());
+//! # Ok(())
+//! # }
+//! ```
 
 mod archives;
 mod checks;

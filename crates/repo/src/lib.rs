@@ -3,6 +3,18 @@
 //! This crate uses no network and no SQL. It reads in place and does not trust what it reads. It verifies
 //! every pack that it takes in ([`ingest`]): an object enters an archive only if its hash is right and its
 //! links lead to objects that are there.
+//!
+//! ```no_run
+//! # fn main() -> weir_repo::Result<()> {
+//! use weir_repo::{open_directory, resolve_path};
+//!
+//! let repo = open_directory("/srv/git/project.git".as_ref())?;
+//! let (_, id) = resolve_path(&repo, "v1.0", b"src/main.c")?;
+//! let file = repo.reader().require(&id)?;
+//! println!("{} bytes, {} refs", file.data.len(), repo.refs().list().len());
+//! # Ok(())
+//! # }
+//! ```
 
 mod answer;
 mod error;

@@ -3,6 +3,21 @@
 //! A [`Locator`] finds what is served; of those here, only [`PathLocator`] makes a path from a name. Open
 //! repositories stay open in a bounded [`RepoCache`]. Limits are on by default: on the time to send a
 //! request, on the time without progress, and on connections, in all and per address.
+//!
+//! ```no_run
+//! # async fn serve(locator: std::sync::Arc<dyn weir_serve::Locator>) -> std::io::Result<()> {
+//! use std::sync::Arc;
+//!
+//! use weir_serve::{Address, Daemon, DaemonLimits, Door, Listener, Presentation};
+//! use weir_upload::UploadOptions;
+//!
+//! let options = UploadOptions::default();
+//! let daemon = Daemon::new(locator, options, DaemonLimits::default(), Presentation::default())?;
+//! let listener = Listener::bind(&Address::Tcp(([127, 0, 0, 1], 9418).into()))?;
+//! Arc::new(daemon).run(listener, Door::Git, std::future::pending()).await;
+//! # Ok(())
+//! # }
+//! ```
 
 mod access;
 mod access_line;

@@ -3,6 +3,21 @@
 //! [`Config`] is the file, with a default for each key, which `docs/weir.toml` documents. Proxies,
 //! certificates and ssh that the file does not name are those of an [`Environment`], which the caller passes
 //! in: this crate reads no variable itself.
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("weir.toml");
+//! use weir_settings::{Environment, load};
+//!
+//! std::fs::write(&path, "[serve]\nqueue_max = 7\n")?;
+//! assert_eq!(load(&path, Environment::default())?.serve.queue_max, 7);
+//!
+//! std::fs::write(&path, "[serve]\nqueue = 7\n")?;
+//! assert!(load(&path, Environment::default()).is_err(), "a key that weir does not know");
+//! # Ok(())
+//! # }
+//! ```
 
 mod catalog_url;
 mod collectors;

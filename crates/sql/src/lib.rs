@@ -1,5 +1,18 @@
 //! SQL for two databases, SQLite and PostgreSQL: connections, one dialect for both, parameters, rows, and
 //! statements over many rows at once. The crates above define the tables.
+//!
+//! ```no_run
+//! # fn main() -> weir_sql::Result<()> {
+//! use weir_sql::{Database, values};
+//!
+//! // PostgreSQL takes the same statements: Database::connect("postgres://..."). let database =
+//! Database::open("numbers.db".as_ref())?; database.batch("CREATE TABLE numbers (n INTEGER NOT NULL)")?;
+//! database.execute("INSERT INTO numbers (n) VALUES (?1)", &values![7i64])?; let numbers: Vec<i64> =
+//! database.query("SELECT n FROM numbers WHERE n > ?1", &values![3i64], |row| row.get(0))?;
+//! assert_eq!(numbers, [7]);
+//! # Ok(())
+//! # }
+//! ```
 
 mod address;
 mod database;

@@ -5,6 +5,25 @@
 //! [`mine_all`] mines many repositories in parallel. [`mine_present`] mines one as it is now for whoever
 //! asks; [`write_table`] writes one of its tables in a format of the user's choice. A [`QueryDatabase`] runs
 //! SQL. `schema` lists the tables and their columns.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use weir_ground::{Stop, Timestamp};
+//! use weir_tables::{PresentRepository, QueryDatabase, QueryLimits};
+//!
+//! let repo = weir_repo::open_directory("/srv/git/project.git".as_ref())?;
+//! let sql = "select author_name, count(*) from revision group by author_name";
+//!
+//! let mut database = QueryDatabase::new(&std::env::temp_dir(), 1 << 30)?; let columns =
+//! database.reads(sql)?; let load = database.load(&columns)?; let source = PresentRepository { repo: &repo,
+//! origin: "project", url: None, now: Timestamp(1_700_000_000) }; load.mine(&source, 4, &Stop::default())?;
+//! let limits = QueryLimits { rows_max: 1000, bytes_max: 1 << 20 }; for row in load.finish()?.run(sql,
+//! limits, &Stop::default())?.rows {
+//!     println!("{row:?}");
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
 mod column;
 mod database;

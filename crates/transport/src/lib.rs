@@ -3,6 +3,19 @@
 //! Protocol v2 first, v1 and v0 where the server answers with them (gitprotocol-v2, gitprotocol-pack,
 //! gitprotocol-http). No git process is run: this crate speaks `git://` and HTTP itself and runs the system's
 //! `ssh`, and a [`LocalServer`] serves local paths. Nothing here keeps a repository or reads the environment.
+//!
+//! ```no_run
+//! # fn main() -> weir_transport::Result<()> {
+//! use weir_transport::{Session, TransportOptions, Url};
+//!
+//! let url = Url::parse("https://example.org/project.git").expect("a URL");
+//! let (_session, upstream) = Session::open_and_list(&url, &TransportOptions::default(), &["refs/heads/"])?;
+//! for reference in &upstream.refs {
+//!     println!("{} {}", reference.oid.to_hex(), String::from_utf8_lossy(&reference.name));
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
 mod advertised;
 mod credentials;

@@ -5,6 +5,14 @@
 //! for it, sends what [`Step`] says, and runs [`Work`] where blocking is allowed. [`UploadLimits`] bounds
 //! everything a client sends. The same machine speaks upload-archive, for which a [`TreeArchiver`] makes the
 //! archives. It only serves: it never writes to a repository, runs a hook or executes anything.
+//!
+//! ```
+//! use weir_upload::{Service, parse_daemon_request};
+//!
+//! let request = parse_daemon_request(b"git-upload-pack
+//! /project.git\0host=example.org\0\0version=2\0").unwrap(); assert_eq!(request.service,
+//! Service::UploadPack); assert_eq!((request.path.as_str(), request.version), ("/project.git", 2));
+//! ```
 
 mod advertise;
 mod answer;

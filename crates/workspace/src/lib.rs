@@ -3,6 +3,18 @@
 //!
 //! A commit never changes, so the kernel keeps all of it that was asked for; nothing is read before. Mounting
 //! costs the same, however many files there are; a workspace costs its index.
+//!
+//! ```no_run
+//! # fn main() -> weir_workspace::Result<()> {
+//! use weir_workspace::{Workspaces, is_mounted};
+//!
+//! for workspace in Workspaces::new("/home/user/.local/share/weir/workspaces".into()).list()? {
+//!     let state = if is_mounted(&workspace.folder) { "mounted" } else { "not mounted" };
+//!     println!("{} of {}: {state}", workspace.folder.display(), workspace.repository);
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
 mod ask;
 mod doctor;

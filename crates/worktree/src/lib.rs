@@ -1,4 +1,12 @@
 //! Working trees of git: the index (gitformat-index), read and written, and files of trees in folders.
+//!
+//! ```
+//! use weir_worktree::{LineEnds, is_path_part, with_line_ends};
+//!
+//! // Names that git would not write, on any system.
+//! assert!(is_path_part(b"notes") && !is_path_part(b".git") && !is_path_part(b".."));
+//! assert_eq!(with_line_ends(b"a\nb\n", LineEnds::Stored), None);
+//! ```
 
 mod attributes;
 mod cached_trees;
