@@ -213,6 +213,7 @@ impl<S: Storage> Group<'_, S> {
         self.frame.update(&header);
         self.put(&header);
         let offset = self.position;
+        debug_assert!(offset.is_multiple_of(BLOCK_BYTES), "a member starts at {offset}");
         if self.pending.len() as u64 + len > PENDING_BYTES_MAX as u64 {
             self.flush()?;
         }
@@ -259,6 +260,7 @@ impl<S: Storage> Group<'_, S> {
         self.put(&filler);
         self.flush()?;
         let reserved = Reserved { header_at: self.position, offset: self.position + BLOCK_BYTES };
+        debug_assert!(reserved.offset.is_multiple_of(tar::ALIGNMENT_BYTES), "{} bytes", reserved.offset);
         self.position = reserved.offset;
         self.pending_at = reserved.offset;
         Ok(reserved)
@@ -276,6 +278,7 @@ impl<S: Storage> Group<'_, S> {
         sha256: Sha256Sum,
     ) -> Result<()> {
         self.check_name(name)?;
+        debug_assert_eq!(self.position, reserved.offset, "something was added behind what was reserved");
         let storage = &self.writer.storage;
         let (end, file_len) = (reserved.offset + len, storage.len()?);
         if file_len < end {
@@ -383,6 +386,7 @@ impl<S: Storage> Group<'_, S> {
         let record_at = RecordPlace { offset: self.position, len: data.len() as u64, sum };
         self.put(&data);
         let commit = Commit { seq: record.seq, end: self.position, bytes: self.position - self.start };
+        debug_assert!(commit.end.is_multiple_of(BLOCK_BYTES), "a group ends at {}", commit.end);
         let state = State { record, record_at, members, attributes, chain_len };
         if let Some(what) = state.violation() {
             return Err(Error::Invariant { seq: commit.seq, what });

@@ -145,6 +145,7 @@ pub fn push_length(out: &mut Vec<u8>, len: usize) {
 
 /// The four hexadecimal digits of a packet length.
 pub fn length_digits(len: usize) -> [u8; 4] {
+    debug_assert!(len <= PACKET_BYTES_MAX, "a packet of {len} bytes");
     const HEX: &[u8; 16] = b"0123456789abcdef";
     [HEX[(len >> 12) & 15], HEX[(len >> 8) & 15], HEX[(len >> 4) & 15], HEX[len & 15]]
 }

@@ -113,6 +113,7 @@ impl CommitVisit<'_, '_, '_> {
         self.part.parents.append(&mut self.numbers);
         self.parent_ids.clear();
         self.ids.numbers(&self.tree_ids, &mut self.numbers);
+        debug_assert!(self.numbers.len() <= self.part.nodes.len(), "more trees than commits");
         let start = self.part.nodes.len() - self.numbers.len();
         for (node, &tree) in self.part.nodes[start..].iter_mut().zip(&self.numbers) {
             node.tree = tree;
@@ -229,6 +230,10 @@ impl CommitTable {
         for (at, node) in (0u32..).zip(&all.nodes) {
             all.by_object[node.object as usize] = at;
         }
+        debug_assert!(
+            all.nodes.iter().all(|node| node.parents_at + node.parent_count as usize <= all.parents.len()),
+            "parents of a commit are not in the table"
+        );
         all.join(ids, joins);
         all.faults.sort_unstable_by_key(|(number, _)| *number);
         all
@@ -236,6 +241,7 @@ impl CommitTable {
 
     /// Gives commits the content and the parents that `joins` says.
     fn join(&mut self, ids: &ObjectNumbers<'_, '_>, joins: &HistoryJoins<'_>) {
+        debug_assert!(joins.replaced.is_sorted_by(|a, b| a.0 < b.0), "a commit is replaced twice");
         let forest = ids.forest();
         let place = |table: &CommitTable, oid: &Oid| table.place(forest.find(oid.as_bytes())?);
         let own = self.nodes.clone();

@@ -153,6 +153,7 @@ impl<'p, 'f, 'o> Plan<'p, 'f, 'o> {
     }
 
     fn uses_of(&self, blob: u32) -> &[(u32, u32)] {
+        debug_assert!(self.has(blob, WANTED), "nobody wants blob {blob}");
         let start = self.uses.partition_point(|(b, _)| *b < blob);
         let len = self.uses[start..].iter().take_while(|(b, _)| *b == blob).count();
         &self.uses[start..start + len]

@@ -168,6 +168,7 @@ fn pieces_of(data: &[u8], counts_last_line: bool) -> PieceCounts {
         }
         is_same
     });
+    debug_assert!(pieces.is_sorted_by(|a, b| a.0 < b.0), "a hash is there twice");
     pieces.into()
 }
 

@@ -122,6 +122,7 @@ impl WaitingTasks {
         let of_host = self.by_host.get_mut(host)?;
         let task = of_host.remove(&place)?;
         self.count -= 1;
+        debug_assert!((self.front..self.back).contains(&place), "place {place}");
         if self.heads.remove(&place).is_some()
             && let Some((next, _)) = of_host.first_key_value()
         {
@@ -300,6 +301,7 @@ impl Queue {
     pub(crate) fn next(&self, ended: Option<&str>, jobs_per_host: usize, stop: &Stop) -> Option<Task> {
         let mut state = self.lock();
         if let Some(host) = ended {
+            debug_assert!(state.running.contains_key(host), "no visit to {host} runs");
             state.running_in_all -= 1;
             if let Some(n) = state.running.get_mut(host) {
                 *n -= 1;
@@ -320,6 +322,7 @@ impl Queue {
                     None => drop(running.insert(task.host.clone(), 1)),
                 }
                 state.running_in_all += 1;
+                debug_assert_eq!(state.running.values().sum::<usize>(), state.running_in_all);
                 state.in_hand.insert(task.repository.id, (task.repository.epoch, task.leased_until));
                 if ended.is_some_and(|ended| ended != task.host) {
                     // Another worker may wait for the room at the host that was left.

@@ -37,6 +37,16 @@ impl Lists {
 
     /// Appends all lists of `other`.
     pub(crate) fn append(&mut self, other: &Lists) {
+        debug_assert_eq!(
+            self.starts.last().copied(),
+            Some(self.numbers.len() as u32),
+            "a list has not ended"
+        );
+        debug_assert_eq!(
+            other.starts.last().copied(),
+            Some(other.numbers.len() as u32),
+            "a list has not ended"
+        );
         let base = self.numbers.len() as u32;
         self.numbers.extend_from_slice(&other.numbers);
         self.starts.extend(other.starts[1..].iter().map(|end| base + end));

@@ -266,6 +266,7 @@ impl Database {
     /// # Errors
     /// If the database fails.
     pub fn execute_rows(&self, sql: &str, types: &[Type], rows: &Rows<'_>) -> Result<u64> {
+        debug_assert!(rows.iter().all(|row| row.len() == types.len()), "rows of other columns: {sql}");
         match &self.engine {
             Engine::Sqlite(connection) => {
                 let mut statement =
@@ -292,6 +293,7 @@ impl Database {
         rows: &Rows<'_>,
         mut map: impl FnMut(&Row<'_>) -> Result<T>,
     ) -> Result<Vec<T>> {
+        debug_assert!(rows.iter().all(|row| row.len() == types.len()), "rows of other columns: {sql}");
         match &self.engine {
             Engine::Sqlite(connection) => {
                 let mut statement =
@@ -378,6 +380,7 @@ impl Database {
             Engine::Sqlite(_) => self.batch("BEGIN IMMEDIATE")?,
             Engine::Postgres(_) => self.batch("BEGIN")?,
         }
+        debug_assert!(!self.in_transaction.get(), "a transaction in a transaction");
         self.in_transaction.set(true);
         if let TransactionKind::Alone(lock) = kind
             && self.is_postgres()

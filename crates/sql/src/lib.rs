@@ -5,10 +5,12 @@
 //! # fn main() -> weir_sql::Result<()> {
 //! use weir_sql::{Database, values};
 //!
-//! // PostgreSQL takes the same statements: Database::connect("postgres://..."). let database =
-//! Database::open("numbers.db".as_ref())?; database.batch("CREATE TABLE numbers (n INTEGER NOT NULL)")?;
-//! database.execute("INSERT INTO numbers (n) VALUES (?1)", &values![7i64])?; let numbers: Vec<i64> =
-//! database.query("SELECT n FROM numbers WHERE n > ?1", &values![3i64], |row| row.get(0))?;
+//! // PostgreSQL takes the same statements: Database::connect("postgres://...").
+//! let database = Database::open("numbers.db".as_ref())?;
+//! database.batch("CREATE TABLE numbers (n INTEGER NOT NULL)")?;
+//! database.execute("INSERT INTO numbers (n) VALUES (?1)", &values![7i64])?;
+//! let sql = "SELECT n FROM numbers WHERE n > ?1";
+//! let numbers: Vec<i64> = database.query(sql, &values![3i64], |row| row.get(0))?;
 //! assert_eq!(numbers, [7]);
 //! # Ok(())
 //! # }

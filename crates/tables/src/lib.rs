@@ -14,11 +14,14 @@
 //! let repo = weir_repo::open_directory("/srv/git/project.git".as_ref())?;
 //! let sql = "select author_name, count(*) from revision group by author_name";
 //!
-//! let mut database = QueryDatabase::new(&std::env::temp_dir(), 1 << 30)?; let columns =
-//! database.reads(sql)?; let load = database.load(&columns)?; let source = PresentRepository { repo: &repo,
-//! origin: "project", url: None, now: Timestamp(1_700_000_000) }; load.mine(&source, 4, &Stop::default())?;
-//! let limits = QueryLimits { rows_max: 1000, bytes_max: 1 << 20 }; for row in load.finish()?.run(sql,
-//! limits, &Stop::default())?.rows {
+//! let mut database = QueryDatabase::new(&std::env::temp_dir(), 1 << 30)?;
+//! let columns = database.reads(sql)?;
+//! let load = database.load(&columns)?;
+//! let now = Timestamp(1_700_000_000);
+//! let source = PresentRepository { repo: &repo, origin: "project", url: None, now };
+//! load.mine(&source, 4, &Stop::default())?;
+//! let limits = QueryLimits { rows_max: 1000, bytes_max: 1 << 20 };
+//! for row in load.finish()?.run(sql, limits, &Stop::default())?.rows {
 //!     println!("{row:?}");
 //! }
 //! # Ok(())

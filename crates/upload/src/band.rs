@@ -23,8 +23,11 @@ impl Framing {
         }
     }
 
-    /// Returns the five bytes before `payload_bytes` of a pack in a packet.
-    pub fn packet_head(payload_bytes: usize) -> [u8; 5] {
+    /// Returns the five bytes before `payload_bytes` of a pack in a packet; NULs if there are no packets.
+    pub fn packet_head(self, payload_bytes: usize) -> [u8; 5] {
+        if self == Framing::Raw {
+            return [0; 5];
+        }
         let [a, b, c, d] = pktline::length_digits(payload_bytes + 5);
         [a, b, c, d, 1]
     }
@@ -35,7 +38,7 @@ impl Framing {
             None => out.extend_from_slice(data),
             Some(max) => {
                 for part in data.chunks(max) {
-                    out.extend_from_slice(&Framing::packet_head(part.len()));
+                    out.extend_from_slice(&self.packet_head(part.len()));
                     out.extend_from_slice(part);
                 }
             }

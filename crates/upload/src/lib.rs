@@ -9,9 +9,10 @@
 //! ```
 //! use weir_upload::{Service, parse_daemon_request};
 //!
-//! let request = parse_daemon_request(b"git-upload-pack
-//! /project.git\0host=example.org\0\0version=2\0").unwrap(); assert_eq!(request.service,
-//! Service::UploadPack); assert_eq!((request.path.as_str(), request.version), ("/project.git", 2));
+//! let line = b"git-upload-pack /project.git\0host=example.org\0\0version=2\0";
+//! let request = parse_daemon_request(line).unwrap();
+//! assert_eq!(request.service, Service::UploadPack);
+//! assert_eq!((request.path.as_str(), request.version), ("/project.git", 2));
 //! ```
 
 mod advertise;

@@ -244,6 +244,7 @@ fn rewrite(
     spill: SpillFn<'_>,
     options: &IngestOptions<'_>,
 ) -> Result<StoredPack> {
+    debug_assert!(kept.is_sorted_by(|&a, &b| streamed.ids.get(a) < streamed.ids.get(b)));
     let mut by_offset = kept.to_vec();
     by_offset.sort_unstable();
     // By number; 0 for entries not written yet.

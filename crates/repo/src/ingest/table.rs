@@ -18,6 +18,12 @@ pub struct PackTable {
 impl PackTable {
     /// Makes a table. `entries` are in pack order, and `order` sorts their ids, which are distinct.
     pub(crate) fn new(ids: Ids, entries: Vec<PackEntry>, order: Vec<u32>) -> PackTable {
+        debug_assert_eq!(entries.len(), order.len());
+        debug_assert!(
+            entries.is_sorted_by_key(|entry| entry.offset),
+            "entries in another order than the pack's"
+        );
+        debug_assert!(order.is_sorted_by(|&a, &b| ids.get(a) < ids.get(b)), "ids out of order, or twice");
         PackTable { ids, entries, order }
     }
 

@@ -30,6 +30,7 @@ impl Bits {
     }
 
     pub(crate) fn or(&mut self, other: &[u64]) {
+        debug_assert!(other.len() <= self.0.len(), "a set with more numbers");
         for (a, b) in self.0.iter_mut().zip(other) {
             *a |= b;
         }
@@ -37,6 +38,7 @@ impl Bits {
 
     /// Returns the numbers in this set and not in `other`, ascending.
     pub(crate) fn minus<'a>(&'a self, other: &'a Bits) -> impl Iterator<Item = u32> + 'a {
+        debug_assert_eq!(self.0.len(), other.0.len(), "sets of two repositories");
         self.0.iter().zip(&other.0).enumerate().flat_map(|(i, (a, b))| {
             let mut word = a & !b;
             std::iter::from_fn(move || {

@@ -92,6 +92,7 @@ impl Index {
     /// Returns the raw id at `position`, which must be below [`Index::count`].
     #[inline]
     pub fn raw_id(&self, position: u32) -> &[u8] {
+        debug_assert!(position < self.count, "{position} of {}", self.count);
         let len = self.hash.len();
         let at = HEADER_BYTES + position as usize * len;
         &self.data[at..at + len]
@@ -219,6 +220,8 @@ pub fn write_index<I>(hash: HashKind, entries: I, pack_checksum: &Oid) -> Vec<u8
 where
     I: ExactSizeIterator<Item = IndexEntry> + Clone,
 {
+    debug_assert!(entries.clone().is_sorted_by(|a, b| a.oid < b.oid), "an index has each id once, ascending");
+    debug_assert!(entries.clone().all(|entry| entry.oid.kind() == hash), "ids of another hash");
     let n = entries.len();
     let mut out = Vec::with_capacity(HEADER_BYTES + n * (hash.len() + 8) + 2 * hash.len());
     out.extend_from_slice(b"\xfftOc\0\0\0\x02");

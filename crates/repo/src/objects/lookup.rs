@@ -98,6 +98,7 @@ impl Objects {
     /// Returns the pack and the index position of the object with the place `place`, which must be below
     /// [`Objects::packed_count`].
     pub(crate) fn at_place(&self, mut place: u32) -> (u32, u32) {
+        debug_assert!(u64::from(place) < self.packed_count(), "no object has the place {place}");
         let mut pack = 0;
         while place >= self.packs[pack].index().count() {
             place -= self.packs[pack].index().count();

@@ -48,6 +48,7 @@ impl ObjectSet {
 
     /// Adds all of `other`, which must be of the same repository.
     pub(crate) fn extend(&mut self, other: &ObjectSet) {
+        debug_assert_eq!(self.numbers.0.len(), other.numbers.0.len(), "sets of two repositories");
         self.numbers.or(&other.numbers.0);
         self.others.extend(&other.others);
     }

@@ -276,6 +276,7 @@ impl Pack {
     /// # Errors
     /// If the index is corrupt, or there is no such rank.
     pub(crate) fn starts(&self, first: u32, last: u32) -> Result<Vec<u64>> {
+        debug_assert!(first <= last, "ranks {first} to {last}");
         let ((_, start, _), (_, _, end)) = (self.extent(first)?, self.extent(last)?);
         let mut starts = Vec::with_capacity((last - first) as usize + 2);
         if self.order.get().is_none()
@@ -301,6 +302,7 @@ impl Pack {
         let order = self.order()?;
         starts.extend((first..=last).map(|rank| order.offset(rank)));
         starts.push(end);
+        debug_assert!(starts.is_sorted_by(|a, b| a < b), "entries overlap");
         Ok(starts)
     }
 
@@ -310,6 +312,7 @@ impl Pack {
     /// If the index is corrupt.
     #[inline]
     pub(crate) fn rank(&self, position: u32) -> Result<u32> {
+        debug_assert!(position < self.index.count(), "{position} of {}", self.index.count());
         if self.order.get().is_none()
             && let Some(rank) = self.stored_rank_from(self.offset(position)?)
             && self.stored_extent(rank).is_some_and(|(at, ..)| at == position)

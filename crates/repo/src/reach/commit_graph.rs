@@ -192,6 +192,11 @@ pub(crate) fn write_commit_graph(hash: HashKind, commits: &GraphInput<'_>) -> Ve
     let mut edges: Vec<u8> = Vec::new();
     for i in 0..n as u32 {
         let oid = (commits.oid)(i);
+        debug_assert!(i == 0 || (commits.oid)(i - 1) < oid, "commits out of order");
+        debug_assert!(
+            commits.parents.of(i).iter().all(|&parent| (parent as usize) < n),
+            "a parent is no commit"
+        );
         counts[usize::from(oid.as_bytes()[0])] += 1;
         ids.extend_from_slice(oid.as_bytes());
         data.extend_from_slice((commits.tree)(i).as_bytes());

@@ -51,6 +51,7 @@ impl Refs {
             list.dedup_by(|a, b| a.name == b.name);
             list.reverse();
         }
+        debug_assert!(list.is_sorted_by(|a, b| a.name < b.name), "a name is there twice");
         Refs { list, head, symbolic: Vec::new() }
     }
 

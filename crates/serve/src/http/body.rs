@@ -261,7 +261,7 @@ impl Stream {
         let part_max = framing.payload_bytes_max().unwrap_or(64 << 10);
         let sending = Sending::start(&region);
         let data = Bytes::from_owner(Owner(region.clone()));
-        let full_head = Bytes::copy_from_slice(&Framing::packet_head(part_max));
+        let full_head = Bytes::copy_from_slice(&framing.packet_head(part_max));
         let (mut at, mut released) = (0, 0);
         while at < data.len() {
             let mut pieces = Pieces { parts: VecDeque::with_capacity(2 * FRAMES_A_PIECE), left: 0 };
@@ -275,7 +275,7 @@ impl Stream {
                     pieces.parts.push_back(if is_full {
                         full_head.clone()
                     } else {
-                        Bytes::copy_from_slice(&Framing::packet_head(end - at))
+                        Bytes::copy_from_slice(&framing.packet_head(end - at))
                     });
                     pieces.left += full_head.len();
                 }

@@ -177,6 +177,7 @@ impl TurnsState {
     }
 
     fn begin(&mut self, party: &Party) {
+        debug_assert!(self.repositories.values().sum::<usize>() == self.running, "turns are counted twice");
         self.running += 1;
         if let Some(address) = party.address {
             *self.addresses.entry(address).or_default() += 1;
@@ -246,6 +247,7 @@ impl Drop for HeldTurn {
 
 /// Decrements the count of `key`, and removes it if it is zero.
 pub(crate) fn less<K: Eq + std::hash::Hash>(counts: &mut HashMap<K, usize>, key: &K) {
+    debug_assert!(counts.contains_key(key), "less than none");
     if let Some(n) = counts.get_mut(key) {
         *n -= 1;
         if *n == 0 {

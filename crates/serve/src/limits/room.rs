@@ -59,6 +59,7 @@ impl RoomShare {
         if bytes > self.bytes && (all > BYTES_MAX || of_address > ADDRESS_BYTES_MAX) {
             return Err(Busy);
         }
+        debug_assert!(of_address <= all, "one address has {of_address} bytes of {all}");
         taken.bytes = all;
         if let Some(address) = self.address {
             if of_address == 0 {

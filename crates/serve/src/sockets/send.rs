@@ -151,9 +151,9 @@ impl<'s> Sender<'s> {
         let frame_max = part_max + head_len;
         let data: &[u8] = region;
         let total = data.len() + data.len().div_ceil(part_max) * head_len;
-        let full_head = Framing::packet_head(part_max);
+        let full_head = framing.packet_head(part_max);
         let last = data.len() % part_max;
-        let last_head = Framing::packet_head(if last == 0 { part_max } else { last });
+        let last_head = framing.packet_head(if last == 0 { part_max } else { last });
         let fd = self.stream.as_raw_fd();
         let mut released = 0;
         let sending = Sending::start(region);

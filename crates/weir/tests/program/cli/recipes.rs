@@ -167,6 +167,13 @@ const CHAPTERS: &[Chapter] = &[
         ],
     },
     Chapter {
+        file: "queries.md",
+        before: "pool https://github.com/git/git.git
+            echo 'select count(*) as commits from revision' > years.sql",
+        between: &[],
+        left_out: &[],
+    },
+    Chapter {
         file: "operating.md",
         before: "pool https://github.com/git/git.git https://github.com/you/broken.git
             weir -q add --name team/tool https://git.example.org/team/tool.git; weir -q mirror
@@ -368,7 +375,7 @@ impl World {
             |script: &mut String, text: &str| writeln!(script, "{}", self.here(text, &ports)).unwrap();
         hidden(&mut script, chapter.before);
         let recipes = recipes(chapter.file);
-        assert!(recipes.len() > 5, "{}: {recipes:?}", chapter.file);
+        assert!(!recipes.is_empty(), "{}", chapter.file);
         if recipes.iter().any(|recipe| recipe.command.contains("curl ")) && program("curl").is_none() {
             return;
         }
@@ -489,6 +496,7 @@ chapters! {
     commands_of_lfs_and_metadata: "lfs-and-metadata.md",
     commands_of_history: "history.md",
     commands_of_mining: "mining.md",
+    commands_of_queries: "queries.md",
     commands_of_mounting: "mounting.md",
     commands_of_workspaces: "workspaces.md",
     commands_of_uses_of_workspaces: "workspace-uses.md",
