@@ -39,6 +39,7 @@ mod visit_bars;
 mod visit_lines;
 mod workspace_attach;
 mod workspace_mounts;
+mod workspace_records;
 mod workspace_status;
 mod workspace_switch;
 

@@ -9,6 +9,7 @@ use weir_pool::{Pool, PurgeOutcome};
 use crate::cli::{Global, PurgeArgs};
 use crate::error::Result;
 use crate::output;
+use crate::workspace_records::workspaces_on;
 
 pub(crate) fn purge(pool: &mut Pool, global: &Global, args: &PurgeArgs) -> Result<()> {
     let PurgeArgs { selection, gone_for, purge_protect, dry_run } = args;
@@ -25,6 +26,10 @@ pub(crate) fn purge(pool: &mut Pool, global: &Global, args: &PurgeArgs) -> Resul
     let going = dry_run.then_some(&going);
     let (mut bytes, mut purged) = (0, Vec::new());
     for (r, _) in gone {
+        if let Some(why) = workspaces_on(&pool.archive_path(&r))? {
+            warn_line!("{}: kept, {why}", r.name);
+            continue;
+        }
         match weir_pool::purge_one(&pool.catalog, &pool.store, &r, before, going)? {
             PurgeOutcome::Purged(n) => bytes += n,
             PurgeOutcome::Back => continue,

@@ -24,6 +24,7 @@ use crate::workspace_mounts::{
     OwnProcesses, answer_monitor, attached_to, check_namespace, close_inherited, enter_namespace,
     has_namespace, hold, mounted_in_namespace, run_in_namespace, try_namespace, whole,
 };
+use crate::workspace_records::state_folder;
 use crate::workspace_status::status;
 use crate::workspace_switch::switch;
 
@@ -156,16 +157,6 @@ fn run_there(
     let folders = list.iter().map(|workspace| workspace.folder.clone().into_os_string());
     let args: Vec<OsString> = words.map(OsString::from).chain(folders).collect();
     run_in_namespace(root, &args)
-}
-
-/// Returns the folder in which workspaces are recorded (XDG Base Directory Specification).
-fn state_folder() -> Result<PathBuf> {
-    // A relative one is to be ignored.
-    let folder = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let state = folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")));
-    let state = state
-        .ok_or_else(|| Error::Message("neither HOME nor XDG_STATE_HOME is an absolute path".to_owned()))?;
-    Ok(state.join("weir/workspaces"))
 }
 
 /// An open repository and the commit that a new workspace shows.

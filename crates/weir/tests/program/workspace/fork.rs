@@ -21,6 +21,28 @@ fn copied(env: &Env, from: &str, to: &str) {
 }
 
 #[test]
+fn an_archive_is_not_deleted_below_a_workspace() {
+    let env = Env::new();
+    let Some((up, it)) = mirrored(&env) else { return };
+    let fork = forked(&env, &it, "fork");
+    let archive = env.pool().join("store/it.tar");
+    let said = env.weir_fails(&["rm", "--delete", "it"]);
+    let first = format!("it: the workspace '{}' and 1 more stand on its archive", fork.folder.display());
+    assert!(said.contains(&first) && archive.exists(), "{said}");
+    // Nor is it when the upstream has been gone for long.
+    fs::rename(&up, env.path("away.git")).unwrap();
+    assert!(env.weir_command(&["mirror", "it"]).output().unwrap().status.code() == Some(3));
+    env.let_pass(100 * 86400);
+    let purge = ["purge", "--gone-for", "90d", "--purge-protect", "100"];
+    let output = env.weir_command(&purge).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("it: kept, the workspace") && archive.exists(), "{said}");
+    drop((it, fork));
+    env.weir(&["rm", "--delete", "it"]);
+    assert!(!archive.exists());
+}
+
+#[test]
 fn a_fork_has_all_and_goes_its_own_way() {
     let env = Env::new();
     let Some((_, it)) = mirrored(&env) else { return };
