@@ -15,6 +15,7 @@
 
 mod doors;
 mod error;
+mod load;
 mod notice;
 mod record;
 mod spool;
@@ -24,6 +25,7 @@ pub use doors::{
     DoorGate, EventDoor, EventServer, EventServerOptions, IdleSweep, IntakeCounts, LINE_BYTES_MAX, LastHeard,
 };
 pub use error::{EventError, SecretError, WrongSecret};
+pub use load::{LineLoad, LoadError, LoadReport, LoadTarget};
 pub use notice::Notice;
 pub use record::{ReceivedLine, now_ms};
 pub use spool::{

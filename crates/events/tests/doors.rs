@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use weir_events::{
-    DoorGate, EventDoor, EventServer, EventServerOptions, EventSpool, IntakeCounts, ReceivedLine,
-    SpoolOptions, SpoolReader,
+    DoorGate, EventDoor, EventServer, EventServerOptions, EventSpool, IntakeCounts, LINE_BYTES_MAX, LineLoad,
+    LoadTarget, ReceivedLine, SpoolOptions, SpoolReader,
 };
 
 /// Returns the path of the socket in `folder`. A path of a socket has at most 107 bytes, and the folder's
@@ -367,4 +367,32 @@ fn a_token_that_nobody_asked_for_is_not_kept() {
     let mut lines: Vec<String> = doors.lines(3).into_iter().map(|(_, line)| line).collect();
     lines.sort();
     assert_eq!(lines, ["a", "auth failed", "b"]);
+}
+
+#[test]
+fn a_load_counts_what_was_acknowledged_and_says_what_was_refused() {
+    let mut doors = Doors::plain();
+    let mut load = LineLoad {
+        target: LoadTarget::Tcp(doors.tcp.to_string()),
+        connections: 3,
+        rate: 20.0,
+        time: Duration::from_millis(500),
+        lines_per_write: 2,
+        acknowledged: true,
+        token: None,
+        line: Some("line {i}".to_owned()),
+    };
+    let report = load.run().unwrap();
+    assert!(report.sent > 10 && report.acknowledged == report.sent, "{report:?}");
+    assert!(report.median_us.unwrap() <= report.p99_us.unwrap(), "{report:?}");
+    let lines = doors.lines(report.sent as usize);
+    assert!(lines.iter().any(|(_, line)| line.ends_with("line 7")), "{lines:?}");
+    load.target = LoadTarget::Unix(doors.path());
+    load.acknowledged = false;
+    let report = load.run().unwrap();
+    assert_eq!((report.acknowledged, report.median_us), (0, None));
+    // A line that is too long is refused, and the reason is told.
+    load.line = Some("x".repeat(LINE_BYTES_MAX + 1));
+    let said = load.run().unwrap_err().to_string();
+    assert!(said.starts_with("it refuses lines: "), "{said}");
 }
