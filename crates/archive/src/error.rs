@@ -15,6 +15,9 @@ pub enum Error {
     /// There is no committed group: the file is not an archive of weir, or its first write was cut off.
     #[error("no valid commit record: not a weir archive, or its very first write was cut off")]
     NoCommit,
+    /// The archive has a commit of a later version of the format.
+    #[error("its format is version {0}, written by a newer weir; upgrade weir")]
+    Newer(u32),
     /// Something committed is not as it was written.
     #[error("damaged at byte {offset}: {what}; run 'weir fsck' on it")]
     Damaged {

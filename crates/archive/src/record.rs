@@ -116,15 +116,28 @@ impl Record {
         ((512..=RECORD_BYTES_MAX).contains(&len) && len.is_multiple_of(512)).then_some(len)
     }
 
-    /// Parses the whole data of a record. Returns `None` if it is not a record, or its checksum is wrong.
-    pub(crate) fn decode(data: &[u8]) -> Option<(Record, Sha256Sum)> {
+    /// Returns the text of a record, whose whole data is `data`, before its end line, and its checksum; `None`
+    /// if it is not a record, or its checksum is wrong.
+    fn checked_text(data: &[u8]) -> Option<(&str, Sha256Sum)> {
         let (body, tail) = data.split_at_checked(data.len().checked_sub(END_BYTES)?)?;
         let len = Record::length_from_tail(tail.try_into().ok()?)?;
         let sum = parse_sum(std::str::from_utf8(&tail[END_BYTES - 65..END_BYTES - 1]).ok()?)?;
         if len != data.len() as u64 || sum != Sha256Sum::from(Sha256::digest(body)) {
             return None;
         }
-        let mut lines = std::str::from_utf8(body).ok()?.lines();
+        Some((std::str::from_utf8(body).ok()?, sum))
+    }
+
+    /// Returns the version of the record whose whole data is `data`, if it is later than those that are read.
+    pub(crate) fn later_version(data: &[u8]) -> Option<u32> {
+        let version = Record::checked_text(data)?.0.lines().next()?.strip_prefix(MAGIC)?.parse().ok()?;
+        (version > VERSION).then_some(version)
+    }
+
+    /// Parses the whole data of a record. Returns `None` if it is not a record, or its checksum is wrong.
+    pub(crate) fn decode(data: &[u8]) -> Option<(Record, Sha256Sum)> {
+        let (text, sum) = Record::checked_text(data)?;
+        let mut lines = text.lines();
         let version = lines.next()?.strip_prefix(MAGIC)?.parse().ok()?;
         if !(VERSION_MIN..=VERSION).contains(&version) {
             return None;

@@ -119,12 +119,16 @@ pub(crate) struct FoundState {
 }
 
 fn read_record(storage: &impl Storage, offset: u64, len: u64) -> Result<Option<(Record, Sha256Sum)>> {
+    Ok(read_record_data(storage, offset, len)?.and_then(|data| Record::decode(&data)))
+}
+
+fn read_record_data(storage: &impl Storage, offset: u64, len: u64) -> Result<Option<Vec<u8>>> {
     if !(512..=RECORD_BYTES_MAX).contains(&len) || offset < BLOCK_BYTES {
         return Ok(None);
     }
     let mut data = vec![0; len as usize];
     match storage.read_exact_at(&mut data, offset) {
-        Ok(()) => Ok(Record::decode(&data)),
+        Ok(()) => Ok(Some(data)),
         Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => Ok(None),
         Err(e) => Err(e.into()),
     }
@@ -180,8 +184,11 @@ fn group_at(
             Err(e) => return Err(e),
         }
     };
-    let Some((record, sum)) = read_record(storage, record_at.offset, record_at.len)? else {
+    let Some(data) = read_record_data(storage, record_at.offset, record_at.len)? else {
         return Ok(GroupRecord::Broken);
+    };
+    let Some((record, sum)) = Record::decode(&data) else {
+        return Record::later_version(&data).map_or(Ok(GroupRecord::Broken), |v| Err(Error::Newer(v)));
     };
     let place = RecordPlace { offset: record_at.offset, len: record_at.len, sum };
     let is_right = record.start == start

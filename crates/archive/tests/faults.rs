@@ -299,6 +299,34 @@ fn what_cannot_be_read_is_told_of_and_the_rest_is_looked_at() {
 }
 
 #[test]
+fn an_archive_of_a_later_format_is_told_of_as_that() {
+    let folder = weir_testing::folder();
+    let path = folder.path().join("later.tar");
+    let mut writer = Writer::create(std::fs::File::create_new(&path).unwrap(), 1).unwrap();
+    for n in 1..3 {
+        let mut group = writer.begin();
+        group.append("file", b"content").unwrap();
+        group.commit(Timestamp(n), Epoch(1)).unwrap();
+    }
+    drop(writer);
+    let mut data = std::fs::read(&path).unwrap();
+    // The last record gets another version, and its checksum.
+    let start = data.windows(14).rposition(|bytes| bytes == b"weir-commit 2\n").unwrap();
+    data[start + 12] = b'7';
+    let sum_at = data.len() - 65;
+    let end_line = data[start..].windows(5).rposition(|bytes| bytes == b"\nend ").unwrap() + start + 1;
+    let sum = weir_ground::hex(&Sha256::digest(&data[start..end_line]));
+    data[sum_at..sum_at + 64].copy_from_slice(sum.as_bytes());
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, &data).unwrap();
+    for said in [Archive::open(&path).err().unwrap(), Archive::check_end(&path).unwrap_err()] {
+        assert!(matches!(said, Error::Newer(7)), "{said}");
+    }
+    assert!(matches!(Writer::open(open(&path)), Err(Error::Newer(7))));
+    assert_eq!(std::fs::read(&path).unwrap(), data);
+}
+
+#[test]
 fn names_attributes_and_numbers_are_kept_apart() {
     let disk = Disk::default();
     let mut writer = Writer::create(&disk, 7).unwrap();

@@ -209,3 +209,39 @@ fn a_catalog_that_has_forgotten_its_leases_goes_on() {
     let server = env.serve();
     env.assert_same(&server, "a", &upstream, "after all");
 }
+
+/// Gives the last record of the archive at `path` a later version of the format, and its checksum.
+const LATER_FORMAT: &str = "
+import hashlib, sys
+data = bytearray(open(sys.argv[1], 'rb').read())
+start = data.rindex(b'weir-commit 2\\n')
+data[start + 12:start + 13] = b'9'
+end = data.rindex(b'\\nend ') + 1
+data[-65:-1] = hashlib.sha256(data[start:end]).hexdigest().encode()
+open(sys.argv[1], 'wb').write(data)
+";
+
+#[test]
+fn an_archive_of_a_newer_weir_is_left_alone() {
+    let env = Env::new();
+    let upstream = env.odd_repository("up.git");
+    env.mirror_new("a", &upstream);
+    let archive = env.pool().join("store/a.tar");
+    let done = weir_testing::command("python3").args(["-c", LATER_FORMAT]).arg(&archive).status().unwrap();
+    assert!(done.success());
+    let before = std::fs::read(&archive).unwrap();
+    add_commit(&env, &upstream, "main", "more");
+    let newer = "its format is version 9, written by a newer weir; upgrade weir";
+    for command in [
+        &["mirror", "a"][..],
+        &["mirror", "a"],
+        &["fsck", "a"],
+        &["fsck", "--repair", "a"],
+        &["cat", "a", "HEAD"],
+    ] {
+        let said = env.weir_fails(command);
+        assert!(said.contains(newer), "{command:?}: {said}");
+    }
+    assert_eq!(std::fs::read(&archive).unwrap(), before);
+    assert_eq!(std::fs::read_dir(env.pool().join("store")).unwrap().count(), 2, "nothing was set aside");
+}
