@@ -33,7 +33,7 @@ pub(crate) fn line_of(text: &str, key: &str, table: usize) -> Option<usize> {
 
 /// Returns what is wrong with `text`, which is no configuration: `:LINE:COLUMN: ` and a message.
 pub(crate) fn toml_error(text: &str, e: &toml::de::Error) -> String {
-    let message = e.message().trim().replace('\n', " ");
+    let message = without_text(e.message().trim()).replace('\n', " ");
     let Some(span) = e.span() else { return format!(": {message}") };
     let before = &text[..span.start.min(text.len())];
     let line = before.matches('\n').count();
@@ -45,6 +45,15 @@ pub(crate) fn toml_error(text: &str, e: &toml::de::Error) -> String {
         _ => None,
     };
     format!(":{}:{column}: {}", line + 1, hint.unwrap_or(message))
+}
+
+/// Returns `message` without the text that stands where another type is expected: it may be a secret.
+fn without_text(message: &str) -> String {
+    let text = message.find("string \"").zip(message.rfind("\", expected"));
+    text.filter(|(start, end)| start < end).map_or_else(
+        || message.to_owned(),
+        |(start, end)| format!("{}a text{}", &message[..start], &message[end + 1..]),
+    )
 }
 
 /// A line of TOML that says what the lines below it, or it alone, are about.
@@ -127,6 +136,23 @@ mod tests {
 
     fn error_of(text: &str) -> String {
         parse(text, "f").unwrap_err().to_string()
+    }
+
+    #[test]
+    fn no_error_repeats_a_secret() {
+        let forge = "[[forge]]\ntype = 'gitlab'\nurl = 'https://g.example'\n";
+        let wrong = [
+            &format!("{forge}tokens = 'PWSEC'\n"),
+            "[[forge]]\ntype = 'gitlab'\nurl = 'https://u:PWSEC@g.example'\n",
+            "[[forge]]\ntype = 'gitlab'\nurl = 'htps://u:PWSEC@g.example'\n",
+            "[[events.webhook]]\nname = 'x'\nforge = 'github'\nsecrets = 'PWSEC'\n",
+            "[[hooks.webhook]]\nname = 'x'\nurl = 'htp://u:PWSEC@h/x'\n",
+            "[traces]\nheaders = 'Bearer PWSEC'\n",
+        ];
+        for text in wrong {
+            let said = error_of(text);
+            assert!(said.starts_with("f:") && !said.contains("PWSEC"), "{said}");
+        }
     }
 
     #[test]

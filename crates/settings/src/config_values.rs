@@ -247,10 +247,20 @@ pub(crate) fn without_password<S: Serializer>(
     url.as_deref().map(weir_sql::redacted).serialize(serializer)
 }
 
+/// Returns `url`, which may be malformed, with `***` in place of its password.
+pub(crate) fn without_user_password(url: &str) -> String {
+    let start = url.find("//").map_or(0, |at| at + 2);
+    let end = url[start..].find('/').map_or(url.len(), |at| start + at);
+    let Some(at) = url[start..end].rfind('@') else { return url.to_owned() };
+    match url[start..start + at].find(':') {
+        Some(colon) => format!("{}:***{}", &url[..start + colon], &url[start + at..]),
+        None => url.to_owned(),
+    }
+}
+
 /// Writes a URL without its password.
 pub(crate) fn shown_url<S: Serializer>(url: &str, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-    let shown = weir_transport::Url::parse(url).map_or_else(|_| "***".to_owned(), |url| url.to_string());
-    shown.serialize(serializer)
+    without_user_password(url).serialize(serializer)
 }
 
 /// Writes `***` in place of each secret.

@@ -12,7 +12,7 @@ use weir_forge::{
 use weir_ground::{FileError, OtherError, Stop, check_name, check_pattern};
 use weir_transport::http_client;
 
-use crate::config_values::{RefsConfig, Size, Span, hidden};
+use crate::config_values::{RefsConfig, Size, Span, hidden, without_user_password};
 use crate::environment::Environment;
 use crate::error::{Error, Result, SettingError};
 
@@ -176,6 +176,10 @@ impl ForgeConfig {
 
     /// Checks the settings. An error says what is wrong.
     pub(crate) fn check(&self) -> std::result::Result<(), SettingError> {
+        let url = without_user_password(&self.url);
+        if url != self.url {
+            return Err(format!("url '{url}' has a password: use tokens or token_files").into());
+        }
         check_name(&self.name()).map_err(|e| SettingError::of(format!("{e}; set 'name'")))?;
         self.include.iter().chain(&self.exclude).try_for_each(|pattern| check_pattern(pattern))?;
         if self.kind != ForgeKind::Github && (!self.search.is_empty() || self.app.is_some()) {

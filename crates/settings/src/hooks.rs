@@ -9,7 +9,7 @@ use weir_events::WebhookSigner;
 use weir_ground::name_matches;
 use weir_transport::{HttpPost, Url};
 
-use crate::config_values::{Span, hidden, shown_url};
+use crate::config_values::{Span, hidden, shown_url, without_user_password};
 use crate::environment::Environment;
 use crate::error::{Error, Result, SettingError};
 use crate::forges::secrets_of;
@@ -187,7 +187,10 @@ impl HookWebhookConfig {
         let is_http = self.url.starts_with("https://") || self.url.starts_with("http://");
         match Url::parse(&self.url) {
             Ok(url) if is_http && !url.host.is_empty() => {}
-            _ => return Err(format!("url '{}' must start with https:// or http://", self.url).into()),
+            _ => {
+                let url = without_user_password(&self.url);
+                return Err(format!("url '{url}' must start with https:// or http://").into());
+            }
         }
         if self.secrets.iter().any(|secret| secret.trim().is_empty()) {
             return Err("a secret is empty".into());

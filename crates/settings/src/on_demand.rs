@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use weir_ground::{check_pattern, name_matches};
 
-use crate::config_values::Span;
+use crate::config_values::{Span, shown_url};
 use crate::error::SettingError;
 
 /// Repositories that are mirrored when a client asks for them (`[[serve.fetch_on_demand]]`).
@@ -13,7 +13,8 @@ pub struct OnDemandConfig {
     /// Patterns of their names.
     pub repositories: Vec<String>,
     /// Their upstreams: `{name}` stands for the name, `{path}` for the name without its first part.
-    #[serde(default = "https_name")]
+    /// It is shown without its password.
+    #[serde(default = "https_name", serialize_with = "shown_url")]
     pub url: String,
     /// The names of the tokens with which clients may ask for them; all who may read may ask, without.
     #[serde(default)]

@@ -95,7 +95,8 @@ fn secrets_are_for_their_owner() {
         &config,
         format!(
             "{text}\n[[forge]]\ntype = \"github\"\nurl = \
-        \"https://github.example\"\ntokens = [\"ghp_SECRET\"]\n"
+        \"https://github.example\"\ntokens = [\"ghp_SECRET\"]\n\
+        [[serve.fetch_on_demand]]\nrepositories = [\"x/*\"]\nurl = \"https://u:SECRET@h/{{path}}\"\n"
         ),
     )
     .unwrap();
