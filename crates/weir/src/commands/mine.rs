@@ -170,6 +170,13 @@ fn open_output(args: &MineArgs, pool: Option<&Pool>) -> Result<OpenOutput> {
         let folder = place(args, pool, "mined")?;
         Ok(OpenOutput::Dataset(Dataset::open(&folder, format, &settings)?))
     };
+    let url = args.output.as_deref().and_then(Path::to_str).filter(|text| text.contains("://"));
+    if let (Some(url), true) = (url, args.to != MineFormat::Postgres) {
+        let url = weir_sql::redacted(url);
+        return Err(Error::Message(format!(
+            "'{url}' is a database, and no folder or file: add --to postgres"
+        )));
+    }
     match args.to {
         MineFormat::Parquet => dataset(FileFormat::Parquet),
         MineFormat::Jsonl => dataset(FileFormat::JsonLines),
