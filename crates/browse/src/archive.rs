@@ -130,7 +130,7 @@ impl ArchiveWalk<'_> {
             // Whoever unpacks the archive must not write elsewhere. git makes none of such a tree either.
             if !is_path_part(entry.name) {
                 let path = String::from_utf8_lossy(path);
-                return Err(Error::WrongKind(format!("git makes no archive of a tree with '{path}' in it")));
+                return Err(Error::WrongKind(format!("no archive is made of a tree with '{path}' in it")));
             }
             let is_folder = entry.is_tree() || entry.is_gitlink();
             let attributes = self.attributes.of(path, is_folder);

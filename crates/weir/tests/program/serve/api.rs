@@ -201,6 +201,27 @@ fn api_sends_patches_and_blame() {
 }
 
 #[test]
+fn api_says_why_no_archive_is_made_of_a_tree() {
+    let env = Env::new();
+    let upstream = env.odd_repository("up.git");
+    let tree = env.git(&upstream, &["rev-parse", "main^{tree}"]);
+    let data = weir_testing::tree_data(&[("40000", b"..", &tree)]);
+    let hash = ["hash-object", "-t", "tree", "--literally", "-w", "--stdin"];
+    let outside = env.git_with(&upstream, &hash, &data);
+    let commit = env.git(&upstream, &["commit-tree", "-m", "outside", outside.trim()]);
+    env.git(&upstream, &["update-ref", "refs/heads/outside", &commit]);
+    env.mirror_new("up", &upstream);
+    let server = Http::serve(&env, &[]);
+    for format in ["tar.gz", "tar", "zip"] {
+        let path = format!("/repositories/up/archive?revision=outside&format={format}");
+        let answer = send(&server, "GET", &path, "", "");
+        let said = String::from_utf8_lossy(&answer.body).into_owned();
+        assert_eq!(answer.status, 400, "{said}");
+        assert!(said.contains("no archive is made of a tree with '..' in it"), "{said}");
+    }
+}
+
+#[test]
 fn api_sends_folders_files_and_archives() {
     let env = Env::new();
     let upstream = env.init_bare("up.git");
