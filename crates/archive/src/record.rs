@@ -116,8 +116,8 @@ impl Record {
         ((512..=RECORD_BYTES_MAX).contains(&len) && len.is_multiple_of(512)).then_some(len)
     }
 
-    /// Returns the text of a record, whose whole data is `data`, before its end line, and its checksum; `None`
-    /// if it is not a record, or its checksum is wrong.
+    /// Returns the text of a record, whose whole data is `data`, before its end line, and its checksum;
+    /// `None` if it is not a record, or its checksum is wrong.
     fn checked_text(data: &[u8]) -> Option<(&str, Sha256Sum)> {
         let (body, tail) = data.split_at_checked(data.len().checked_sub(END_BYTES)?)?;
         let len = Record::length_from_tail(tail.try_into().ok()?)?;
