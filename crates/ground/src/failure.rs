@@ -47,7 +47,8 @@ classes! {
     Server = "server", "nothing; weir tries again";
     /// The server's certificate is not trusted.
     Certificate = "certificate",
-        "add its CA to 'transport.ca_file' in weir.toml, or tell the upstream's administrator";
+        "add its CA to 'transport.ca_file' in weir.toml, correct the host in the URL, or tell the upstream's \
+        administrator";
     /// The repository does not exist, or does not exist any more.
     Gone = "gone", "run 'weir rm NAME' if it is gone for good; the archive is kept";
     /// The repository exists, but weir may not read it.
