@@ -227,7 +227,7 @@ impl Import<'_> {
             (Line::Unclosed, _) => Err("a quote is not closed".into()),
             (Line::End, _) => return,
         };
-        let listed = match row {
+        let mut listed = match row {
             Ok(DumpRow::Of(listed)) => *listed,
             Ok(DumpRow::Account(account)) => {
                 done.accounts += 1;
@@ -253,7 +253,6 @@ impl Import<'_> {
             Err(why) => bad(&why.to_string()),
             Ok(None) => done.unwanted += 1,
             Ok(Some(name)) => {
-                let mut listed = listed;
                 let key = if listed.forge_id.is_empty() { name.clone() } else { listed.forge_id.clone() };
                 // It comes after all rows since the earlier one, because names pass from one repository to
                 // another.
