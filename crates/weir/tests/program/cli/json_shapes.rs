@@ -82,6 +82,7 @@ const COMMANDS: &[&str] = &[
     "rm copy",
     "adopt --dry-run",
     "crawl",
+    "import gharchive hour.json",
     "mine",
     "mine",
     "mine --forget a/up",
@@ -108,6 +109,8 @@ fn the_page_of_json_output_has_every_key() {
     env.odd_repository("up.git");
     env.odd_repository("fork.git");
     std::fs::create_dir(env.path("forge")).unwrap();
+    let event = r#"{"type":"PushEvent","repo":{"id":1,"name":"o/r"},"created_at":"2026-01-01T00:00:00Z"}"#;
+    std::fs::write(env.path("hour.json"), event).unwrap();
     let config = env.pool().join("weir.toml");
     let forge = format!("\n[[forge]]\ntype = \"folder\"\nurl = \"{}\"\n", env.path("forge").display());
     let hook = "\n[[hooks.command]]\nname = \"h\"\ncommand = [\"true\"]\n";
