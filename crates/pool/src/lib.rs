@@ -56,8 +56,8 @@ pub use running::{
 };
 pub use views::{
     AccountsStatus, ArchiveFacts, ArchiveLfs, ArchiveSize, BudgetStatus, DueRepository, EventsStatus,
-    FailureGroup, ForgeStatus, MirroredRepository, PackFacts, PoolStatus, RefChange, RefLogEntry,
-    RepositoryDetails, RepositoryList, RepositoryState, RepositoryView, SettingsView, SortKey, SpaceStatus,
-    StoredClones, VisitEntry, VisitResult, archive_sizes, due_repositories, failing, listed, manifest,
-    ref_log, shown_url, visit_log,
+    FailureGroup, FailureView, ForgeStatus, MirroredRepository, PackFacts, PoolStatus, RefChange,
+    RefLogEntry, RepositoryDetails, RepositoryList, RepositoryState, RepositoryView, SettingsView, SortKey,
+    SpaceStatus, StoredClones, VisitEntry, VisitResult, archive_sizes, due_repositories, failing, listed,
+    manifest, ref_log, shown_url, visit_log,
 };

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use serde::Serialize;
 use weir_catalog::Repository;
 use weir_ground::{FailureClass, Timestamp, name_matches};
 use weir_transport::Url;
@@ -9,6 +10,46 @@ use weir_transport::Url;
 use crate::archives::matching;
 use crate::error::{Error, Result};
 use crate::running::Pool;
+use crate::views::repository_view::shown_url;
+
+/// A repository whose last visit failed, as JSON has it.
+#[derive(Clone, Debug, Serialize)]
+pub struct FailureView {
+    /// Its name.
+    pub name: String,
+    /// Its upstream, without a password.
+    pub url: String,
+    /// The class of the failure.
+    pub error_class: Option<FailureClass>,
+    /// The failure in words.
+    pub error: Option<String>,
+    /// What to do about it.
+    pub remedy: Option<&'static str>,
+    /// Visits that failed since the last one that did not.
+    pub failures: i64,
+    /// When it was visited last.
+    pub last_attempt: Option<Timestamp>,
+    /// When a visit went well last.
+    pub last_success: Option<Timestamp>,
+    /// When it is visited again.
+    pub next_due: Timestamp,
+}
+
+impl From<Repository> for FailureView {
+    fn from(r: Repository) -> FailureView {
+        FailureView {
+            url: shown_url(&r),
+            remedy: r.error_class.map(FailureClass::remedy),
+            name: r.name,
+            error_class: r.error_class,
+            error: r.error,
+            failures: r.failures,
+            last_attempt: r.last_attempt,
+            last_success: r.last_success,
+            next_due: r.next_due,
+        }
+    }
+}
 
 /// Repositories that failed for one cause.
 #[derive(Clone, Debug)]

@@ -11,7 +11,7 @@ mod status;
 mod visit_log;
 
 pub use archive_facts::{ArchiveFacts, ArchiveLfs, PackFacts, StoredClones};
-pub use failures::{FailureGroup, failing};
+pub use failures::{FailureGroup, FailureView, failing};
 pub use manifest::{MirroredRepository, manifest};
 pub use ref_log::{RefChange, RefLogEntry, ref_log};
 pub use repository_state::RepositoryState;

@@ -6,7 +6,7 @@ use std::io::Write;
 use weir_catalog::Listing;
 use weir_catalog::clock::now;
 use weir_ground::{FailureClass, Timestamp};
-use weir_pool::{FailureGroup, Pool, failing, shown_url};
+use weir_pool::{FailureGroup, FailureView, Pool, failing};
 
 use crate::cli::{ErrorsArgs, Global};
 use crate::colors;
@@ -22,10 +22,9 @@ pub(crate) fn errors(pool: &Pool, global: &Global, args: &ErrorsArgs) -> Result<
         _ => {}
     }
     let is_each = *all || global.json;
-    let mut list = failing(pool, filters, if is_each { *max_count } else { usize::MAX })?;
+    let list = failing(pool, filters, if is_each { *max_count } else { usize::MAX })?;
     if global.json {
-        list.iter_mut().for_each(|r| r.url = shown_url(r));
-        return output::json(&list);
+        return output::json(&list.into_iter().map(FailureView::from).collect::<Vec<_>>());
     }
     let groups = match is_each {
         true => list.into_iter().map(FailureGroup::of_one).collect(),

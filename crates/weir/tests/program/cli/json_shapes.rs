@@ -58,6 +58,7 @@ const COMMANDS: &[&str] = &[
     "log a/up",
     "visits a/gone",
     "ls-tree a/up HEAD:",
+    "errors",
     "status",
     "due",
     "du",
