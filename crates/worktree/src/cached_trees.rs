@@ -35,12 +35,6 @@ impl IndexChanges<'_> {
     /// # Errors
     /// If they are cut.
     pub fn apply(&self, hash: HashKind, data: &[u8]) -> Result<Vec<u8>> {
-        debug_assert!(self.files.is_sorted_by(|a, b| a.0 < b.0), "a path is there twice");
-        debug_assert!(
-            self.files.iter().all(|(_, more)| (-1..=1).contains(more)),
-            "more than one file at a path"
-        );
-        debug_assert!(self.folders.keys().all(|path| path.is_empty() || path.ends_with(b"/")));
         let mut out = Vec::new();
         let done = self.copy(hash, &mut &*data, &mut Vec::new(), &mut out, 0);
         done.ok_or(Error::DamagedIndex("the cached trees are cut"))?;
