@@ -15,6 +15,7 @@
 
 mod doors;
 mod error;
+mod line_stream;
 mod load;
 mod notice;
 mod record;

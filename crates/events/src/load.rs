@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::{LocalSet, spawn_local};
 
+use crate::line_stream::LineStream;
+
 /// How often lines are sent.
 const TICK: Duration = Duration::from_millis(1);
 /// How long to wait for a refusal of the last lines.
@@ -16,7 +18,7 @@ const LAST_LINES: Duration = Duration::from_millis(20);
 /// How long to wait for the last acknowledgements.
 const LAST_ANSWERS: Duration = Duration::from_secs(10);
 
-/// Where the doors are.
+/// The address of the doors.
 #[derive(Clone, Debug)]
 pub enum LoadTarget {
     /// A host and a port.
@@ -25,39 +27,39 @@ pub enum LoadTarget {
     Unix(PathBuf),
 }
 
-/// What is sent.
+/// Lines to send, and how fast to send them.
 #[derive(Clone, Debug)]
 pub struct LineLoad {
-    /// Where to.
+    /// The address of the doors.
     pub target: LoadTarget,
     /// Connections to open; at least one.
     pub connections: usize,
     /// Lines a second on each connection.
     pub rate: f64,
-    /// For how long.
+    /// The time to send.
     pub time: Duration,
     /// Lines in each write; at least one.
     pub lines_per_write: u32,
     /// Whether each line asks for an acknowledgement.
     pub acknowledged: bool,
-    /// What is said first on each connection.
+    /// The token that each connection sends first.
     pub token: Option<String>,
     /// The line, in which `{i}` stands for its number; without one, pushes to some repositories.
     pub line: Option<String>,
 }
 
-/// What came of it.
+/// The counts and times of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadReport {
     /// Lines that were sent.
     pub sent: u64,
     /// Acknowledgements that arrived.
     pub acknowledged: u64,
-    /// How long it took to send.
+    /// The time that sending took.
     pub took: Duration,
-    /// How long an acknowledgement took, in microseconds: the median.
+    /// The median time of an acknowledgement, in microseconds.
     pub median_us: Option<u64>,
-    /// How long all but one in a hundred took at most.
+    /// The time that 99 per cent of the acknowledgements kept, in microseconds.
     pub p99_us: Option<u64>,
 }
 
@@ -72,72 +74,37 @@ pub enum LoadError {
     Refused(String),
 }
 
-/// A connection to the doors.
-enum LoadStream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
+/// Connects to the doors.
+async fn connect(target: &LoadTarget) -> io::Result<LineStream> {
+    Ok(match target {
+        LoadTarget::Unix(path) => loop {
+            match UnixStream::connect(path).await {
+                // The queue of the server is full for a moment.
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => tokio::time::sleep(TICK).await,
+                stream => break LineStream::Unix(stream?),
+            }
+        },
+        LoadTarget::Tcp(address) => {
+            let stream = TcpStream::connect(address).await?;
+            // A line would wait for the acknowledgement of the one before.
+            stream.set_nodelay(true)?;
+            LineStream::Tcp(stream)
+        }
+    })
 }
 
-impl LoadStream {
-    async fn connect(target: &LoadTarget) -> io::Result<LoadStream> {
-        Ok(match target {
-            LoadTarget::Unix(path) => loop {
-                match UnixStream::connect(path).await {
-                    // The queue of the server is full for a moment.
-                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => tokio::time::sleep(TICK).await,
-                    stream => break LoadStream::Unix(stream?),
-                }
-            },
-            LoadTarget::Tcp(address) => {
-                let stream = TcpStream::connect(address).await?;
-                // A line would wait for the acknowledgement of the one before.
-                stream.set_nodelay(true)?;
-                LoadStream::Tcp(stream)
-            }
-        })
-    }
-
-    async fn readable(&self) -> io::Result<()> {
-        match self {
-            LoadStream::Tcp(stream) => stream.readable().await,
-            LoadStream::Unix(stream) => stream.readable().await,
+async fn write_all(stream: &LineStream, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match stream.try_write(bytes) {
+            Ok(length) => bytes = &bytes[length..],
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => stream.writable().await?,
+            Err(e) => return Err(e),
         }
     }
-
-    async fn writable(&self) -> io::Result<()> {
-        match self {
-            LoadStream::Tcp(stream) => stream.writable().await,
-            LoadStream::Unix(stream) => stream.writable().await,
-        }
-    }
-
-    fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            LoadStream::Tcp(stream) => stream.try_read(buffer),
-            LoadStream::Unix(stream) => stream.try_read(buffer),
-        }
-    }
-
-    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            LoadStream::Tcp(stream) => stream.try_write(bytes),
-            LoadStream::Unix(stream) => stream.try_write(bytes),
-        }
-    }
-
-    async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
-        while !bytes.is_empty() {
-            match self.try_write(bytes) {
-                Ok(length) => bytes = &bytes[length..],
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.writable().await?,
-                Err(e) => return Err(e),
-            }
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
-/// What all connections have counted.
+/// The counts of all connections together.
 #[derive(Default)]
 struct LoadCounts {
     sent: Cell<u64>,
@@ -178,11 +145,11 @@ impl LineLoad {
         let began = Instant::now();
         let mut streams = Vec::with_capacity(self.connections);
         for _ in 0..self.connections {
-            let stream = Rc::new(LoadStream::connect(&self.target).await?);
+            let stream = Rc::new(connect(&self.target).await?);
             let (own, counts) = (stream.clone(), counts.clone());
             spawn_local(async move { read_answers(&own, began, &counts).await });
             if let Some(token) = &self.token {
-                stream.write_all(format!("auth {}\n", token.trim()).as_bytes()).await?;
+                write_all(&stream, format!("auth {}\n", token.trim()).as_bytes()).await?;
             }
             streams.push(stream);
         }
@@ -211,7 +178,7 @@ impl LineLoad {
                     }
                     text.push('\n');
                 }
-                streams[next % self.connections].write_all(text.as_bytes()).await?;
+                write_all(&streams[next % self.connections], text.as_bytes()).await?;
                 next += 1;
             }
         }
@@ -227,7 +194,7 @@ impl LineLoad {
 }
 
 /// Notes how long each acknowledgement took: its token is the time at which its line was sent.
-async fn read_answers(stream: &LoadStream, began: Instant, counts: &LoadCounts) {
+async fn read_answers(stream: &LineStream, began: Instant, counts: &LoadCounts) {
     let (mut buffer, mut rest) = ([0; 4096], Vec::new());
     while stream.readable().await.is_ok() {
         match stream.try_read(&mut buffer) {

@@ -2,73 +2,23 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::io::{self, Read};
+use std::io;
 use std::pin::pin;
 use std::rc::Rc;
 
-use socket2::{SockRef, Socket};
-use tokio::io::Interest;
-use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{Notify, watch};
 
 use crate::doors::gate::{DoorGate, GateVerdict, LineSender};
 use crate::doors::idle::{IdleSweep, LastHeard};
 use crate::doors::intake::{Intake, IntakeCounts};
 use crate::doors::lines::{LineBuffer, LineFate, LineVerdict, Stopped, judge, judge_long};
+use crate::line_stream::LineStream;
 use crate::record::{ReceivedLine, now_ms};
 
 /// The number of bytes that are read at once.
 const CHUNK_BYTES: usize = 64 << 10;
 /// The most bytes of answers that a sender may leave unread: weir reads nothing from it meanwhile.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
-
-/// A stream of a sender.
-pub(crate) enum LineStream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-impl LineStream {
-    async fn readable(&self) -> io::Result<()> {
-        match self {
-            LineStream::Tcp(stream) => stream.readable().await,
-            LineStream::Unix(stream) => stream.readable().await,
-        }
-    }
-
-    async fn writable(&self) -> io::Result<()> {
-        match self {
-            LineStream::Tcp(stream) => stream.writable().await,
-            LineStream::Unix(stream) => stream.writable().await,
-        }
-    }
-
-    /// Reads the bytes that have arrived. If they do not fill `buffer`, no more have arrived: the stream then
-    /// counts as not readable, which saves a read that would find nothing.
-    fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut read = None;
-        let whole = buffer.len();
-        let mut drain = |mut socket: &Socket| match socket.read(buffer)? {
-            length if length == whole || length == 0 => Ok(length),
-            length => {
-                read = Some(length);
-                Err(io::ErrorKind::WouldBlock.into())
-            }
-        };
-        let tried = match self {
-            LineStream::Tcp(stream) => stream.try_io(Interest::READABLE, || drain(&SockRef::from(stream))),
-            LineStream::Unix(stream) => stream.try_io(Interest::READABLE, || drain(&SockRef::from(stream))),
-        };
-        read.map_or(tried, Ok)
-    }
-
-    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            LineStream::Tcp(stream) => stream.try_write(bytes),
-            LineStream::Unix(stream) => stream.try_write(bytes),
-        }
-    }
-}
 
 /// The part of a connection that the sweep for idle ones reads.
 #[derive(Default)]

@@ -17,11 +17,12 @@ use tokio::task::{LocalSet, spawn_local};
 use weir_ground::thread::spawn;
 
 use crate::doors::coalescing::Coalescing;
-use crate::doors::connection::{LastSeen, LineConnection, LineRoom, LineStream};
+use crate::doors::connection::{LastSeen, LineConnection, LineRoom};
 use crate::doors::gate::{DoorGate, GateVerdict, LineSender};
 use crate::doors::idle::SWEEPS;
 use crate::doors::intake::{BatchShare, Intake, IntakeCounts, SpoolWriter};
 use crate::doors::lines::{LINE_BYTES_MAX, LineVerdict, judge};
+use crate::line_stream::LineStream;
 use crate::record::{ReceivedLine, now_ms};
 use crate::spool::EventSpool;
 
