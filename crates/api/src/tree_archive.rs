@@ -1,7 +1,7 @@
 //! Archives of a tree, written while they are sent.
 
 use std::io;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use hyper::header::HeaderValue;
 use sha2::{Digest, Sha256};
@@ -98,27 +98,17 @@ pub(crate) async fn archive(state: Arc<ApiState>, mut request: ApiRequest) -> Ap
         return Ok(response);
     }
     let key = Sha256::digest(format!("archive of {}: {etag}", repo.path().display())).into();
-    // What no archive is made of, if that shows before the first byte is sent.
-    let refused = Arc::<OnceLock<String>>::default();
-    let refusal = refused.clone();
     let write = move |out: &mut BodyWriter| {
         format.write(&repo, &planned, out).map_err(|e| match e {
             Error::Io(e) => e,
-            Error::WrongKind(words) => {
-                let _ = refusal.set(words.clone());
-                io::Error::other(words)
-            }
+            Error::WrongKind(words) => io::Error::new(io::ErrorKind::InvalidInput, words),
             e => {
                 tracing::error!(path = %repo.path().display(), "an archive broke off: {e}");
                 io::Error::other(e)
             }
         })
     };
-    let body = request.client.stream(Effort::Bounded, key, write).await;
-    *response.body_mut() = body.map_err(|e| match refused.get() {
-        Some(words) => Problem::bad_request(words.clone()),
-        None => e.into(),
-    })?;
+    *response.body_mut() = request.client.stream(Effort::Bounded, key, write).await?;
     Ok(response)
 }
 

@@ -34,6 +34,8 @@ pub enum WorkOutcome {
     Met(bool, usize),
     /// Nothing was sent: whether refs reach the have.
     Shown(bool),
+    /// Nothing was sent: no answer can be made of what was asked for. The client may know the reason.
+    Refused(String),
     /// It failed for this reason. The client was told what concerns it, or has gone.
     Failed(String),
 }

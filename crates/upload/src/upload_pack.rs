@@ -248,7 +248,7 @@ impl UploadPack {
                 };
                 self.queue(answers);
             }
-            WorkOutcome::Failed(why) => {
+            WorkOutcome::Refused(why) | WorkOutcome::Failed(why) => {
                 self.ended = true;
                 self.failure = Some(why);
             }

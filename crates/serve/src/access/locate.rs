@@ -66,6 +66,8 @@ pub enum Refusal {
     Off(String),
     /// The client must authenticate first. Only HTTP has a way to say so.
     Unauthorized(String),
+    /// No answer can be made of what it asks for.
+    Wrong(String),
     /// Not now; perhaps later.
     Busy(String),
     /// The server failed.
@@ -87,6 +89,7 @@ impl Refusal {
             Refusal::NotFound(_) => StatusCode::NOT_FOUND,
             Refusal::Off(_) => StatusCode::FORBIDDEN,
             Refusal::Unauthorized(_) => StatusCode::UNAUTHORIZED,
+            Refusal::Wrong(_) => StatusCode::BAD_REQUEST,
             Refusal::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
             Refusal::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
@@ -98,6 +101,7 @@ impl Refusal {
             Refusal::NotFound(words)
             | Refusal::Off(words)
             | Refusal::Unauthorized(words)
+            | Refusal::Wrong(words)
             | Refusal::Busy(words)
             | Refusal::Failed(words) => words,
         }

@@ -236,8 +236,9 @@ impl HandlerClient {
     }
 
     /// Runs `write` as [`HandlerClient::compute`] runs work, and returns the body that it writes. If `write`
-    /// fails, the body breaks off. Clients that ask for the same `key` at the same time share one answer,
-    /// and it is kept for a while. `key` is a hash of all that the answer depends on.
+    /// fails, the body breaks off; [`io::ErrorKind::InvalidInput`] says that no answer can be made of what
+    /// was asked for. Clients that ask for the same `key` at the same time share one answer, and it is kept
+    /// for a while. `key` is a hash of all that the answer depends on.
     ///
     /// # Errors
     /// If its turn does not come in time, or `write` fails at once.
@@ -266,6 +267,7 @@ impl HandlerClient {
         let written = on_yielding_thread(move || {
             let outcome = match write(&mut writer).and_then(|()| writer.flush()) {
                 Ok(()) => WorkOutcome::Sent,
+                Err(e) if e.kind() == io::ErrorKind::InvalidInput => WorkOutcome::Refused(e.to_string()),
                 Err(e) => WorkOutcome::Failed(e.to_string()),
             };
             effort.end();
@@ -317,6 +319,7 @@ fn on_yielding_thread<T: Send + 'static>(
 async fn body_of(mut reader: AnswerReader) -> Result<HandlerBody, Refusal> {
     let failed = || Refusal::Failed(INTERNAL_ERROR.to_owned());
     let mut first = match timeout(PEEK, reader.next()).await {
+        Ok(Ok(AnswerPiece::End(WorkOutcome::Refused(words)))) => return Err(Refusal::Wrong(words)),
         Ok(Ok(AnswerPiece::End(WorkOutcome::Failed(_))) | Err(_)) => return Err(failed()),
         Ok(Ok(first)) => Some(first),
         Err(_) => None,
@@ -333,7 +336,9 @@ async fn body_of(mut reader: AnswerReader) -> Result<HandlerBody, Refusal> {
             };
             let piece = match next {
                 Ok(AnswerPiece::Bytes(bytes)) => Ok(bytes),
-                Ok(AnswerPiece::End(WorkOutcome::Failed(words))) => Err(io::Error::other(words)),
+                Ok(AnswerPiece::End(WorkOutcome::Refused(words) | WorkOutcome::Failed(words))) => {
+                    Err(io::Error::other(words))
+                }
                 Ok(AnswerPiece::End(_)) => return,
                 // The rest of the answer found no room.
                 Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
