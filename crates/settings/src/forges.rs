@@ -12,7 +12,7 @@ use weir_forge::{
 use weir_ground::{FileError, OtherError, Stop, check_name, check_pattern};
 use weir_transport::http_client;
 
-use crate::config_values::{RefsConfig, Size, Span, hidden, without_user_password};
+use crate::config_values::{RefsConfig, Size, Span, hidden, shown_url, without_user_password};
 use crate::environment::Environment;
 use crate::error::{Error, Result, SettingError};
 
@@ -68,7 +68,8 @@ pub struct ForgeConfig {
     #[serde(rename = "type")]
     /// What it is.
     pub kind: ForgeKind,
-    /// The URL of the web site or of the manifest; for a folder, its path.
+    /// The URL of the web site or of the manifest; for a folder, its path. It is shown without its password.
+    #[serde(serialize_with = "shown_url")]
     pub url: String,
     name: Option<String>,
     /// The base of the paths in a manifest, if it is not the host of the manifest's URL.
@@ -174,11 +175,15 @@ impl ForgeConfig {
         self.owners.is_empty() || self.owners.iter().any(|o| o.eq_ignore_ascii_case(owner))
     }
 
+    /// Returns the URL without its password.
+    fn shown_url(&self) -> String {
+        without_user_password(&self.url)
+    }
+
     /// Checks the settings. An error says what is wrong.
     pub(crate) fn check(&self) -> std::result::Result<(), SettingError> {
-        let url = without_user_password(&self.url);
-        if url != self.url {
-            return Err(format!("url '{url}' has a password: use tokens or token_files").into());
+        if self.name.is_none() && self.shown_url() != self.url {
+            return Err("url has a password, which names of repositories would show: set 'name'".into());
         }
         check_name(&self.name()).map_err(|e| SettingError::of(format!("{e}; set 'name'")))?;
         self.include.iter().chain(&self.exclude).try_for_each(|pattern| check_pattern(pattern))?;
@@ -210,11 +215,11 @@ impl ForgeConfig {
         }
         match self.kind {
             ForgeKind::Folder if !Path::new(&self.url).is_absolute() => {
-                Err(format!("url '{}' must be an absolute path", self.url).into())
+                Err(format!("url '{}' must be an absolute path", self.shown_url()).into())
             }
             ForgeKind::Folder => Ok(()),
             _ if self.url.starts_with("https://") || self.url.starts_with("http://") => Ok(()),
-            _ => Err(format!("url '{}' must start with https:// or http://", self.url).into()),
+            _ => Err(format!("url '{}' must start with https:// or http://", self.shown_url()).into()),
         }
     }
 
@@ -359,7 +364,7 @@ impl CrawlSource for ForgeConfig {
     }
 
     fn scope(&self) -> ListingScope {
-        ListingScope::new(self.kind.name(), &self.url, &self.owners, &self.search)
+        ListingScope::new(self.kind.name(), &self.shown_url(), &self.owners, &self.search)
     }
 
     fn name_of(&self, listed: &Listed) -> std::result::Result<Option<String>, NoName> {
