@@ -1,4 +1,4 @@
-//! Where this user's workspaces are recorded, and which of them stand on an archive.
+//! Records of this user's workspaces, and the archives that these stand on.
 
 use std::path::{Path, PathBuf};
 
@@ -16,14 +16,34 @@ pub(crate) fn state_folder() -> Result<PathBuf> {
     Ok(state.join("weir/workspaces"))
 }
 
-/// Says which workspaces of this user would be lost with the archive at `path`, if any would.
-pub(crate) fn workspaces_on(path: &Path) -> Result<Option<String>> {
-    let Ok(root) = state_folder() else { return Ok(None) };
-    let standing = Workspaces::new(root).standing_on(path)?;
-    let Some(first) = standing.first() else { return Ok(None) };
-    let (stand, first) = (" on its archive; 'weir workspace rm' removes one", first.display());
-    Ok(Some(match standing.len() {
-        1 => format!("the workspace '{first}' stands{stand}"),
-        n => format!("the workspace '{first}' and {} more stand{stand}", n - 1),
-    }))
+/// The workspaces of this user, by what their commits are read from.
+pub(crate) struct OwnWorkspaces(Vec<(PathBuf, PathBuf)>);
+
+impl OwnWorkspaces {
+    /// Lists them.
+    ///
+    /// # Errors
+    /// If the folder of records cannot be read.
+    pub(crate) fn list() -> Result<OwnWorkspaces> {
+        // Without a folder of records there are none.
+        let Ok(root) = state_folder() else { return Ok(OwnWorkspaces(Vec::new())) };
+        let list = Workspaces::new(root).list()?;
+        Ok(OwnWorkspaces(list.into_iter().map(|it| (resolved(&it.source), it.folder)).collect()))
+    }
+
+    /// Says which of them would be lost with the archive at `path`, if any would.
+    pub(crate) fn lost_with(&self, path: &Path) -> Option<String> {
+        let path = resolved(path);
+        let mut standing = self.0.iter().filter(|(source, _)| *source == path).map(|(_, folder)| folder);
+        let (first, others) = (standing.next()?.display(), standing.count());
+        let rest = "on its archive; 'weir workspace rm' removes one";
+        Some(match others {
+            0 => format!("the workspace '{first}' stands {rest}"),
+            n => format!("the workspace '{first}' and {n} more stand {rest}"),
+        })
+    }
+}
+
+fn resolved(path: &Path) -> PathBuf {
+    std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }

@@ -192,18 +192,6 @@ impl Workspaces {
         Ok(list)
     }
 
-    /// Returns the folders of the workspaces that read their commits from the archive or git directory
-    /// `source`.
-    ///
-    /// # Errors
-    /// If the folder of records cannot be read.
-    pub fn standing_on(&self, source: &Path) -> Result<Vec<PathBuf>> {
-        let own = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let source = own(source);
-        let standing = self.list()?.into_iter().filter(|workspace| own(&workspace.source) == source);
-        Ok(standing.map(|workspace| workspace.folder).collect())
-    }
-
     /// Returns the workspace that `folder` is, or is in.
     ///
     /// # Errors

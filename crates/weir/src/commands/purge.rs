@@ -9,7 +9,7 @@ use weir_pool::{Pool, PurgeOutcome};
 use crate::cli::{Global, PurgeArgs};
 use crate::error::Result;
 use crate::output;
-use crate::workspace_records::workspaces_on;
+use crate::workspace_records::OwnWorkspaces;
 
 pub(crate) fn purge(pool: &mut Pool, global: &Global, args: &PurgeArgs) -> Result<()> {
     let PurgeArgs { selection, gone_for, purge_protect, dry_run } = args;
@@ -24,9 +24,10 @@ pub(crate) fn purge(pool: &mut Pool, global: &Global, args: &PurgeArgs) -> Resul
     }
     let going: HashSet<i64> = gone.iter().map(|(r, _)| r.id).collect();
     let going = dry_run.then_some(&going);
+    let workspaces = OwnWorkspaces::list()?;
     let (mut bytes, mut purged) = (0, Vec::new());
     for (r, _) in gone {
-        if let Some(why) = workspaces_on(&pool.archive_path(&r))? {
+        if let Some(why) = workspaces.lost_with(&pool.archive_path(&r)) {
             warn_line!("{}: kept, {why}", r.name);
             continue;
         }

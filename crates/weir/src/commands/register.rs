@@ -15,7 +15,7 @@ use crate::environment::environment;
 use crate::error::{Error, Result, SOME_FAILED};
 use crate::output;
 use crate::pool_path::default_path;
-use crate::workspace_records::workspaces_on;
+use crate::workspace_records::OwnWorkspaces;
 
 pub(crate) fn init(global: &Global, path: Option<PathBuf>, catalog_url: Option<&str>) -> Result<()> {
     let path = match path {
@@ -207,9 +207,12 @@ pub(crate) fn rm(pool: &mut Pool, global: &Global, patterns: &[String], delete: 
     }
     repositories.sort_by(|a, b| a.name.cmp(&b.name));
     repositories.dedup_by_key(|r| r.id);
-    for r in repositories.iter().filter(|_| delete) {
-        if let Some(why) = workspaces_on(&pool.archive_path(r))? {
-            return Err(Error::Message(format!("{}: {why}; nothing was deleted", r.name)));
+    if delete {
+        let workspaces = OwnWorkspaces::list()?;
+        for r in &repositories {
+            if let Some(why) = workspaces.lost_with(&pool.archive_path(r)) {
+                return Err(Error::Message(format!("{}: {why}; nothing was deleted", r.name)));
+            }
         }
     }
     weir_pool::check_removal(&pool.catalog, &pool.store, &mut repositories, delete)?;
