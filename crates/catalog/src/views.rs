@@ -1,5 +1,5 @@
-//! Views of the catalog: what one kind of caller needs of it. A caller that visits repositories takes
-//! [`Visits`], one that reads forges takes [`Listings`].
+//! Views of the catalog, one for each kind of caller. A caller that visits repositories takes [`Visits`], one
+//! that reads forges takes [`Listings`].
 
 use crate::Catalog;
 
@@ -16,7 +16,7 @@ macro_rules! views {
 
         impl Catalog {
             $(
-                $(#[doc = $doc])+
+                #[doc = concat!("Returns the view [`", stringify!($view), "`].")]
                 #[must_use]
                 pub fn $method(&self) -> $view<'_> {
                     $view { catalog: self }
@@ -29,18 +29,19 @@ macro_rules! views {
 views! {
     /// Leases of repositories, their visits and what makes them due, and pauses of hosts.
     visits: Visits;
-    /// What forges and dumps list, page by page.
+    /// Listings of forges and dumps: the pages that were taken, and where each listing goes on.
     listings: Listings;
     /// Owners of repositories, and the requests that credentials may make.
     accounts: Accounts;
-    /// The log of events, and those who read it.
+    /// The log of events, and its readers.
     events: EventLog;
-    /// Events that others have sent, and the collectors of those.
+    /// Events that senders and webhooks delivered, and the collectors of them.
     received: ReceivedEvents;
-    /// What forges say around repositories, and when it is asked for again.
+    /// Descriptions and topics of repositories, and the schedule by which weir fetches issues, pull requests
+    /// and releases.
     metadata: MetadataLooks;
     /// The archives of repositories, and which of them build on others.
     archives: Archives;
-    /// Numbers and lists that say how the pool is.
+    /// Counts and lists for people who watch the pool.
     status: CatalogStatus;
 }

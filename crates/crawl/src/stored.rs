@@ -1,5 +1,5 @@
-//! What a listing was begun with, as the catalog stores it: JSON with a version, which later versions of weir
-//! read as it is.
+//! The settings of a listing, as the catalog stores them: JSON with a version. Later versions of weir read
+//! the same text.
 
 use serde::Serialize;
 use weir_catalog::{Catalog, Listing, Result};
@@ -10,7 +10,7 @@ use crate::filter::ListingFilter;
 /// The version of what is stored.
 const VERSION: u32 = 1;
 
-/// What a listing lists. With another scope, the listing begins again.
+/// The repositories that weir asks a forge to list. A listing with another scope begins again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ListingScope {
     version: u32,
@@ -60,7 +60,7 @@ impl ListingScope {
 /// while this is the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct WantedRepositories {
-    /// Conditions on what the forge says of a repository.
+    /// Conditions that a repository must meet.
     pub filter: ListingFilter,
     /// Patterns of names; empty for all.
     pub include: Vec<String>,
@@ -68,7 +68,7 @@ pub struct WantedRepositories {
     pub exclude: Vec<String>,
     /// Whether wikis are wanted, too.
     pub wikis: bool,
-    /// What the names of the repositories begin with.
+    /// The first part of the names of the repositories.
     pub prefix: String,
     /// The base of the paths of repositories.
     pub site: Option<String>,

@@ -8,7 +8,7 @@
 //! # fn main() -> weir_workspace::Result<()> {
 //! use weir_workspace::{Workspaces, is_mounted};
 //!
-//! for workspace in Workspaces::new("/home/user/.local/share/weir/workspaces".into()).list()? {
+//! for workspace in Workspaces::new("workspaces".into()).list()? {
 //!     let state = if is_mounted(&workspace.folder) { "mounted" } else { "not mounted" };
 //!     println!("{} of {}: {state}", workspace.folder.display(), workspace.repository);
 //! }

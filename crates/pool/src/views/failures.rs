@@ -23,7 +23,7 @@ pub struct FailureView {
     pub error_class: Option<FailureClass>,
     /// The failure in words.
     pub error: Option<String>,
-    /// What to do about it.
+    /// Advice to the administrator.
     pub remedy: Option<&'static str>,
     /// Visits that failed since the last one that did not.
     pub failures: i64,
