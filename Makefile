@@ -123,14 +123,12 @@ doc: ## API documentation, warnings denied
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
 
 book: ## the user's book, into target/book
-	@command -v mdbook >/dev/null || test -x target/tools/bin/mdbook || \
-		$(CARGO) install --locked --quiet mdbook --version 0.5.4 --no-default-features --features search --root target/tools
-	PATH="$(CURDIR)/target/tools/bin:$$PATH" mdbook build docs/book --dest-dir "$(CURDIR)/target/book"
+	@bash setup/rust-tool.sh mdbook 0.5.4 --no-default-features --features search
+	PATH="$(CURDIR)/target/checkers/bin:$$PATH" mdbook build docs/book --dest-dir "$(CURDIR)/target/book"
 
 deny: ## licences, sources and advisories of dependencies; advisories only where their database can be reached
-	@command -v cargo-deny >/dev/null || test -x target/tools/bin/cargo-deny || CARGO_PROFILE_DEV_DEBUG=0 \
-		$(CARGO) install --debug --locked --quiet cargo-deny --version 0.20.2 --root target/tools
-	@export PATH="$(CURDIR)/target/tools/bin:$$PATH"; $(CARGO) deny --workspace check licenses bans sources; \
+	@bash setup/rust-tool.sh cargo-deny 0.20.2
+	@export PATH="$(CURDIR)/target/checkers/bin:$$PATH"; $(CARGO) deny --workspace check licenses bans sources; \
 	if timeout 20 git ls-remote -q https://github.com/RustSec/advisory-db HEAD >/dev/null 2>&1; \
 	then $(CARGO) deny --workspace check advisories; \
 	else echo "the database of advisories cannot be reached: advisories were not checked"; fi
