@@ -61,16 +61,33 @@ pub struct FileTimes {
     /// Of files and folders that a switch brought, by the hash of their paths. Two paths of one hash have one
     /// time: at worst a file that is the same is built again.
     later: Vec<(u32, FileTime)>,
+    /// A bit for each end that a hash among them has: of most other files it tells without a search.
+    ends: Vec<u64>,
 }
 
 impl FileTimes {
     /// Returns the times of files of which all have the time `seconds`, since 1970.
     pub(crate) fn all(seconds: u64) -> FileTimes {
-        FileTimes { base: FileTime::second(seconds), later: Vec::new() }
+        FileTimes::new(FileTime::second(seconds), Vec::new())
+    }
+
+    /// Returns the times of files of which all have the time `base` but those `later`, which ascend.
+    fn new(base: FileTime, later: Vec<(u32, FileTime)>) -> FileTimes {
+        // 8 bits and more for each.
+        let mut ends = vec![0_u64; (later.len() / 8 + 1).next_power_of_two()];
+        for (path, _) in &later {
+            let (word, bit) = end_of(*path, ends.len());
+            ends[word] |= bit;
+        }
+        FileTimes { base, later, ends }
     }
 
     /// Returns the time of the file or folder the path of which has the hash `path`.
     pub(crate) fn of(&self, path: u32) -> FileTime {
+        let (word, bit) = end_of(path, self.ends.len());
+        if self.ends[word] & bit == 0 {
+            return self.base;
+        }
         let found = self.later.binary_search_by_key(&path, |(path, _)| *path);
         found.map_or(self.base, |at| self.later[at].1)
     }
@@ -80,7 +97,7 @@ impl FileTimes {
     pub(crate) fn after(&self, time: FileTime, files: impl Iterator<Item = u32>) -> FileTimes {
         let mut later: BTreeMap<u32, FileTime> = self.later.iter().copied().collect();
         later.extend(files.map(|path| (path, time)));
-        FileTimes { base: self.base, later: later.into_iter().collect() }
+        FileTimes::new(self.base, later.into_iter().collect())
     }
 
     /// Writes the file `path`.
@@ -131,13 +148,29 @@ impl FileTimes {
         let is_time = |time: &FileTime| time.seconds <= u32::MAX.into() && time.nanoseconds < NANOSECONDS;
         let base = FileTime::second(u64::from_le_bytes(*seconds));
         let has_times = is_time(&base) && later.iter().all(|(_, time)| is_time(time));
-        (is_sorted && has_times).then_some(FileTimes { base, later })
+        (is_sorted && has_times).then(|| FileTimes::new(base, later))
     }
+}
+
+/// Returns the word, of so many, and the bit in it for the end of the hash `path`.
+fn end_of(path: u32, words: usize) -> (usize, u64) {
+    ((path / 64) as usize & (words - 1), 1 << (path % 64))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_of_many_files_has_its_own_time() {
+        let hash = |n: u64| (n * 2_654_435_761 % (1 << 32)) as u32;
+        let mut times = FileTimes::all(5);
+        for seconds in 6..9 {
+            times = times.after(FileTime::second(seconds), (0..1000).map(|n| hash(n * 3 + seconds % 3)));
+        }
+        assert!((0..3000).all(|n| times.of(hash(n)).seconds == 6 + n % 3));
+        assert!((3000..9000).all(|n| times.of(hash(n)).seconds == 5));
+    }
 
     #[test]
     fn files_have_the_time_of_the_switch_that_brought_them() {

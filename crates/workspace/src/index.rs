@@ -314,7 +314,7 @@ impl<'t> LowerFiles<'t> {
     }
 
     /// Returns the same of the file the path of which has the hash `path`.
-    fn stat_of(self, path: u32, mode: u32, size: u64) -> EntryStat {
+    pub(crate) fn stat_of(self, path: u32, mode: u32, size: u64) -> EntryStat {
         let (time, [user, group]) = (self.times.of(path), self.owner);
         // The fields of an index have 32 bits.
         let (seconds, nanoseconds) = (time.seconds as u32, time.nanoseconds);

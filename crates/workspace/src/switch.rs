@@ -26,7 +26,7 @@ use crate::folders_above::{Above, FoldersAbove};
 use crate::index::LowerFiles;
 use crate::index_lock::{IndexLock, in_use};
 use crate::staged_in_way::StagedInWay;
-use crate::tree::{PATH_HASH_START, path_hash};
+use crate::tree::{PATH_HASH_START, PathHasher, path_hash};
 use crate::tree_changes::{TreeChange, TreeChanges, tree_changes};
 
 /// Paths that an error names.
@@ -467,16 +467,18 @@ impl TreeSwitch<'_> {
         let hash = self.hash;
         let mut entries = IndexReader::new(hash, index)?;
         let mut writer = IndexWriter::new(hash, entries.form());
+        writer.reserve_bytes(index.len() + index.len() / 16);
         let mut left = changes.files.iter().peekable();
         // What is as it is in the lower layer is not looked at, unless it is among what was touched.
-        let is_lower = |path: &[u8], entry: &CacheEntry| {
-            entry.stat == self.lower.stat(path, entry.stat[MODE], u64::from(entry.stat[SIZE]))
+        let is_lower = |path: u32, entry: &CacheEntry| {
+            entry.stat == self.lower.stat_of(path, entry.stat[MODE], u64::from(entry.stat[SIZE]))
         };
+        let mut hasher = PathHasher::new();
         let add = |writer: &mut IndexWriter, change: &TreeChange| match (change.new, stats.get(&*change.path))
         {
             (Some(new), Some(stat)) => {
                 let entry = CacheEntry::new(*stat, new.oid);
-                writer.push(&change.path, &entry, !is_lower(&change.path, &entry))
+                writer.push(&change.path, &entry, !is_lower(path_hash(PATH_HASH_START, &change.path), &entry))
             }
             _ => Ok(()),
         };
@@ -488,7 +490,7 @@ impl TreeSwitch<'_> {
                 add(&mut writer, change)?;
                 continue;
             }
-            match is_lower(&entries.path, &entry) {
+            match is_lower(hasher.hash(&entries.path), &entry) {
                 true => writer.push(&entries.path, &entry, false)?,
                 false => writer.push(&entries.path, &without_race(entry, *index_time), true)?,
             }

@@ -446,3 +446,41 @@ pub(crate) const PATH_HASH_START: u32 = 0x811c_9dc5;
 pub(crate) fn path_hash(start: u32, bytes: &[u8]) -> u32 {
     bytes.iter().fold(start, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
+
+/// Hashes paths of which most are in the folder of the one before.
+pub(crate) struct PathHasher {
+    /// The folder of the path before, with a slash at its end, and the hash of that.
+    folder: Vec<u8>,
+    hash: u32,
+}
+
+impl PathHasher {
+    pub(crate) fn new() -> PathHasher {
+        PathHasher { folder: Vec::new(), hash: PATH_HASH_START }
+    }
+
+    /// Returns the hash of `path`.
+    pub(crate) fn hash(&mut self, path: &[u8]) -> u32 {
+        let folder_len = path.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
+        let (folder, name) = path.split_at(folder_len);
+        if self.folder != folder {
+            self.folder.clear();
+            self.folder.extend_from_slice(folder);
+            self.hash = path_hash(PATH_HASH_START, folder);
+        }
+        path_hash(self.hash, name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hash_of_a_path_is_the_same_after_any_other() {
+        let mut hasher = PathHasher::new();
+        for path in [&b"a"[..], b"a/b", b"a/c", b"a/b/c", b"ab/c", b"a/b/d", b"a", b"", b"a/b/d"] {
+            assert_eq!(hasher.hash(path), path_hash(PATH_HASH_START, path));
+        }
+    }
+}

@@ -264,6 +264,11 @@ impl IndexWriter {
         self.index.reserve(count * ENTRY_BYTES);
     }
 
+    /// Makes room for so many bytes.
+    pub fn reserve_bytes(&mut self, bytes: usize) {
+        self.index.reserve(bytes);
+    }
+
     /// Adds an entry, the path of which is behind all others. `may_differ` says whether git is to look at the
     /// file.
     pub fn push(&mut self, path: &[u8], entry: &CacheEntry, may_differ: bool) -> Result<()> {
