@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
 /// The guard gives up after this number of servers in a row have crashed within [`FAILED_BEFORE`]: the same
 /// request may crash each of them.
@@ -43,7 +44,8 @@ pub(crate) fn split() -> std::io::Result<Process> {
         }
         let start = Instant::now();
         // SAFETY: there is no other thread, which could hold a lock.
-        let server = match unsafe { fork() }? {
+        let forked = here(|| unsafe { fork() })?;
+        let server = match forked {
             ForkResult::Parent { child } => child,
             ForkResult::Child => return Ok(Process::Server { is_first }),
         };
@@ -66,6 +68,24 @@ pub(crate) fn split() -> std::io::Result<Process> {
         is_first = false;
     }
     Err(std::io::Error::other(format!("{FAILED_MAX} processes failed at once")))
+}
+
+/// Calls `start` while this process is bound to its processor, as is what starts then; both are let go. It
+/// would else begin on another processor, even if that is busy, while this process only waits for it.
+fn here<T>(start: impl FnOnce() -> T) -> T {
+    let bind = || {
+        let all = sched_getaffinity(None).ok()?;
+        let mut one = CpuSet::new();
+        one.set(sched_getcpu());
+        sched_setaffinity(None, &one).ok()?;
+        Some(all)
+    };
+    let all = bind();
+    let started = start();
+    if let Some(all) = all {
+        let _ = sched_setaffinity(None, &all);
+    }
+    started
 }
 
 /// Ends a server. What the guard has made is left as it is.
