@@ -24,6 +24,8 @@ pub(crate) const FUSE_OVERLAYFS: &str = "fuse-overlayfs";
 /// How long to wait for whoever looks into a workspace while it is mounted again, and how often to look.
 const IN_USE_MAX: Duration = Duration::from_millis(100);
 const IN_USE_TICK: Duration = Duration::from_micros(500);
+/// How long a union mount stays that another has replaced: until the switch is done.
+const CLOSED_AFTER_MICROSECONDS: libc::useconds_t = 50_000;
 
 /// What is mounted upon each other.
 pub(crate) struct Layers<'a> {
@@ -136,8 +138,9 @@ pub(crate) fn replace(folder: &Path, new: &OwnedFd) -> Result<bool> {
     Ok(true)
 }
 
-/// Closes the last descriptor of a union mount in a process of its own: the kernel first writes all that is
-/// dirty on the disk, whoever it belongs to (`ovl_sync_fs`), which may take long.
+/// Closes the last descriptor of a union mount in a process of its own, a while later: the kernel first
+/// writes all that is dirty on the disk, whoever it belongs to (`ovl_sync_fs`), which may take long, and
+/// delays who writes there meanwhile.
 fn close_aside(mount: OwnedFd) {
     let number = mount.as_raw_fd().unsigned_abs();
     // SAFETY: the copy calls the system only, whatever other threads have locked.
@@ -150,6 +153,7 @@ fn close_aside(mount: OwnedFd) {
                 libc::close_range(0, last, 0);
             }
             libc::close_range(number + 1, libc::c_uint::MAX, 0);
+            libc::usleep(CLOSED_AFTER_MICROSECONDS);
             libc::close(mount.as_raw_fd());
             libc::_exit(0)
         }
