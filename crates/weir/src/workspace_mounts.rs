@@ -6,12 +6,12 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 
 use weir_clone::Attached;
 use weir_workspace::{
-    Error as WorkspaceError, Namespace, NamespaceCommand, Processes, Result as WorkspaceResult, Workspaces,
-    become_alone, is_shown, may_mount, serve_monitor, unmount_dead,
+    Error as WorkspaceError, Namespace, NamespaceCommand, Processes, Result as WorkspaceResult,
+    WaitUntilReady, Workspaces, become_alone, is_shown, may_mount, serve_monitor, unmount_dead,
 };
 
 use crate::error::{Error, Result};
@@ -28,28 +28,45 @@ pub(crate) enum StartError {
     Ended(String),
 }
 
+/// A process of this program that starts in the background.
+struct Starting {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Starting {
+    /// Starts this program with `args`. What it says besides that it is ready goes to the file `log`.
+    fn new(args: &[OsString], log: &Path) -> std::io::Result<Starting> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(args).current_dir("/");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(log)?);
+        Ok(Starting { child: command.spawn()?, log: log.to_owned() })
+    }
+
+    /// Waits until it says that it is ready.
+    ///
+    /// # Errors
+    /// If it has ended.
+    fn wait(mut self) -> std::result::Result<(), StartError> {
+        let mut line = String::new();
+        let stdout = self.child.stdout.take().expect("it is a pipe");
+        let _ = BufReader::new(stdout).read_line(&mut line);
+        if line.trim_end() == MOUNTED {
+            return Ok(());
+        }
+        let _ = self.child.wait();
+        let said = std::fs::read_to_string(&self.log).unwrap_or_default();
+        Err(StartError::Ended(said.trim().trim_start_matches("error: ").to_owned()))
+    }
+}
+
 /// Starts this program with `args` in the background, and waits until it says that it is ready. What else it
 /// says goes to the file `log`.
 ///
 /// # Errors
 /// If it cannot be started, or has ended.
 fn start(args: &[OsString], log: &Path) -> std::result::Result<(), StartError> {
-    let start = || -> std::io::Result<std::process::Child> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args(args).current_dir("/");
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(log)?);
-        command.spawn()
-    };
-    let mut child = start()?;
-    let mut line = String::new();
-    let stdout = child.stdout.take().expect("it is a pipe");
-    let _ = BufReader::new(stdout).read_line(&mut line);
-    if line.trim_end() == MOUNTED {
-        return Ok(());
-    }
-    let _ = child.wait();
-    let said = std::fs::read_to_string(log).unwrap_or_default();
-    Err(StartError::Ended(said.trim().trim_start_matches("error: ").to_owned()))
+    Starting::new(args, log)?.wait()
 }
 
 /// Returns the folder of the attached clone whose git directory is `source`, if it is one.
@@ -81,11 +98,17 @@ pub(crate) fn start_remote(place: &Path) -> std::result::Result<(), StartError> 
 pub(crate) struct OwnProcesses;
 
 impl Processes for OwnProcesses {
-    fn show(&self, source: &Path, commit: &str, times: Option<&Path>, view: &Path) -> WorkspaceResult<()> {
-        let failed =
-            |e: StartError| WorkspaceError::Source(format!("cannot show '{}': {e}", source.display()));
+    fn show(
+        &self,
+        source: &Path,
+        commit: &str,
+        times: Option<&Path>,
+        view: &Path,
+    ) -> WorkspaceResult<WaitUntilReady> {
+        let name = source.display().to_string();
+        let failed = move |e: StartError| WorkspaceError::Source(format!("cannot show '{name}': {e}"));
         if let Some(place) = attached_to(source) {
-            start_remote(place).map_err(failed)?;
+            start_remote(place).map_err(&failed)?;
         }
         let mut commit_of = source.as_os_str().to_owned();
         commit_of.push(format!("@{commit}"));
@@ -93,7 +116,8 @@ impl Processes for OwnProcesses {
         if let Some(times) = times {
             args.extend(["--times".into(), times.into()]);
         }
-        start(&args, &view.with_extension("log")).map_err(failed)
+        let starting = Starting::new(&args, &view.with_extension("log")).map_err(|e| failed(e.into()))?;
+        Ok(Box::new(move || starting.wait().map_err(failed)))
     }
 
     fn answer(&self, root: &Path) -> WorkspaceResult<()> {

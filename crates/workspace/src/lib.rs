@@ -76,4 +76,4 @@ pub use revision::{SwitchTarget, bring_up, linked_tree_on, move_head, moved_refs
 pub use status::{PathChange, WorkspaceStatus, is_sparse};
 pub use unsaved::Unsaved;
 pub use view::{LowerCommit, Repositories, Shown};
-pub use workspaces::{Added, NewWorkspace, Processes, Workspace, Workspaces};
+pub use workspaces::{Added, NewWorkspace, Processes, WaitUntilReady, Workspace, Workspaces};

@@ -17,7 +17,7 @@ use std::thread::ScopedJoinHandle;
 use rustix::fs::{AtFlags, CWD, Timestamps, utimensat};
 use rustix::io::Errno;
 use weir_git::Oid;
-use weir_ground::thread::spawn_scoped;
+use weir_ground::thread::{spawn, spawn_scoped};
 use weir_repo::Repo;
 
 use crate::error::{Error, Result};
@@ -30,7 +30,7 @@ use crate::switch::{BegunSwitch, TreeSwitch, begun_path};
 use crate::touched;
 use crate::tree::CommitTree;
 use crate::tree_changes::{TreeChanges, tree_changes};
-use crate::workspaces::{Processes, TIMES_VERSION, Workspace, Workspaces, id};
+use crate::workspaces::{Processes, TIMES_VERSION, WaitUntilReady, Workspace, Workspaces, id};
 
 /// Up to this number, weir writes files faster than it mounts a view of them.
 const WRITTEN_MAX: usize = 64;
@@ -56,11 +56,18 @@ pub struct CommitSwitch<'a> {
 pub struct Switched {
     /// The number of files that differ.
     pub count: usize,
-    /// The workspace as it was, if weir has mounted it again.
-    left: Option<Workspace>,
+    /// The workspace as it was, if weir has mounted it again, and what differs.
+    left: Option<(Workspace, NotedChanges)>,
     /// The file that tells a later switch that this one is not finished.
     begun: PathBuf,
     _alone: File,
+}
+
+/// What differs, as the list of touched files has it.
+struct NotedChanges {
+    changes: TreeChanges,
+    /// The number by which the list knows it.
+    noted: u64,
 }
 
 impl Switched {
@@ -77,6 +84,13 @@ struct NextMount<'a> {
     source: &'a Repo,
     times: FileTimes,
     seen: SeenFiles,
+}
+
+impl NextMount<'_> {
+    /// Returns a switch to it.
+    fn switch<'s>(&'s self, switch: TreeSwitch<'s>) -> TreeSwitch<'s> {
+        TreeSwitch { lower: LowerFiles::new(&self.times), ..switch }
+    }
 }
 
 /// Which files of commits a user sees in a workspace.
@@ -111,13 +125,21 @@ impl Workspaces {
         let alone = self.lock()?;
         self.renew(workspace)?;
         let CommitSwitch { own, open, source, from, to, prefers_mount } = switch;
+        // It reads much of /proc, while this thread reads trees.
+        let looking = spawn("used", {
+            let folder = workspace.folder.clone();
+            move || is_used_elsewhere(&folder)
+        });
         let base = Oid::from_hex_any(workspace.commit.as_bytes()).ok_or(Error::NoNode)?;
-        let (base, time) = CommitTree::top_of(&own, &base)?;
+        // No view stands between this process and the files of the source.
+        let has_all = |source: &&Repo| [base, from, to].iter().all(|commit| source.contains(commit));
+        let trees_of = source.filter(has_all).unwrap_or(&own);
+        let (base, time) = CommitTree::top_of(trees_of, &base)?;
         let times = match self.times_path(workspace) {
             Some(path) => FileTimes::read(&path)?,
             None => FileTimes::all(time),
         };
-        let tree = |commit: &Oid| CommitTree::top_of(&own, commit).map(|(tree, _)| tree);
+        let tree = |commit: &Oid| CommitTree::top_of(trees_of, commit).map(|(tree, _)| tree);
         let (trees, folder) = ([tree(&from)?, tree(&to)?], workspace.folder.clone());
         let token = touched::oldest_token(&self.place(&folder));
         let (hash, lower) = (own.hash(), LowerFiles::new(&times));
@@ -125,28 +147,28 @@ impl Workspaces {
         let tree_switch = TreeSwitch { folder: &folder, hash, commits, trees, lower, token: &token };
         let begun_path = begun_path(&folder.join(".git"));
         let switched = |count, left| Switched { count, left, begun: begun_path.clone(), _alone: alone };
-        let begun = tree_switch.begin(&mut own.reader())?;
+        let begun = tree_switch.begin(&mut trees_of.reader())?;
         if self.head(workspace).is_some_and(|(head, _)| head != from) {
             return Err(Error::Odd(format!("HEAD of '{}' has moved meanwhile; try again", folder.display())));
         }
         let count = begun.changes.files.len();
         let may_mount = !workspace.uses_fuse_overlayfs && (prefers_mount || count >= WRITTEN_MAX);
-        let source = source.filter(|source| may_mount && source.contains(&to));
-        let seen = source.map(|_| self.seen(workspace, &own, [base, trees[0], trees[1]], &begun));
+        let is_used =
+            || looking.map_or(true, |looking| looking.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        let source = source.filter(|source| may_mount && source.contains(&to) && !is_used());
+        let seen = source.map(|_| self.seen(workspace, trees_of, [base, trees[0], trees[1]], &begun));
         let (Some(source), Some(seen)) = (source, seen.transpose()?.flatten()) else {
             tree_switch.check(&begun, |_| false)?;
             begun.lock.write(&tree_switch.write_files(&begun, &mut own.reader(), |_| true)?)?;
             begun.lock.commit()?;
             return Ok(switched(count, None));
         };
-        tree_switch.check(&begun, |path| seen.is_untouched(path))?;
         // Its own packs are files of the workspace, which are in use while it is open.
         drop(own);
         let times = begun.times_after(&times);
         let next = next_workspace(workspace, source, &to, begun.time());
         let next = NextMount { workspace: next, source, times, seen };
-        let on_next = TreeSwitch { lower: LowerFiles::new(&next.times), ..tree_switch };
-        let noted = self.remount(&next, workspace, on_next, &begun, processes).inspect_err(|_| {
+        let noted = self.remount(&next, workspace, tree_switch, &begun, processes).inspect_err(|_| {
             let _ = self.record(workspace);
             let _ = self.write_objects(workspace, &[]);
             self.sweep(workspace);
@@ -155,9 +177,9 @@ impl Workspaces {
             }
         })?;
         if let Some(noted) = noted {
-            self.finish_remount(&next, on_next, begun, noted)?;
-            let left = Some(std::mem::replace(workspace, next.workspace));
-            return Ok(switched(count, left));
+            let changes = self.finish_remount(&next, next.switch(tree_switch), begun)?;
+            let left = std::mem::replace(workspace, next.workspace);
+            return Ok(switched(count, Some((left, NotedChanges { changes, noted }))));
         }
         self.record(workspace)?;
         self.write_objects(workspace, &[])?;
@@ -168,10 +190,15 @@ impl Workspaces {
 
     /// Ends the views that a workspace needed before a switch, and those that killed processes have left.
     pub fn end_switch(&self, workspace: &Workspace, switched: &Switched) {
-        if let Some(left) = &switched.left
-            && self.list().is_ok_and(|all| all.iter().all(|one| one.commit != left.commit))
-        {
-            self.remove_kept_index(&left.commit);
+        if let Some((left, NotedChanges { changes, noted })) = &switched.left {
+            // The index says the same by now. But git remembers which untracked files folders have.
+            let is_kept = |path: &[u8]| changes.renames_in_folder(path);
+            if let Err(e) = touched::forget_other(&self.place(&workspace.folder), *noted, is_kept) {
+                tracing::debug!("git looks at more files than it has to: {e}");
+            }
+            if self.list().is_ok_and(|all| all.iter().all(|one| one.commit != left.commit)) {
+                self.remove_kept_index(&left.commit);
+            }
         }
         self.sweep(workspace);
     }
@@ -190,12 +217,14 @@ impl Workspaces {
         self.release_views();
     }
 
-    /// Mounts the workspace `next` in place of `old`. Writes the index, unless files are to be written first.
-    /// Returns the number by which the list of touched files knows the change; `None` if a program uses or
-    /// watches the workspace, or the system does not mount so: then `old` stays mounted.
+    /// Checks that nothing is lost, and mounts the workspace `next` in place of `old`. Writes the index,
+    /// unless files are to be written first. Returns the number by which the list of touched files knows the
+    /// change; `None` if a program uses the workspace, or the system does not mount so: then `old` stays
+    /// mounted.
     ///
     /// # Errors
-    /// If the index or the record cannot be written, as on a full disk. Nothing is mounted again then.
+    /// If something would be lost, or the index or the record cannot be written, as on a full disk. Then
+    /// nothing is mounted again.
     fn remount(
         &self,
         next: &NextMount<'_>,
@@ -206,31 +235,37 @@ impl Workspaces {
     ) -> Result<Option<u64>> {
         let folder = &next.workspace.folder;
         let entered = self.entered_path(old);
-        if entered.exists() || !overlay::is_free(folder) {
+        let is_free = !entered.exists() && overlay::is_free(folder);
+        switch.check(begun, |path| next.seen.is_untouched(path))?;
+        if !is_free {
             return Ok(None);
         }
-        let (new, written, is_used) = std::thread::scope(|scope| {
-            let mounting = spawn_scoped("view", scope, || self.mount_next(next, processes));
-            let write = || {
-                let index = switch.write_files(begun, &mut next.source.reader(), |_| false)?;
-                begun.lock.write(&index)
-            };
-            let written = if next.seen.hidden.is_empty() { write() } else { Ok(()) };
-            (mounting.map(ScopedJoinHandle::join), written, is_used_elsewhere(folder))
-        });
-        let new = new.map_err(Error::on(folder))?.unwrap_or_else(|panic| resume_unwind(panic));
-        written?;
+        next.times.write(&self.times_path(&next.workspace).unwrap_or_default())?;
+        // Before the thread: beside one that works, the system takes long to find another processor for a
+        // process that starts.
+        let starting = self.start_view(&next.workspace, processes);
+        let on_next = next.switch(switch);
+        let (new, noted) = std::thread::scope(|scope| -> Result<_> {
+            let writing = spawn_scoped("index", scope, || match next.seen.hidden.is_empty() {
+                true => begun.lock.write(&on_next.write_files(begun, &mut next.source.reader(), |_| false)?),
+                false => Ok(()),
+            });
+            let noted = touched::note_other(&self.place(folder), begun.changes.paths())?;
+            let new = starting.and_then(|starting| self.mount_next(next, starting, processes));
+            let written = writing.map(ScopedJoinHandle::join).map_err(Error::on(folder))?;
+            written.unwrap_or_else(|panic| resume_unwind(panic))?;
+            Ok((new, noted))
+        })?;
         let Ok(new) = new.inspect_err(|e| tracing::warn!("'{}' is not mounted again: {e}", folder.display()))
         else {
             return Ok(None);
         };
-        if is_used || !overlay::is_free(folder) {
+        if !overlay::is_free(folder) {
             return Ok(None);
         }
         // After a crash from here on, weir mounts the new view. git must then find the objects of both
-        // commits, and look at each file that differs.
+        // commits. That it looks at each file that differs is noted.
         self.write_objects(&next.workspace, &self.views(old))?;
-        let noted = touched::note_other(&self.place(folder), begun.changes.paths())?;
         self.record(&next.workspace)?;
         match overlay::replace(folder, &new) {
             Ok(is_replaced) => {
@@ -246,11 +281,15 @@ impl Workspaces {
         }
     }
 
-    /// Mounts a workspace as it is to be, where nobody sees it yet.
-    fn mount_next(&self, next: &NextMount<'_>, processes: &dyn Processes) -> Result<OwnedFd> {
+    /// Mounts a workspace as it is to be, where nobody sees it yet. Its view is `starting`.
+    fn mount_next(
+        &self,
+        next: &NextMount<'_>,
+        starting: WaitUntilReady,
+        processes: &dyn Processes,
+    ) -> Result<OwnedFd> {
         let workspace = &next.workspace;
-        next.times.write(&self.times_path(workspace).unwrap_or_default())?;
-        self.show(workspace, processes)?;
+        starting()?;
         for commit in &workspace.later {
             self.show_later(workspace, commit, processes)?;
         }
@@ -262,13 +301,13 @@ impl Workspaces {
     }
 
     /// Writes the files that a layer covers, and the index, in a workspace that weir has mounted again.
+    /// Returns what differs.
     fn finish_remount(
         &self,
         next: &NextMount<'_>,
         switch: TreeSwitch<'_>,
         begun: BegunSwitch,
-        noted: u64,
-    ) -> Result<()> {
+    ) -> Result<TreeChanges> {
         let NextMount { workspace, source, seen, .. } = next;
         self.note_mounted(workspace)?;
         self.remove_left(workspace, &seen.left);
@@ -280,12 +319,7 @@ impl Workspaces {
         }
         let BegunSwitch { lock, changes, .. } = begun;
         lock.commit()?;
-        // The index says the same by now. But git remembers which untracked files folders have.
-        let is_kept = |path: &[u8]| changes.renames_in_folder(path);
-        if let Err(e) = touched::forget_other(&self.place(&workspace.folder), noted, is_kept) {
-            tracing::debug!("git looks at more files than it has to: {e}");
-        }
-        Ok(())
+        Ok(changes)
     }
 
     /// Returns which files a user sees of the commits with the trees `trees`: the one below a workspace,
@@ -294,13 +328,13 @@ impl Workspaces {
     fn seen(
         &self,
         workspace: &Workspace,
-        own: &Repo,
+        repo: &Repo,
         trees: [Oid; 3],
         begun: &BegunSwitch,
     ) -> Result<Option<SeenFiles>> {
         let (layers, lower) = (self.asked_layers(workspace), self.lower(workspace));
         let mut above = LayersAbove::new(&layers, &lower);
-        let mut reader = own.reader();
+        let mut reader = repo.reader();
         let [below, head, to] = trees;
         let Some(hidden) = above.hidden(begun.changes.paths()) else {
             return Ok(None);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::overlay::{is_shown, unmount_dead};
-use crate::workspaces::{Processes, Workspace, Workspaces, id};
+use crate::workspaces::{Processes, WaitUntilReady, Workspace, Workspaces, id};
 
 /// The folder of the views.
 const VIEWS: &str = "views";
@@ -42,23 +42,32 @@ impl Workspaces {
         std::iter::once(self.view(workspace)).chain(later).collect()
     }
 
-    /// Starts the view that `workspace` stands on, unless it is there.
+    /// Starts the view that `workspace` stands on, unless it is there, and waits until it is.
     pub(crate) fn show(&self, workspace: &Workspace, processes: &dyn Processes) -> Result<()> {
-        let times = self.times_path(workspace);
-        let view = self.view(workspace);
-        self.show_on(&view, &workspace.source, &workspace.commit, times.as_deref(), processes)
+        self.start_view(workspace, processes)?()
     }
 
-    fn show_on(
+    /// Starts the view that `workspace` stands on, unless it is there.
+    pub(crate) fn start_view(
+        &self,
+        workspace: &Workspace,
+        processes: &dyn Processes,
+    ) -> Result<WaitUntilReady> {
+        let times = self.times_path(workspace);
+        let view = self.view(workspace);
+        self.start_on(&view, &workspace.source, &workspace.commit, times.as_deref(), processes)
+    }
+
+    fn start_on(
         &self,
         view: &Path,
         source: &Path,
         commit: &str,
         times: Option<&Path>,
         processes: &dyn Processes,
-    ) -> Result<()> {
+    ) -> Result<WaitUntilReady> {
         if is_shown(view) {
-            return Ok(());
+            return Ok(Box::new(|| Ok(())));
         }
         // What is left of views whose processes have ended.
         unmount_dead(view);
@@ -74,7 +83,7 @@ impl Workspaces {
         processes: &dyn Processes,
     ) -> Result<PathBuf> {
         let view = self.view_of(&workspace.source, commit);
-        self.show_on(&view, &workspace.source, commit, None, processes)?;
+        self.start_on(&view, &workspace.source, commit, None, processes)?()?;
         Ok(view)
     }
 

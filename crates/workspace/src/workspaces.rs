@@ -18,14 +18,11 @@
 use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::thread::ScopedJoinHandle;
 
 use serde::{Deserialize, Serialize};
 use weir_git::{HashKind, Kind, Oid, plain_sha};
-use weir_ground::thread::spawn_scoped;
 use weir_repo::{CommitTrees, Repo};
 
 use crate::error::{Error, Result};
@@ -76,14 +73,17 @@ pub struct Workspace {
     pub(crate) frozen: Vec<String>,
 }
 
+/// Waits until a process that was started is ready. Fails if it ends before.
+pub type WaitUntilReady = Box<dyn FnOnce() -> Result<()> + Send>;
+
 /// Starts the processes that workspaces need.
 pub trait Processes: Sync {
-    /// Starts a process that shows the commit `commit` of `source` on the folder `view`, and waits until it
-    /// does. Its files have the `times` of a file that [`crate::FileTimes`] reads, or that of the commit.
+    /// Starts a process that shows the commit `commit` of `source` on the folder `view`. Its files have the
+    /// `times` of a file that [`crate::FileTimes`] reads, or that of the commit.
     ///
     /// # Errors
-    /// If it ends before.
-    fn show(&self, source: &Path, commit: &str, times: Option<&Path>, view: &Path) -> Result<()>;
+    /// If it cannot be started.
+    fn show(&self, source: &Path, commit: &str, times: Option<&Path>, view: &Path) -> Result<WaitUntilReady>;
 
     /// Starts a process that calls [`crate::serve_monitor`] for the folder of records `root`, and waits until
     /// it is ready.
@@ -301,14 +301,9 @@ impl Workspaces {
         let place = self.place(new.folder);
         let is_new = self.check_free(new.folder)?;
         // The view starts while the index is written.
-        let (made, shown) = std::thread::scope(|scope| {
-            let show = || self.show(&workspace, processes);
-            let showing = spawn_scoped("view", scope, show);
-            let made = self.make(new, &workspace);
-            // Without a thread, the mount shows it.
-            (made, showing.map_or(Ok(Ok(())), ScopedJoinHandle::join))
-        });
-        let shown = shown.unwrap_or_else(|panic| resume_unwind(panic));
+        let starting = self.start_view(&workspace, processes);
+        let made = self.make(new, &workspace);
+        let shown = starting.and_then(|wait| wait());
         let made = made.and_then(|converts| {
             shown.and_then(|()| self.mount_alone(&workspace, processes))?;
             Ok(converts)
