@@ -12,6 +12,7 @@ start a web server as root: if root runs this program, the scripts are run as no
 """
 
 import collections
+import concurrent.futures
 import glob
 import os
 import re
@@ -147,9 +148,9 @@ def free_port():
         return str(s.getsockname()[1])
 
 
-def server_log(environment):
-    """The end of what the web server of the last script logged, if the script left its folder."""
-    logs = glob.glob(f"{environment['TEST_OUTPUT_DIRECTORY']}/trash directory.*/httpd/error.log")
+def server_log(environment, script):
+    """The end of what the web server of a script logged, if the script left its folder."""
+    logs = glob.glob(f"{environment['TEST_OUTPUT_DIRECTORY']}/trash directory.{script}*/httpd/error.log")
     return lines(max(logs, key=os.path.getmtime))[-10:] if logs else []
 
 
@@ -196,7 +197,8 @@ def run_script(tree, environment, script, exceptions):
     unexpected = [t for t in failed if t not in exceptions]
     wrong.extend(f"{script}: failed: {t}" for t in unexpected)
     if not counts["passed"]:
-        wrong.append(f"{script}: nothing was run: {said.strip().splitlines()[-1:]} {server_log(environment)}")
+        log = server_log(environment, script)
+        wrong.append(f"{script}: nothing was run: {said.strip().splitlines()[-1:]} {log}")
     row = (
         f"| {script} | {counts['passed']} | {len(unexpected)} | "
         f"{len(failed) - len(unexpected)} | {counts['skipped']} |"
@@ -215,15 +217,18 @@ def all_exceptions(*files):
 def run_all(tree, environment, scripts, exceptions):
     """Rows, with exceptions that failed, of scripts; and what is wrong."""
     rows, wrong = [], []
-    for script in scripts:
-        row, excepted, complaints = run_script(tree, environment, script, exceptions[script])
-        if complaints:
-            # git's own tests are not free of races: what fails twice has failed.
-            print(*complaints, f"{script}: once more", sep="\n", flush=True)
-            row, excepted, complaints = run_script(tree, environment, script, exceptions[script])
-        rows.append((row, excepted))
-        wrong.extend(complaints)
-        print(row, flush=True)
+    # As many at a time as there are cores.
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        runs = [pool.submit(run_script, tree, environment, one, exceptions[one]) for one in scripts]
+        for script, run in zip(scripts, runs):
+            row, excepted, complaints = run.result()
+            if complaints:
+                # git's own tests are not free of races: what fails twice has failed.
+                print(*complaints, f"{script}: once more", sep="\n", flush=True)
+                row, excepted, complaints = run_script(tree, environment, script, exceptions[script])
+            rows.append((row, excepted))
+            wrong.extend(complaints)
+            print(row, flush=True)
     return rows, wrong
 
 
