@@ -26,5 +26,5 @@ pub use other_error::OtherError;
 pub use pattern::{glob_matches, name_matches};
 pub use rate::MinRate;
 pub use stop::Stop;
-pub use text::{is_unprintable, printable, printable_or};
+pub use text::{is_unprintable, printable, printable_or, without_password};
 pub use time::{Clock, Timestamp};

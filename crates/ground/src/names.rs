@@ -2,6 +2,8 @@
 
 use std::fmt::{Display, Formatter};
 
+use crate::text::without_password;
+
 /// The longest name, in bytes.
 const NAME_BYTES_MAX: usize = 1000;
 /// The longest part of a name between slashes, in bytes: archives are files of that name.
@@ -24,10 +26,11 @@ impl Display for NameError {
         match self {
             NameError::Name(name) => write!(
                 f,
-                "'{name}' is not a valid name: parts between slashes must not be empty, '.' or '..', longer \
+                "'{}' is not a valid name: parts between slashes must not be empty, '.' or '..', longer \
                  than {PART_BYTES_MAX} bytes, begin \
                  or end with a blank, end in .tar, or contain any of \\*?@:, and the first must not begin \
-                 with a dot"
+                 with a dot",
+                without_password(name)
             ),
             NameError::Pattern(pattern) => {
                 write!(f, "the pattern '{pattern}' matches no valid repository name")

@@ -16,9 +16,45 @@ pub fn printable_or(text: &str, substitute: char) -> String {
     text.chars().map(|c| if is_unprintable(c) { substitute } else { c }).collect()
 }
 
+/// Returns `text`, which may be a URL with a mistake in it, with `***` in place of a password before its host,
+/// and, in one of HTTP, of the user, who may be a token.
+pub fn without_password(text: &str) -> String {
+    let is_http = text.get(..4).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http"));
+    let hide = |(n, part): (usize, &str)| match part.rsplit_once('@') {
+        // `scheme://`, or one of its slashes, comes before.
+        Some((user, host)) if n < 3 => match user.split_once(':') {
+            _ if is_http => format!("***@{host}"),
+            Some((user, _)) => format!("{user}:***@{host}"),
+            None => part.to_owned(),
+        },
+        _ => part.to_owned(),
+    };
+    text.split('/').enumerate().map(hide).collect::<Vec<_>>().join("/")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn passwords_are_hidden_in_what_is_nearly_a_url() {
+        for (text, shown) in [
+            ("https://u:secret@h/x", "https://***@h/x"),
+            ("https://secret:x-oauth-basic@h/x@v1", "https://***@h/x@v1"),
+            ("HTTPS:/u:secret@h", "HTTPS:/***@h"),
+            ("http//u:se@cret@h/x", "http//***@h/x"),
+            ("htps://u:secret@h/x", "htps://u:***@h/x"),
+            ("ssh://git:secret@h:22/x", "ssh://git:***@h:22/x"),
+            ("ssh://git@h/x", "ssh://git@h/x"),
+            ("git@h:a/b", "git@h:a/b"),
+            ("u:secret@h/x", "u:***@h/x"),
+            ("team/repo@v1", "team/repo@v1"),
+            ("a/b/c/d@v1:e", "a/b/c/d@v1:e"),
+            ("", ""),
+        ] {
+            assert_eq!(without_password(text), shown);
+        }
+    }
 
     #[test]
     fn what_steers_a_terminal_is_replaced() {

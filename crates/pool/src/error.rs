@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use weir_ground::{FailureClass, FileError};
+use weir_ground::{FailureClass, FileError, without_password};
 
 /// Why something cannot be done with a repository of a pool.
 #[derive(Debug, thiserror::Error)]
@@ -45,7 +45,7 @@ pub enum Error {
         id: String,
     },
     /// No repository matches the pattern.
-    #[error("no repository matches '{0}'; run 'weir ls' to list all")]
+    #[error("no repository matches '{}'; run 'weir ls' to list all", without_password(.0))]
     NoMatch(String),
     /// A filter of failures is no pattern of a repository, and no class of failures.
     #[error("'{0}' matches no repository and names no class of failures; there are {classes}, listing and \

@@ -10,7 +10,7 @@ use weir_collect::{
 };
 use weir_ground::check_name;
 
-use crate::config_values::{Span, without_password};
+use crate::config_values::{Span, shown_database};
 use crate::error::SettingError;
 
 /// The database file for tables without a `database`, in the pool.
@@ -40,7 +40,7 @@ pub struct TableConfig {
     separator: Option<String>,
     columns: Vec<String>,
     /// It is shown without its password.
-    #[serde(serialize_with = "without_password")]
+    #[serde(serialize_with = "shown_database")]
     database: Option<String>,
 }
 

@@ -13,7 +13,7 @@ use weir_serve::{Access, AccessLogFormat, AccessRule, MapRule, Token, network as
 
 use crate::collectors::{TableConfig, WorkerConfig};
 use crate::config_errors::{Wrong, line_of, toml_error, without_empty_tables};
-use crate::config_values::{IntervalSetting, MirrorRule, RefsConfig, Size, Span, without_password};
+use crate::config_values::{IntervalSetting, MirrorRule, RefsConfig, Size, Span, shown_database};
 use crate::environment::Environment;
 use crate::error::{Error, Result, SettingError};
 use crate::forges::ForgeConfig;
@@ -56,7 +56,7 @@ pub struct Config {
 #[serde(deny_unknown_fields, default)]
 pub struct CatalogConfig {
     /// The URL of the catalog. It is shown without its password.
-    #[serde(serialize_with = "without_password")]
+    #[serde(serialize_with = "shown_database")]
     pub url: Option<String>,
 }
 

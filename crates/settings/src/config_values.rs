@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 use weir_catalog::{Interval, Settings};
-use weir_ground::check_pattern;
+use weir_ground::{check_pattern, without_password};
 use weir_mirror::{RefsWanted, SettingsRule};
 
 use crate::error::SettingError;
@@ -240,27 +240,16 @@ impl<'de> Deserialize<'de> for RefsConfig {
 }
 
 /// Writes a URL without its password.
-pub(crate) fn without_password<S: Serializer>(
+pub(crate) fn shown_database<S: Serializer>(
     url: &Option<String>,
     serializer: S,
 ) -> std::result::Result<S::Ok, S::Error> {
     url.as_deref().map(weir_sql::redacted).serialize(serializer)
 }
 
-/// Returns `url`, which may be malformed, with `***` in place of its password.
-pub(crate) fn without_user_password(url: &str) -> String {
-    let start = url.find("//").map_or(0, |at| at + 2);
-    let end = url[start..].find('/').map_or(url.len(), |at| start + at);
-    let Some(at) = url[start..end].rfind('@') else { return url.to_owned() };
-    match url[start..start + at].find(':') {
-        Some(colon) => format!("{}:***{}", &url[..start + colon], &url[start + at..]),
-        None => url.to_owned(),
-    }
-}
-
 /// Writes a URL without its password.
 pub(crate) fn shown_url<S: Serializer>(url: &str, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-    without_user_password(url).serialize(serializer)
+    without_password(url).serialize(serializer)
 }
 
 /// Writes `***` in place of each secret.

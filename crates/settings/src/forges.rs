@@ -9,10 +9,10 @@ use weir_forge::{
     Api, ApiOptions, Bitbucket, Connect, Folder, Forge, Gerrit, GitHub, GitHubApp, GitLab, Gitea, Listed,
     Manifest, MetadataKind, Sourcehut, WebIndex, WebIndexKind,
 };
-use weir_ground::{FileError, OtherError, Stop, check_name, check_pattern};
+use weir_ground::{FileError, OtherError, Stop, check_name, check_pattern, without_password};
 use weir_transport::http_client;
 
-use crate::config_values::{RefsConfig, Size, Span, hidden, shown_url, without_user_password};
+use crate::config_values::{RefsConfig, Size, Span, hidden, shown_url};
 use crate::environment::Environment;
 use crate::error::{Error, Result, SettingError};
 
@@ -177,7 +177,7 @@ impl ForgeConfig {
 
     /// Returns the URL without its password.
     fn shown_url(&self) -> String {
-        without_user_password(&self.url)
+        without_password(&self.url)
     }
 
     /// Checks the settings. An error says what is wrong.

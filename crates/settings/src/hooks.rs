@@ -6,10 +6,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use weir_catalog::EventKind;
 use weir_events::WebhookSigner;
-use weir_ground::name_matches;
+use weir_ground::{name_matches, without_password};
 use weir_transport::{HttpPost, Url};
 
-use crate::config_values::{Span, hidden, shown_url, without_user_password};
+use crate::config_values::{Span, hidden, shown_url};
 use crate::environment::Environment;
 use crate::error::{Error, Result, SettingError};
 use crate::forges::secrets_of;
@@ -188,7 +188,7 @@ impl HookWebhookConfig {
         match Url::parse(&self.url) {
             Ok(url) if is_http && !url.host.is_empty() => {}
             _ => {
-                let url = without_user_password(&self.url);
+                let url = without_password(&self.url);
                 return Err(format!("url '{url}' must start with https:// or http://").into());
             }
         }

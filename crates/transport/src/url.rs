@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use weir_ground::without_password;
+
 /// The protocol of an upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scheme {
@@ -66,10 +68,7 @@ const SHOWN_CHARS_MAX: usize = 200;
 
 /// Returns an invalid URL for messages: without a possible password, and shortened.
 fn shown(text: &str) -> String {
-    let (scheme, rest) = text.split_once("://").map_or(("", text), |(scheme, rest)| (scheme, rest));
-    let end = rest.find('/').unwrap_or(rest.len());
-    let rest = rest[..end].rfind('@').map_or(rest, |at| &rest[at + 1..]);
-    let whole = if scheme.is_empty() { text.to_owned() } else { format!("{scheme}://{rest}") };
+    let whole = without_password(text);
     match whole.char_indices().nth(SHOWN_CHARS_MAX) {
         Some((at, _)) => format!("{}...", &whole[..at]),
         None => whole,
@@ -411,8 +410,8 @@ mod tests {
     #[test]
     fn what_is_no_url_shows_no_secret_and_no_flood() {
         let said = |text: &str| Url::parse(text).unwrap_err().to_string();
-        assert!(said("ftp://user:s3cret@h/x").starts_with("'ftp://h/x' is not"));
-        assert!(said("http://u:s3c@ret@h:x/y").starts_with("'http://h:x/y' is not"));
+        assert!(said("ftp://user:s3cret@h/x").starts_with("'ftp://user:***@h/x' is not"));
+        assert!(said("http://u:s3c@ret@h:x/y").starts_with("'http://***@h:x/y' is not"));
         assert!(said(&format!("ftp://h/{}", "x".repeat(1 << 20))).len() < 400);
     }
 

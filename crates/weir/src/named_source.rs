@@ -14,6 +14,19 @@ use crate::pool::open_pool;
 /// The line by which `weir mount --lower` tells the process that started it that the view is mounted.
 pub(crate) const MOUNTED: &str = "mounted";
 
+/// Parts a name, a path or a URL from the revision behind it: `URL@REV`. An `@` before the path of a URL is
+/// the user's.
+pub(crate) fn parts_of(text: &str) -> (&str, Option<&str>) {
+    let path = match text.split_once("://") {
+        Some((scheme, rest)) => rest.find('/').map_or(text.len(), |at| scheme.len() + "://".len() + at),
+        None => 0,
+    };
+    match text[path..].rfind('@') {
+        Some(at) => (&text[..path + at], Some(&text[path + at + 1..])),
+        None => (text, None),
+    }
+}
+
 /// A repository, and maybe a revision of it.
 pub(crate) struct NamedSource {
     /// Its name in the pool, or its path.
@@ -32,17 +45,19 @@ pub(crate) struct NamedCommit {
 impl NamedSource {
     /// Returns what `text` names: `REPO`, `PATH`, `REPO@REV` or `PATH@REV`.
     pub(crate) fn parse(global: &Global, text: &str) -> Result<NamedSource> {
-        let (name, revision) = match text.rsplit_once('@') {
-            Some((name, revision)) if !Path::new(text).exists() => (name, Some(revision.to_owned())),
-            _ => (text, None),
-        };
+        let (name, revision) = if Path::new(text).exists() { (text, None) } else { parts_of(text) };
+        let revision = revision.map(str::to_owned);
         if Path::new(name).exists() {
             let path = std::fs::canonicalize(name)?;
             // What is written down may be read elsewhere.
             return Ok(NamedSource { name: path.display().to_string(), path, revision });
         }
         let pool = open_pool(global)?;
-        let known = pool.get(name)?;
+        let known = pool.get(name).map_err(|e| match e {
+            // A URL with a mistake in it: an '@' may stand behind a password.
+            weir_pool::Error::NoMatch(_) if name.contains(':') => weir_pool::Error::NoMatch(text.to_owned()),
+            e => e,
+        })?;
         // It says what is wrong if there is no archive.
         drop(pool.open_repo(&known)?);
         let path = std::path::absolute(pool.archive_path(&known))?;
@@ -67,5 +82,25 @@ impl NamedSource {
         let is_there = repo.refs().get(&branch).is_some_and(|r| r.oid == commit);
         let branch = branch.strip_prefix(b"refs/heads/").filter(|_| is_there);
         Ok(NamedCommit { commit, branch: branch.and_then(|name| String::from_utf8(name.to_vec()).ok()) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_revision_follows_the_path() {
+        for (text, url, revision) in [
+            ("http://host/a/b", "http://host/a/b", None),
+            ("http://user:p@ss@host/a@main", "http://user:p@ss@host/a", Some("main")),
+            ("https://user@host/a.git@feature/x", "https://user@host/a.git", Some("feature/x")),
+            ("https://user@host", "https://user@host", None),
+            ("/no/url@v1", "/no/url", Some("v1")),
+            ("a/name@a@b", "a/name@a", Some("b")),
+            ("name", "name", None),
+        ] {
+            assert_eq!(parts_of(text), (url, revision));
+        }
     }
 }

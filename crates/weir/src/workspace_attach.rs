@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use weir_clone::{Attached, AttachedFiles, RemoteReading};
 use weir_git::Oid;
-use weir_ground::FileError;
 use weir_ground::thread::spawn;
+use weir_ground::{FileError, without_password};
 use weir_repo::CommitTrees;
 use weir_transport::{Scheme, TransportOptions, Url};
 use weir_workspace::{MountOptions, RemoteFiles, Workspaces, mount_remote_files};
@@ -18,7 +18,7 @@ use weir_workspace::{MountOptions, RemoteFiles, Workspaces, mount_remote_files};
 use crate::cli::Global;
 use crate::client::client_transport;
 use crate::error::{Error, Result};
-use crate::named_source::{MOUNTED, NamedSource};
+use crate::named_source::{MOUNTED, NamedSource, parts_of};
 use crate::output;
 use crate::workspace_mounts::{close_inherited, packs_of, start_remote};
 
@@ -38,15 +38,6 @@ const OWNER_TICK: Duration = Duration::from_secs(60);
 pub(crate) fn waits_for(place: &Path) -> Option<String> {
     let said = fs::read_to_string(place.join(WAITS)).ok()?;
     Some(said.trim().to_owned()).filter(|said| !said.is_empty())
-}
-
-/// Parts a URL from the revision behind it: `URL@REV`. An `@` before the path is the user's.
-fn parts_of(text: &str) -> (&str, Option<&str>) {
-    let path = text.find("://").and_then(|at| Some(at + 3 + text[at + 3..].find('/')?)).unwrap_or(text.len());
-    match text[path..].rfind('@') {
-        Some(at) => (&text[..path + at], Some(&text[path + at + 1..])),
-        None => (text, None),
-    }
 }
 
 /// A clone that was attached.
@@ -97,7 +88,8 @@ pub(crate) fn attach(
     let parsed = Url::parse(url)?;
     if !matches!(parsed.scheme, Scheme::Http { .. }) {
         return Err(Error::Message(format!(
-            "'{parsed}' is no URL of http or https; 'weir workspace add' takes names of the pool, and paths"
+            "'{}' is no URL of http or https; 'weir workspace add' takes names of the pool, and paths",
+            without_password(text)
         )));
     }
     let options = client_transport(global, url)?;
@@ -203,23 +195,5 @@ impl RemoteFiles for FilesOf {
         self.files.read(file, offset, buffer).inspect_err(|e| {
             let _ = fs::write(&self.failed, e.to_string());
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_revision_follows_the_path() {
-        for (text, url, revision) in [
-            ("http://host/a/b", "http://host/a/b", None),
-            ("http://user:p@ss@host/a@main", "http://user:p@ss@host/a", Some("main")),
-            ("https://user@host/a.git@feature/x", "https://user@host/a.git", Some("feature/x")),
-            ("https://user@host", "https://user@host", None),
-            ("/no/url@v1", "/no/url@v1", None),
-        ] {
-            assert_eq!(parts_of(text), (url, revision));
-        }
     }
 }

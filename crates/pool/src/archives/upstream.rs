@@ -3,7 +3,7 @@
 use std::path::{Component, Path};
 
 use weir_catalog::NewRepository;
-use weir_ground::check_name;
+use weir_ground::{check_name, without_password};
 use weir_transport::{Scheme, Url};
 
 use crate::archives::files::SUFFIX;
@@ -41,8 +41,12 @@ pub fn check_url(text: &str) -> Result<()> {
             && first.contains('.')
             && first.chars().any(char::is_alphabetic)
             && !text.starts_with(['.', '/']);
-        let guess = if is_host { format!("; did you mean https://{text}?") } else { String::new() };
-        return refuse(format!("there is nothing at '{text}'{guess}"));
+        let guess = if is_host {
+            format!("; did you mean https://{}?", without_password(text))
+        } else {
+            String::new()
+        };
+        return refuse(format!("there is nothing at '{}'{guess}", without_password(text)));
     }
     let host = url.host.to_ascii_lowercase();
     let parts: Vec<&str> = url.path.split('/').filter(|part| !part.is_empty()).collect();

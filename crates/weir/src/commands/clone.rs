@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use weir_clone::{CloneOptions, CloneOutcome, default_directory};
+use weir_ground::without_password;
 use weir_pool::transport_options;
 use weir_settings::Config;
 use weir_transport::{Scheme, Url};
@@ -78,7 +79,8 @@ pub(crate) fn clone(global: &Global, args: &CloneArgs) -> Result<()> {
         CloneOutcome::Done(cloned) => cloned,
         CloneOutcome::NotOffered => {
             if !global.quiet {
-                warn_line!("{}: no weir serves it over HTTP; using git clone", args.repository);
+                let name = without_password(&args.repository);
+                warn_line!("{name}: no weir serves it over HTTP; using git clone");
             }
             return hand_over(global, args, &source);
         }

@@ -31,6 +31,43 @@ fn what_is_no_repository_is_not_registered() {
     assert_eq!(states(&env, &[]).len(), 2);
 }
 
+#[test]
+fn messages_about_mistyped_urls_show_no_password() {
+    let env = Env::new();
+    env.weir(&["init", "."]);
+    let folder = env.path("folder");
+    let folder = folder.to_str().unwrap();
+    for url in [
+        "https://user:s3cret@host.invalid/x",
+        "https://s3cret:x-oauth-basic@host.invalid/x",
+        "htps://user:s3cret@host.invalid/x",
+        "https:/user:s3cret@host.invalid/x",
+        "http//user:s3cret@host.invalid/x",
+        "https://user:s3cret@ho st/x",
+        "https://user:s3cret@host.invalid:99999/x",
+        "postgres://user:s3cret@host.invalid/db",
+        "user:s3cret@host.invalid/x",
+    ] {
+        for arguments in [
+            &["show", url][..],
+            &["mirror", url],
+            &["rm", url],
+            &["cat", url, "HEAD"],
+            &["mine", url],
+            &["query", url, "SELECT 1"],
+            &["mount", url, folder],
+            &["workspace", "add", url, folder],
+        ] {
+            let said = env.weir_fails(arguments);
+            assert!(!said.contains("s3cret"), "{arguments:?}: {said}");
+        }
+        if !url.contains("host.invalid/x") {
+            let said = env.weir_fails(&["add", url]);
+            assert!(!said.contains("s3cret"), "{url}: {said}");
+        }
+    }
+}
+
 /// Copies the file at `path`, appends `more`, and returns the path of the copy.
 fn fs_with(path: &std::path::Path, more: &[u8]) -> std::path::PathBuf {
     let copy = path.with_extension("more");
