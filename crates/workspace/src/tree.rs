@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use weir_git::{HashKind, Kind, Oid, TreeEntry, TreeIter, commit_links, commit_time};
+use weir_ground::printable;
 use weir_repo::Repo;
 use weir_worktree::is_name;
 
@@ -279,6 +280,11 @@ impl CommitTree {
             if is_name(entry.name) {
                 let at = u32::try_from(at).map_err(|_| Error::Full)?;
                 places.push((entry.name, SizedPlace { at, size }));
+            } else {
+                let name = printable(&String::from_utf8_lossy(entry.name));
+                tracing::warn!(
+                    "tree {tree} names a file '{name}', which git would not check out: it is not shown"
+                );
             }
             at = data.len() - entries.rest().len();
         }

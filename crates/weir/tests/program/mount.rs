@@ -49,9 +49,13 @@ impl Mounted {
         self.folder.join(below)
     }
 
-    fn end(mut self, signal: Signal) {
+    /// Ends the program, and returns what it said of errors.
+    pub(crate) fn end(mut self, signal: Signal) -> String {
         send(self.child.id(), signal);
+        let mut said = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
         assert!(self.child.wait().unwrap().success());
+        said
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
+use nix::sys::signal::Signal;
 use sha1::{Digest, Sha1};
 use weir_testing::tree_data;
 
@@ -114,4 +115,6 @@ fn hostile_trees_are_refused_or_harmless() {
     }
     assert!(fs::symlink_metadata(&at).unwrap().is_dir());
     assert_eq!(everything(&mounted.folder.join("branches/links/")).len(), 3);
+    let said = mounted.end(Signal::SIGTERM);
+    assert!(said.contains("names a file 'a/b', which git would not check out: it is not shown"), "{said}");
 }
