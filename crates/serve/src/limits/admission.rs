@@ -295,7 +295,7 @@ mod tests {
         }
     }
 
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    #[tokio::test(flavor = "current_thread")]
     async fn who_waits_for_a_client_holds_up_nobody() {
         let turns = Turns::new(limits(1, 10));
         let first = turns.take(party(1, "a")).await.unwrap();
@@ -327,7 +327,7 @@ mod tests {
         assert!(state.running == 0 && state.away == 0 && state.away_addresses.is_empty());
     }
 
-    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    #[tokio::test(flavor = "current_thread")]
     async fn one_address_does_not_fill_the_queue() {
         let turns = Turns::new(TurnLimits { queue_per_address: 1, ..limits(1, 10) });
         let _running = turns.take(party(1, "a")).await.unwrap();
@@ -337,15 +337,15 @@ mod tests {
         });
         tokio::task::yield_now().await;
         assert_eq!(turns.take(party(1, "c")).await.err(), Some(Busy));
-        let other = tokio::time::timeout(Duration::from_secs(1), turns.take(party(2, "c"))).await;
+        let other = tokio::time::timeout(Duration::from_millis(20), turns.take(party(2, "c"))).await;
         assert!(other.is_err(), "another waits for its turn");
     }
 
-    #[tokio::test(flavor = "current_thread", start_paused = true)]
+    #[tokio::test(flavor = "current_thread")]
     async fn turns_are_fair_and_bounded() {
         let turns = Turns::new(limits(3, 2));
         let a1 = turns.take(party(1, "a")).await.unwrap();
-        let _a2 = turns.take(party(1, "b")).await.unwrap();
+        let a2 = turns.take(party(1, "b")).await.unwrap();
         let waits = |party: Party| {
             tokio::spawn({
                 let turns = turns.clone();
@@ -363,10 +363,15 @@ mod tests {
         assert!(third.await.unwrap().is_ok());
         assert!(fourth.await.unwrap().is_ok());
         drop(b);
-        let (_x, _y) = (turns.take(party(5, "x")).await.unwrap(), turns.take(party(6, "y")).await.unwrap());
-        assert_eq!(turns.take(party(7, "z")).await.err(), Some(Busy), "nobody came to an end in time");
-        drop((_x, _y, _a2));
+        drop(a2);
         assert_eq!(turns.lock().running, 0);
         assert!(turns.lock().addresses.is_empty() && turns.lock().repositories.is_empty());
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn nobody_waits_longer_than_is_allowed() {
+        let turns = Turns::new(TurnLimits { wait: Duration::from_millis(20), ..limits(1, 2) });
+        let _running = turns.take(party(1, "a")).await.unwrap();
+        assert_eq!(turns.take(party(2, "b")).await.err(), Some(Busy));
     }
 }

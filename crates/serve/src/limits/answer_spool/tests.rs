@@ -110,7 +110,7 @@ async fn nobody_left_ends_the_work() {
     assert!(matches!(answers.place(Some([1; 32])), AnswerPlace::Make(..)), "those who come later start anew");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "current_thread")]
 async fn what_is_too_large_flows_through() {
     let answers = Arc::new(Answers::new(std::env::temp_dir(), 8 << 20));
     for joined in [false, true] {
@@ -141,7 +141,7 @@ async fn what_is_too_large_flows_through() {
     assert_eq!(answers.spooled.load(Ordering::Relaxed), 0);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "current_thread")]
 async fn somebody_slow_holds_up_nobody() {
     let answers = Arc::new(Answers::new(std::env::temp_dir(), 1 << 30));
     let (spool, reader) = make(&answers, [1; 32]);
