@@ -38,9 +38,8 @@ fn daemon() -> Arc<Daemon> {
 
 fuzz_target!(|data: &[u8]| {
     static RUNTIME: OnceLock<tokio::runtime::Runtime> = OnceLock::new();
-    let runtime = RUNTIME.get_or_init(|| {
-        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
-    });
+    let runtime =
+        RUNTIME.get_or_init(|| tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap());
     let end = data.windows(2).position(|w| w == b"\n\n").unwrap_or(data.len());
     let head = String::from_utf8_lossy(&data[..end]);
     let mut variables: HashMap<String, String> =
