@@ -16,8 +16,8 @@ pub fn printable_or(text: &str, substitute: char) -> String {
     text.chars().map(|c| if is_unprintable(c) { substitute } else { c }).collect()
 }
 
-/// Returns `text`, which may be a URL with a mistake in it, with `***` in place of a password before its host,
-/// and, in one of HTTP, of the user, who may be a token.
+/// Returns `text`, which may be a URL with a mistake in it, with `***` in place of a password before its
+/// host, and, in one of HTTP, of the user, who may be a token.
 pub fn without_password(text: &str) -> String {
     let is_http = text.get(..4).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http"));
     let hide = |(n, part): (usize, &str)| match part.rsplit_once('@') {
