@@ -14,7 +14,7 @@ use crate::parameters::Parameters;
 use crate::problem::Problem;
 use crate::request::ApiRequest;
 use crate::routes::{PREFIX, allowed, find};
-use crate::state::ApiState;
+use crate::state::{ApiState, IsNeeded};
 
 /// The headers that a page may send.
 const TAKEN: &str = "Authorization, Content-Type, If-None-Match, Range, If-Range";
@@ -25,12 +25,12 @@ const BODY_BYTES_MAX: usize = 64 << 10;
 pub struct ApiHandler(Arc<ApiState>);
 
 impl ApiHandler {
-    /// Returns the API of `pool`.
+    /// Returns the API of `pool`, which deletes no archive that `is_needed`.
     ///
     /// # Errors
     /// If its settings are wrong, or the catalog cannot be opened again.
-    pub fn new(pool: &Pool) -> weir_pool::Result<ApiHandler> {
-        Ok(ApiHandler(Arc::new(ApiState::new(pool)?)))
+    pub fn new(pool: &Pool, is_needed: IsNeeded) -> weir_pool::Result<ApiHandler> {
+        Ok(ApiHandler(Arc::new(ApiState::new(pool, is_needed)?)))
     }
 
     /// Returns the state of the API.

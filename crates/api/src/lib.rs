@@ -38,3 +38,4 @@ mod tree_archive;
 pub use handler::ApiHandler;
 pub use mcp::McpHandler;
 pub use openapi::openapi;
+pub use state::IsNeeded;

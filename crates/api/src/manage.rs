@@ -187,8 +187,8 @@ struct Removal {
     params(NamedRepository, Removal),
     responses(
         (status = 204, description = "It is gone."),
-        (status = 409, description = "The archive of another builds on its own.", body = Problem,
-            content_type = "application/problem+json"),
+        (status = 409, description = "The archive of another builds on its own, or a workspace stands on it.",
+            body = Problem, content_type = "application/problem+json"),
         Problems
     )
 )]
@@ -197,8 +197,14 @@ pub(crate) async fn remove(state: Arc<ApiState>, mut request: ApiRequest) -> Api
     request.parameters.end()?;
     check_manager(&state, &request)?;
     let known = state.repository(&request).await?;
+    let shared = state.clone();
     let removed = state.with_pool(&request, move |pool| {
         let mut all = [known.repository];
+        let archive = pool.archive_path(&all[0]);
+        if deletes && (shared.is_needed)(&archive).map_err(|e| Problem::failed(&e))? {
+            let words = format!("{}: a workspace on the server stands on its archive", all[0].name);
+            return Err(Problem::new(StatusCode::CONFLICT, words));
+        }
         check_removal(&pool.catalog, &pool.store, &mut all, deletes).map_err(|e| match e {
             Error::Catalog(e @ weir_catalog::Error::BuiltOn { .. }) => {
                 Problem::new(StatusCode::CONFLICT, e.to_string())

@@ -1,13 +1,13 @@
 //! The state that all endpoints share: the catalog, and the repositories that a client may read.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use weir_browse::{KeptBlames, LogPositions};
 use weir_catalog::Repository;
 use weir_catalog::clock::clock;
-use weir_ground::{Clock, Timestamp};
+use weir_ground::{Clock, OtherError, Timestamp};
 use weir_pool::{CatalogLocator, KnownRepository, Pool};
 use weir_repo::{NamedState, Repo};
 use weir_serve::{Found, HandlerClient, Locator, Refusal};
@@ -17,6 +17,10 @@ use weir_transport::{Scheme, Url};
 use crate::page::CursorSeal;
 use crate::problem::{Problem, ProblemCode};
 use crate::request::ApiRequest;
+
+/// Returns whether somebody on this machine still needs the archive at a path, though the catalog does not
+/// know.
+pub type IsNeeded = Box<dyn Fn(&Path) -> Result<bool, OtherError> + Send + Sync>;
 
 /// Handles of the pool that are kept for the next requests.
 const KEPT_MAX: usize = 8;
@@ -34,6 +38,8 @@ pub(crate) struct ApiState {
     /// The place where queries run, if clients may.
     pub(crate) queries: Option<Arc<QueryRoom>>,
     clock: Clock,
+    /// Whether an archive that a client wants deleted stays.
+    pub(crate) is_needed: IsNeeded,
     /// The origins of pages that may read answers.
     pub(crate) cors: Vec<String>,
 }
@@ -76,7 +82,7 @@ impl ApiState {
     ///
     /// # Errors
     /// If its settings are wrong, or the catalog cannot be opened again.
-    pub(crate) fn new(pool: &Pool) -> weir_pool::Result<ApiState> {
+    pub(crate) fn new(pool: &Pool, is_needed: IsNeeded) -> weir_pool::Result<ApiState> {
         Ok(ApiState {
             locator: CatalogLocator::new(pool)?,
             first: Mutex::new(pool.again()?),
@@ -91,6 +97,7 @@ impl ApiState {
                 Arc::new(QueryRoom { folder: pool.path.clone(), bytes_max, timeout, kept })
             }),
             clock: clock(),
+            is_needed,
             cors: pool.config.serve.cors.clone(),
         })
     }

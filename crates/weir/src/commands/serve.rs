@@ -28,6 +28,7 @@ use crate::restart::{start_anew, tell_ready};
 use crate::service_state::ServiceState;
 use crate::signals::{has_terminal, on_reload_signal, stop_by_signal, stop_on_signal};
 use crate::systemd;
+use crate::workspace_records::OwnWorkspaces;
 
 fn limits(c: &ServeConfig, scratch: PathBuf) -> DaemonLimits {
     DaemonLimits {
@@ -150,7 +151,10 @@ fn daemon(
     }
     daemon = daemon.with_handler(Arc::new(HealthFront::new(pool, asked_to_stop)?));
     if c.api {
-        let api = ApiHandler::new(pool)?;
+        let api = ApiHandler::new(
+            pool,
+            Box::new(|archive| Ok(OwnWorkspaces::list()?.lost_with(archive).is_some())),
+        )?;
         if c.mcp {
             daemon = daemon.with_handler(Arc::new(McpHandler::of(&api)));
         }

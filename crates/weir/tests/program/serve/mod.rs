@@ -3,7 +3,7 @@
 mod access;
 mod access_log;
 mod api;
-mod api_client;
+pub(crate) mod api_client;
 mod archives;
 mod attacks;
 mod behind_proxy;

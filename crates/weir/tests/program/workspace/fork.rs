@@ -4,8 +4,11 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use serde_json::json;
+
 use super::{STATE, Workspace, ask_monitor, mirrored, work_alike};
-use crate::common::Env;
+use crate::common::{Env, Http, OPEN_SESAME};
+use crate::serve::api_client::send;
 
 /// Forks a workspace.
 fn forked<'e>(env: &'e Env, from: &Workspace<'_>, name: &str) -> Workspace<'e> {
@@ -29,6 +32,18 @@ fn an_archive_is_not_deleted_below_a_workspace() {
     let said = env.weir_fails(&["rm", "--delete", "it"]);
     let first = format!("it: the workspace '{}' and 1 more stand on its archive", fork.folder.display());
     assert!(said.contains(&first) && archive.exists(), "{said}");
+    // Nor is it for who manages the pool from elsewhere.
+    let boss = format!(
+        "tokens = [{{ name = \"boss\", sha256 = \"{OPEN_SESAME}\", scopes = [\"read\", \"manage\"] }}]"
+    );
+    env.configure("access", &boss);
+    let server = Http::serve(&env, &[]);
+    let token = "Authorization: Bearer open sesame\r\n";
+    let refused = send(&server, "DELETE", "/repositories/it?delete_archive=true", token, "");
+    let why = &refused.json()["detail"];
+    assert_eq!((refused.status, why), (409, &json!("it: a workspace on the server stands on its archive")));
+    assert!(archive.exists());
+    drop(server);
     // Nor is it when the upstream has been gone for long.
     fs::rename(&up, env.path("away.git")).unwrap();
     assert!(env.weir_command(&["mirror", "it"]).output().unwrap().status.code() == Some(3));
