@@ -11,6 +11,7 @@
 //! views/ID/           the view of a commit, for all of its workspaces
 //! views/ID.times      the times of its files, for one that was switched, and its forks
 //! layers/ID/          what was written before a fork
+//! gone/ID/            what is being deleted of workspaces that were removed
 //! indexes/ID          the index of a commit
 //! remotes/ID/         a clone on another machine
 //! ```
@@ -38,6 +39,7 @@ const VERSION: u32 = 1;
 pub(crate) const TIMES_VERSION: u32 = 2;
 pub(crate) const RECORD: &str = "workspace.json";
 const LAYERS: &str = "layers";
+const GONE: &str = "gone";
 /// The device of the view that a workspace is mounted on.
 const STANDS_ON: &str = "stands-on";
 /// A file that is there while a program may be in a mount that a workspace had before.
@@ -244,7 +246,8 @@ impl Workspaces {
         layers
     }
 
-    /// Checks that `folder` can become a workspace. Returns whether it is not there yet.
+    /// Checks that `folder` can become a workspace. Returns whether it is not there yet. Deletes what killed
+    /// processes have left of others. The caller has the lock.
     pub(crate) fn check_free(&self, folder: &Path) -> Result<bool> {
         if self.place(folder).join(RECORD).exists() {
             return Err(Error::Taken(folder.to_owned()));
@@ -270,6 +273,11 @@ impl Workspaces {
         if !is_new && fs::read_dir(folder).map_err(Error::on(folder))?.next().is_some() {
             return Err(Error::NotEmpty(folder.to_owned()));
         }
+        let place = self.place(folder);
+        if place.exists() {
+            fs::remove_dir_all(&place).map_err(Error::on(&place))?;
+        }
+        let _ = fs::remove_dir_all(self.root.join(GONE));
         Ok(is_new)
     }
 
@@ -503,14 +511,19 @@ impl Workspaces {
         if is_mounted(&workspace.folder) {
             overlay::unmount(&workspace.folder)?;
         }
-        let place = self.place(&workspace.folder);
+        let (place, gone) = (self.place(&workspace.folder), self.root.join(GONE));
         unmount_dead(&self.next_place(workspace));
-        fs::remove_dir_all(&place).map_err(Error::on(&place))?;
+        // If this process is killed before all is deleted, it is no workspace any more.
+        let _ = fs::remove_dir_all(&gone);
+        fs::create_dir_all(&gone).map_err(Error::on(&gone))?;
+        let name = place.file_name().unwrap_or_default();
+        fs::rename(&place, gone.join(name)).map_err(Error::on(&place))?;
+        let deleted = fs::remove_dir_all(&gone).map_err(Error::on(&gone));
         // It is empty, unless somebody wrote to it while it was not mounted.
         let _ = fs::remove_dir(&workspace.folder);
         let others = self.list()?;
         if self.has_damaged_record() {
-            return Ok(());
+            return deleted;
         }
         for name in &workspace.frozen {
             if !others.iter().any(|other| other.frozen.contains(name)) {
@@ -526,7 +539,7 @@ impl Workspaces {
         if others.is_empty() {
             monitor_socket::end(&self.root);
         }
-        Ok(())
+        deleted
     }
 
     /// Returns whether a record is damaged, or they cannot be read: what it needs is not known.
