@@ -9,8 +9,8 @@ use weir_ground::thread::spawn_scoped;
 use weir_pool::open_local;
 use weir_repo::resolve_revision;
 use weir_workspace::{
-    CommitSwitch, SwitchTarget, Workspace, Workspaces, bring_up, git, is_mounted, linked_tree_on, move_head,
-    moved_refs, name_of_head,
+    CommitSwitch, Error as WorkspaceError, SwitchTarget, Workspace, Workspaces, bring_up, git, is_mounted,
+    linked_tree_on, move_head, moved_refs, name_of_head,
 };
 
 use crate::cli::Global;
@@ -19,14 +19,47 @@ use crate::named_source::NamedSource;
 use crate::output;
 use crate::workspace_mounts::{OwnProcesses, attached_to};
 
+/// How often a switch is tried again that others were before.
+const TRIES_MAX: u32 = 5;
+
 /// Shows another commit in a workspace.
 pub(crate) fn switch(
+    global: &Global,
+    workspaces: &Workspaces,
+    workspace: &Workspace,
+    revision: &str,
+    prefers_mount: bool,
+) -> Result<()> {
+    for _ in 1..TRIES_MAX {
+        match try_switch(global, workspaces, workspace.clone(), revision, prefers_mount) {
+            Err(SwitchError::HeadMoved) => {}
+            Err(SwitchError::Other(e)) => return Err(e),
+            Ok(()) => return Ok(()),
+        }
+    }
+    Err(WorkspaceError::HeadMoved(workspace.folder.clone()).into())
+}
+
+/// Why a workspace was not switched.
+enum SwitchError {
+    /// Another switch was before.
+    HeadMoved,
+    Other(Error),
+}
+
+impl<E: Into<Error>> From<E> for SwitchError {
+    fn from(e: E) -> SwitchError {
+        SwitchError::Other(e.into())
+    }
+}
+
+fn try_switch(
     global: &Global,
     workspaces: &Workspaces,
     mut workspace: Workspace,
     revision: &str,
     prefers_mount: bool,
-) -> Result<()> {
+) -> std::result::Result<(), SwitchError> {
     let folder = workspace.folder.clone();
     if !is_mounted(&folder) {
         workspaces.mount(&workspace, &OwnProcesses)?;
@@ -64,7 +97,8 @@ pub(crate) fn switch(
     if let Some(branch) = &to.branch
         && let Some(other) = linked_tree_on(&git_dir, branch)
     {
-        return Err(Error::Message(format!("'{branch}' is checked out at '{other}', a linked working tree")));
+        let words = format!("'{branch}' is checked out at '{other}', a linked working tree");
+        return Err(Error::Message(words).into());
     }
     let from = resolve_revision(&own, "HEAD").map_err(Error::of)?;
     let before = name_of_head(&own);
@@ -76,7 +110,10 @@ pub(crate) fn switch(
         to: to.commit,
         prefers_mount,
     };
-    let switched = workspaces.switch(&mut workspace, switch, &OwnProcesses)?;
+    let switched = workspaces.switch(&mut workspace, switch, &OwnProcesses).map_err(|e| match e {
+        WorkspaceError::HeadMoved(_) => SwitchError::HeadMoved,
+        e => e.into(),
+    })?;
     let said = format!("checkout: moving from {before} to {revision}");
     let moved = std::thread::scope(|scope| {
         let moving = spawn_scoped("head", scope, || move_head(&folder, &to, &said));
@@ -87,9 +124,8 @@ pub(crate) fn switch(
     let count = switched.count;
     switched.head_is_moved();
     if global.json {
-        return output::json(
-            &json!({ "commit": to.commit.to_string(), "branch": to.branch, "files": count }),
-        );
+        let said = json!({ "commit": to.commit.to_string(), "branch": to.branch, "files": count });
+        return Ok(output::json(&said)?);
     }
     if !global.quiet {
         let at = to.branch.unwrap_or_else(|| to.commit.to_string()[..12].to_owned());

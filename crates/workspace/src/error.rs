@@ -37,6 +37,9 @@ pub enum Error {
     /// The folder has files.
     #[error("'{0}' is not empty; choose another folder")]
     NotEmpty(std::path::PathBuf),
+    /// Somebody else has moved HEAD of the workspace while it was about to be switched. Nothing has changed.
+    #[error("HEAD of '{}' has moved meanwhile; try again", .0.display())]
+    HeadMoved(std::path::PathBuf),
     /// git cannot be started.
     #[error("cannot start git: {0}")]
     NoGit(std::io::Error),

@@ -149,7 +149,7 @@ impl Workspaces {
         let switched = |count, left| Switched { count, left, begun: begun_path.clone(), _alone: alone };
         let begun = tree_switch.begin(&mut trees_of.reader())?;
         if self.head(workspace).is_some_and(|(head, _)| head != from) {
-            return Err(Error::Odd(format!("HEAD of '{}' has moved meanwhile; try again", folder.display())));
+            return Err(Error::HeadMoved(folder));
         }
         let count = begun.changes.files.len();
         let may_mount = !workspace.uses_fuse_overlayfs && (prefers_mount || count >= WRITTEN_MAX);

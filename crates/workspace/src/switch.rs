@@ -31,14 +31,14 @@ use crate::tree_changes::{TreeChange, TreeChanges, tree_changes};
 
 /// Paths that an error names.
 const NAMED_MAX: usize = 5;
-/// Files of git that say that it is in the middle of something.
-const UNFINISHED: [(&str, &str); 6] = [
-    ("MERGE_HEAD", "merge"),
-    ("CHERRY_PICK_HEAD", "cherry-pick"),
-    ("REVERT_HEAD", "revert"),
-    ("rebase-merge", "rebase"),
-    ("rebase-apply", "rebase"),
-    ("BISECT_LOG", "bisect"),
+/// Files of git that say that it is in the middle of something, and how that is ended.
+const UNFINISHED: [(&str, &str, &str); 6] = [
+    ("MERGE_HEAD", "merge", "--abort"),
+    ("CHERRY_PICK_HEAD", "cherry-pick", "--abort"),
+    ("REVERT_HEAD", "revert", "--abort"),
+    ("rebase-merge", "rebase", "--abort"),
+    ("rebase-apply", "rebase", "--abort"),
+    ("BISECT_LOG", "bisect", "reset"),
 ];
 
 /// A switch of a working tree.
@@ -124,9 +124,9 @@ impl TreeSwitch<'_> {
     /// If git is in the middle of something, or another one writes the index.
     pub(crate) fn begin(&self, reader: &mut ObjectReader<'_>) -> Result<BegunSwitch> {
         let git_dir = self.git_dir();
-        for (file, what) in UNFINISHED {
+        for (file, what, end) in UNFINISHED {
             if git_dir.join(file).exists() {
-                return Err(Error::Odd(format!("a {what} is not finished; 'git {what} --abort' ends it")));
+                return Err(Error::Odd(format!("a {what} is not finished; 'git {what} {end}' ends it")));
             }
         }
         // git would refuse to move HEAD when weir has written the files.

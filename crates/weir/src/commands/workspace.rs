@@ -72,7 +72,7 @@ pub(crate) fn workspace(global: &Global, command: &WorkspaceCommand) -> Result<E
             if !is_mounted(&workspace.folder) && !may_mount() && !workspace.uses_fuse_overlayfs {
                 return in_namespace();
             }
-            switch(global, &workspaces, workspace, revision, *mount)?;
+            switch(global, &workspaces, &workspace, revision, *mount)?;
         }
         WorkspaceCommand::Ls => list(global, &root, &workspaces)?,
         WorkspaceCommand::Rm { folders, force } => {

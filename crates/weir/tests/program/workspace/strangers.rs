@@ -47,6 +47,42 @@ fn a_workspace_of_a_dead_view_is_mounted_again() {
 }
 
 #[test]
+fn workspace_rm_that_is_killed_leaves_nothing_to_the_next() {
+    let env = Env::new();
+    let Some((_, mut it)) = mirrored(&env) else { return };
+    let folder = it.folder.to_str().unwrap().to_owned();
+    for delay in [0, 2, 4, 6, 8, 10, 15] {
+        (0..500).for_each(|n| fs::write(it.folder.join(format!("left{n}")), b"left").unwrap());
+        fs::write(it.folder.join("same1"), b"left").unwrap();
+        let mut rm = env.weir_command(&["ws", "rm", "--force", &folder]).spawn().unwrap();
+        sleep(Duration::from_millis(delay));
+        let _ = rm.kill();
+        rm.wait().unwrap();
+        if env.weir(&["ws", "ls"]).contains(&folder) {
+            env.weir(&["ws", "rm", "--force", &folder]);
+        }
+        let _ = fs::remove_dir(&folder);
+        std::mem::forget(std::mem::replace(&mut it, Workspace::new(&env, "it", "work").unwrap()));
+        assert_eq!(env.git(&it.folder, &["status", "--porcelain"]), "", "{delay} ms");
+        assert!(!env.path(STATE).join("gone").exists(), "{delay} ms");
+    }
+}
+
+#[test]
+fn switches_at_the_same_time_wait_for_each_other() {
+    let env = Env::new();
+    let Some((_, it)) = mirrored(&env) else { return };
+    let folder = it.folder.to_str().unwrap();
+    for to in ["other", "main", "other"] {
+        let mut all: Vec<_> =
+            (0..3).map(|_| env.weir_command(&["ws", "switch", folder, to]).spawn().unwrap()).collect();
+        assert!(all.iter_mut().all(|switch| switch.wait().unwrap().success()));
+        assert_eq!(env.git(&it.folder, &["symbolic-ref", "--short", "HEAD"]).trim(), to);
+        assert_eq!(env.git(&it.folder, &["status", "--porcelain"]), "");
+    }
+}
+
+#[test]
 fn one_of_many_makes_a_workspace() {
     let env = Env::new();
     let Some((_, it)) = mirrored(&env) else { return };
