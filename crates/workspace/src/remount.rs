@@ -125,7 +125,7 @@ impl Workspaces {
         let alone = self.lock()?;
         self.renew(workspace)?;
         let CommitSwitch { own, open, source, from, to, prefers_mount } = switch;
-        // It reads much of /proc, while this thread reads trees.
+        // A thread reads in /proc who uses the workspace, while this one reads trees.
         let looking = spawn("used", {
             let folder = workspace.folder.clone();
             move || is_used_elsewhere(&folder)
@@ -241,8 +241,8 @@ impl Workspaces {
             return Ok(None);
         }
         next.times.write(&self.times_path(&next.workspace).unwrap_or_default())?;
-        // Before the thread: beside one that works, the system takes long to find another processor for a
-        // process that starts.
+        // The view is started before the thread: while a thread works, the system takes long to find another
+        // processor for a process that starts.
         let starting = self.start_view(&next.workspace, processes);
         let on_next = next.switch(switch);
         let (new, noted) = std::thread::scope(|scope| -> Result<_> {
