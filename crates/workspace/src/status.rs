@@ -54,6 +54,7 @@ struct StatusSearch<'a> {
     repo: &'a Repo,
     reader: ObjectReader<'a>,
     top: Oid,
+    heeds_modes: bool,
     /// The entries of trees of HEAD that were read, by their paths.
     trees: HashMap<Vec<u8>, Option<Rc<HeadTree>>>,
     /// Whether folders are repositories, by their paths.
@@ -84,11 +85,21 @@ pub fn is_sparse(workspace: &Workspace) -> bool {
     if !git_dir.join("info/sparse-checkout").exists() {
         return false;
     }
+    own_truth(&git_dir, "core.sparsecheckout").unwrap_or(false)
+}
+
+/// Returns whether a file differs whose executable bit does (`core.fileMode` of the git directory).
+pub(crate) fn heeds_modes(git_dir: &Path) -> bool {
+    own_truth(git_dir, "core.filemode").unwrap_or(true)
+}
+
+/// Returns a boolean of a git directory's own configuration.
+fn own_truth(git_dir: &Path, key: &str) -> Option<bool> {
     let truth = |file: &str| {
         let config = GitConfig::parse(&fs::read(git_dir.join(file)).ok()?).ok()?;
-        config.truth("core.sparsecheckout").ok().flatten()
+        config.truth(key).ok().flatten()
     };
-    truth("config.worktree").or_else(|| truth("config")).unwrap_or(false)
+    truth("config.worktree").or_else(|| truth("config"))
 }
 
 impl Workspaces {
@@ -115,6 +126,7 @@ impl Workspaces {
             repo,
             reader: repo.reader(),
             top,
+            heeds_modes: heeds_modes(&workspace.folder.join(".git")),
             trees: HashMap::new(),
             repositories: HashMap::new(),
         };
@@ -333,7 +345,7 @@ impl StatusSearch<'_> {
             return Ok((!about.is_dir()).then_some(PathChange::Modified));
         }
         let size = self.reader.kind_and_size(&head.oid)?.map(|(_, size)| size);
-        if !head.is_kind_of(&about) || size != Some(about.size()) {
+        if !head.is_kind_of(&about, self.heeds_modes) || size != Some(about.size()) {
             return Ok(Some(PathChange::Modified));
         }
         let is_same = head.is_content_of(self.repo.hash(), &at)?;

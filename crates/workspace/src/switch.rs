@@ -26,6 +26,7 @@ use crate::folders_above::{Above, FoldersAbove};
 use crate::index::LowerFiles;
 use crate::index_lock::{IndexLock, in_use};
 use crate::staged_in_way::StagedInWay;
+use crate::status::heeds_modes;
 use crate::tree::{PATH_HASH_START, PathHasher, path_hash};
 use crate::tree_changes::{TreeChange, TreeChanges, tree_changes};
 
@@ -349,7 +350,8 @@ impl TreeSwitch<'_> {
         if file.mode == SUBMODULE {
             return Ok(about.is_dir());
         }
-        if !file.is_kind_of(about) {
+        let has_other_mode = || !heeds_modes(&self.git_dir()) && file.is_kind_of(about, false);
+        if !file.is_kind_of(about, true) && !has_other_mode() {
             return Ok(false);
         }
         let is_known = |n: &usize| ![4, 7, 8].contains(n);
@@ -365,7 +367,7 @@ impl TreeSwitch<'_> {
     /// Returns whether the file of a change is the new one already.
     fn is_switched(&self, change: &TreeChange, about: &Metadata) -> Result<bool> {
         match change.new {
-            Some(new) if new.mode != SUBMODULE && new.is_kind_of(about) => {
+            Some(new) if new.mode != SUBMODULE && new.is_kind_of(about, true) => {
                 Ok(new.is_content_of(self.hash, &self.at(&change.path))?)
             }
             _ => Ok(false),

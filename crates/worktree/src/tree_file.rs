@@ -23,11 +23,15 @@ pub struct TreeFile {
 }
 
 impl TreeFile {
-    /// Returns whether a file is a link, or a program, as this one is. A submodule is never.
-    pub fn is_kind_of(self, about: &Metadata) -> bool {
+    /// Returns whether a file is a link as this one is, and, with `heeds_mode`, a program. A submodule is
+    /// never.
+    pub fn is_kind_of(self, about: &Metadata, heeds_mode: bool) -> bool {
         match self.mode {
             LINK => about.is_symlink(),
-            mode => about.is_file() && (about.mode() & 0o100 != 0) == (mode & 0o100 != 0),
+            mode => {
+                let is_alike = (about.mode() & 0o100 != 0) == (mode & 0o100 != 0);
+                about.is_file() && (is_alike || !heeds_mode)
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
@@ -80,6 +80,25 @@ fn switches_at_the_same_time_wait_for_each_other() {
         assert_eq!(env.git(&it.folder, &["symbolic-ref", "--short", "HEAD"]).trim(), to);
         assert_eq!(env.git(&it.folder, &["status", "--porcelain"]), "");
     }
+}
+
+#[test]
+fn modes_are_heeded_as_git_is_told() {
+    let env = Env::new();
+    let Some((_, it)) = mirrored(&env) else { return };
+    let folder = it.folder.to_str().unwrap();
+    let status = || env.weir(&["ws", "status", folder]).matches(" M ").count();
+    // It differs between the branches, and 'same1' does not.
+    for name in ["d1/e0/f9", "same1"] {
+        let path = it.folder.join(name);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    assert_eq!(status(), 2);
+    assert!(env.weir_fails(&["ws", "switch", folder, "other"]).contains("there are changes in 'd1/e0/f9'"));
+    env.git(&it.folder, &["config", "core.fileMode", "false"]);
+    assert_eq!((status(), &*env.git(&it.folder, &["status", "--porcelain"])), (0, ""));
+    env.weir(&["ws", "switch", folder, "other"]);
+    assert_eq!((status(), &*env.git(&it.folder, &["status", "--porcelain"])), (0, ""));
 }
 
 #[test]
