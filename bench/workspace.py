@@ -7,6 +7,7 @@ with the kernel's caches dropped. Needs root, FUSE and overlayfs.
 
   WEIR=PROGRAM            the weir to ask (target/release/weir)
   WEIR_BENCH_FILES="N .." numbers of files (19384 200000; 2000 in a smoke run)
+  WEIR_BENCH_OTHER=PROGRAM  another weir, as of before a change: both switch in turns, and git after each
   WEIR_BENCH_AWAY=MS      how far away the server is from which workspaces are attached, in milliseconds (1)
   WEIR_BENCH_SMOKE=1      few files: that everything runs, not how fast
 
@@ -27,6 +28,7 @@ from delayed import Delayed
 from many_files import repository
 from programs import WEIR
 
+OTHER = os.environ.get("WEIR_BENCH_OTHER")
 AWAY = float(os.environ.get("WEIR_BENCH_AWAY", "1"))
 SMOKE = bool(os.environ.get("WEIR_BENCH_SMOKE"))
 COUNTS = [int(n) for n in os.environ.get("WEIR_BENCH_FILES", "2000" if SMOKE else "19384 200000").split()]
@@ -74,6 +76,19 @@ def switched(both, runs):
             times[0].append(seconds(WEIR, "-q", "workspace", "switch", both[0], branch))
             times[1].append(seconds("git", "-C", both[1], "checkout", "-q", "--detach", branch))
     return [f"{statistics.median(of) * 1000:.0f} ms" for of in times]
+
+
+def in_turns(both, runs):
+    """The times of the switches of two programs, and of git: the medians of some runs."""
+    programs = WEIR, OTHER
+    times = {program: [] for program in (*programs, "git")}
+    for _ in range(runs):
+        for program in programs:
+            for branch in ("next", "main"):
+                times[program].append(seconds(program, "-q", "workspace", "switch", both[0], branch))
+                times["git"].append(seconds("git", "-C", both[1], "checkout", "-q", "--detach", branch))
+    ours, other, git = (f"{statistics.median(of) * 1000:.1f} ms" for of in times.values())
+    return f"{ours}; {other}", git
 
 
 def read_all(folder):
@@ -135,6 +150,8 @@ def measured(count):
     rows.append(("calls of stat, open", *(", ".join(map(str, calls(f))) for f in both)))
     rows.append(("read all files", *(f"{read_all(f) * 1000:.0f} ms" for f in both)))
     rows.append(("switch, 1 % differs; git checkout", *switched(both, RUNS)))
+    if OTHER:
+        rows.append(("switch, in turns: this weir; the other", *in_turns(both, 15)))
     # Within the second of a switch git reads the files again that it brought.
     time.sleep(1.1)
     rows.append(("status after that", *(status(f) for f in both)))

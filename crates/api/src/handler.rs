@@ -25,7 +25,7 @@ const BODY_BYTES_MAX: usize = 64 << 10;
 pub struct ApiHandler(Arc<ApiState>);
 
 impl ApiHandler {
-    /// Returns the API of `pool`, which deletes no archive that `is_needed`.
+    /// Returns the API of `pool`, which deletes no archive of which `is_needed` returns true.
     ///
     /// # Errors
     /// If its settings are wrong, or the catalog cannot be opened again.

@@ -18,8 +18,7 @@ use crate::page::CursorSeal;
 use crate::problem::{Problem, ProblemCode};
 use crate::request::ApiRequest;
 
-/// Returns whether somebody on this machine still needs the archive at a path, though the catalog does not
-/// know.
+/// A function that returns whether a workspace on this machine stands on the archive at a path.
 pub type IsNeeded = Box<dyn Fn(&Path) -> Result<bool, OtherError> + Send + Sync>;
 
 /// Handles of the pool that are kept for the next requests.
@@ -38,7 +37,7 @@ pub(crate) struct ApiState {
     /// The place where queries run, if clients may.
     pub(crate) queries: Option<Arc<QueryRoom>>,
     clock: Clock,
-    /// Whether an archive that a client wants deleted stays.
+    /// Finds out whether an archive must stay that a client wants to delete.
     pub(crate) is_needed: IsNeeded,
     /// The origins of pages that may read answers.
     pub(crate) cors: Vec<String>,

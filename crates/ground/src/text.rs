@@ -16,8 +16,8 @@ pub fn printable_or(text: &str, substitute: char) -> String {
     text.chars().map(|c| if is_unprintable(c) { substitute } else { c }).collect()
 }
 
-/// Returns `text`, which may be a URL with a mistake in it, with `***` in place of a password before its
-/// host, and, in one of HTTP, of the user, who may be a token.
+/// Returns `text` with `***` in place of the password before a host. In a URL of HTTP, `***` replaces the
+/// user's name, too: it may be a token. The text may be a URL with a typing mistake.
 pub fn without_password(text: &str) -> String {
     let is_http = text.get(..4).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http"));
     let hide = |(n, part): (usize, &str)| match part.rsplit_once('@') {

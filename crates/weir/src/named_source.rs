@@ -54,7 +54,7 @@ impl NamedSource {
         }
         let pool = open_pool(global)?;
         let known = pool.get(name).map_err(|e| match e {
-            // A URL with a mistake in it: an '@' may stand behind a password.
+            // This may be a URL with a typing mistake. Its text is hidden correctly only as a whole.
             weir_pool::Error::NoMatch(_) if name.contains(':') => weir_pool::Error::NoMatch(text.to_owned()),
             e => e,
         })?;

@@ -61,8 +61,9 @@ pub struct FileTimes {
     /// Of files and folders that a switch brought, by the hash of their paths. Two paths of one hash have one
     /// time: at worst a file that is the same is built again.
     later: Vec<(u32, FileTime)>,
-    /// A bit for each end that a hash among them has: of most other files it tells without a search.
-    ends: Vec<u64>,
+    /// A filter: the low bits of a hash choose a bit, which is set if a hash in `later` has the same low
+    /// bits. If it is not set, [`FileTimes::of`] need not search.
+    filter: Vec<u64>,
 }
 
 impl FileTimes {
@@ -73,19 +74,19 @@ impl FileTimes {
 
     /// Returns the times of files of which all have the time `base` but those `later`, which ascend.
     fn new(base: FileTime, later: Vec<(u32, FileTime)>) -> FileTimes {
-        // 8 bits and more for each.
-        let mut ends = vec![0_u64; (later.len() / 8 + 1).next_power_of_two()];
+        // At least 8 bits for each hash.
+        let mut filter = vec![0_u64; (later.len() / 8 + 1).next_power_of_two()];
         for (path, _) in &later {
-            let (word, bit) = end_of(*path, ends.len());
-            ends[word] |= bit;
+            let (word, mask) = filter_bit(*path, filter.len());
+            filter[word] |= mask;
         }
-        FileTimes { base, later, ends }
+        FileTimes { base, later, filter }
     }
 
     /// Returns the time of the file or folder the path of which has the hash `path`.
     pub(crate) fn of(&self, path: u32) -> FileTime {
-        let (word, bit) = end_of(path, self.ends.len());
-        if self.ends[word] & bit == 0 {
+        let (word, mask) = filter_bit(path, self.filter.len());
+        if self.filter[word] & mask == 0 {
             return self.base;
         }
         let found = self.later.binary_search_by_key(&path, |(path, _)| *path);
@@ -152,8 +153,9 @@ impl FileTimes {
     }
 }
 
-/// Returns the word, of so many, and the bit in it for the end of the hash `path`.
-fn end_of(path: u32, words: usize) -> (usize, u64) {
+/// Returns where a filter of `words` words, a power of two, has the bit for the hash `path`: the number of
+/// the word, and a mask of the bit.
+fn filter_bit(path: u32, words: usize) -> (usize, u64) {
     ((path / 64) as usize & (words - 1), 1 << (path % 64))
 }
 

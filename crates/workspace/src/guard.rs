@@ -44,7 +44,7 @@ pub(crate) fn split() -> std::io::Result<Process> {
         }
         let start = Instant::now();
         // SAFETY: there is no other thread, which could hold a lock.
-        let forked = here(|| unsafe { fork() })?;
+        let forked = on_this_processor(|| unsafe { fork() })?;
         let server = match forked {
             ForkResult::Parent { child } => child,
             ForkResult::Child => return Ok(Process::Server { is_first }),
@@ -70,9 +70,10 @@ pub(crate) fn split() -> std::io::Result<Process> {
     Err(std::io::Error::other(format!("{FAILED_MAX} processes failed at once")))
 }
 
-/// Calls `start` while this process is bound to its processor, as is what starts then; both are let go. It
-/// would else begin on another processor, even if that is busy, while this process only waits for it.
-fn here<T>(start: impl FnOnce() -> T) -> T {
+/// Calls `start`, which forks, and lets the new process begin on the processor of this one. Otherwise Linux
+/// may queue it on another processor that is busy, while this process sleeps until it has ended. Afterwards
+/// both may run anywhere again.
+fn on_this_processor<T>(start: impl FnOnce() -> T) -> T {
     let bind = || {
         let all = sched_getaffinity(None).ok()?;
         let mut one = CpuSet::new();

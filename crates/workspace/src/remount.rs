@@ -63,10 +63,10 @@ pub struct Switched {
     _alone: File,
 }
 
-/// What differs, as the list of touched files has it.
+/// The changes of a switch, which weir has added to the workspace's list of touched files.
 struct NotedChanges {
     changes: TreeChanges,
-    /// The number by which the list knows it.
+    /// The number that the list has given to them.
     noted: u64,
 }
 
@@ -131,7 +131,8 @@ impl Workspaces {
             move || is_used_elsewhere(&folder)
         });
         let base = Oid::from_hex_any(workspace.commit.as_bytes()).ok_or(Error::NoNode)?;
-        // No view stands between this process and the files of the source.
+        // The source's own files are read directly. Each read of the workspace's objects asks the process of
+        // a view.
         let has_all = |source: &&Repo| [base, from, to].iter().all(|commit| source.contains(commit));
         let trees_of = source.filter(has_all).unwrap_or(&own);
         let (base, time) = CommitTree::top_of(trees_of, &base)?;
@@ -264,7 +265,7 @@ impl Workspaces {
             return Ok(None);
         }
         // After a crash from here on, weir mounts the new view. git must then find the objects of both
-        // commits. That it looks at each file that differs is noted.
+        // commits. It looks at each file that differs: these are in the list of touched files by now.
         self.write_objects(&next.workspace, &self.views(old))?;
         self.record(&next.workspace)?;
         match overlay::replace(folder, &new) {

@@ -88,7 +88,8 @@ pub fn is_sparse(workspace: &Workspace) -> bool {
     own_truth(&git_dir, "core.sparsecheckout").unwrap_or(false)
 }
 
-/// Returns whether a file differs whose executable bit does (`core.fileMode` of the git directory).
+/// Returns whether git takes a file as changed if its executable bit has changed (`core.fileMode` of the git
+/// directory).
 pub(crate) fn heeds_modes(git_dir: &Path) -> bool {
     own_truth(git_dir, "core.filemode").unwrap_or(true)
 }

@@ -39,6 +39,7 @@ const VERSION: u32 = 1;
 pub(crate) const TIMES_VERSION: u32 = 2;
 pub(crate) const RECORD: &str = "workspace.json";
 const LAYERS: &str = "layers";
+/// The folder of what is being deleted.
 const GONE: &str = "gone";
 /// The device of the view that a workspace is mounted on.
 const STANDS_ON: &str = "stands-on";
@@ -246,8 +247,8 @@ impl Workspaces {
         layers
     }
 
-    /// Checks that `folder` can become a workspace. Returns whether it is not there yet. Deletes what killed
-    /// processes have left of others. The caller has the lock.
+    /// Checks that `folder` can become a workspace. Returns whether it is not there yet. Deletes what was
+    /// left when a process was killed that added or removed one. The caller has the lock.
     pub(crate) fn check_free(&self, folder: &Path) -> Result<bool> {
         if self.place(folder).join(RECORD).exists() {
             return Err(Error::Taken(folder.to_owned()));
@@ -274,10 +275,18 @@ impl Workspaces {
             return Err(Error::NotEmpty(folder.to_owned()));
         }
         let place = self.place(folder);
+        if place.join(STANDS_ON).exists() {
+            let (name, folder) = (place.display(), folder.display());
+            return Err(Error::Odd(format!(
+                "'{name}' holds what was written in a workspace at '{folder}', the record of which is gone; \
+                 move that folder away, or remove it"
+            )));
+        }
+        // No user has written to what was never mounted.
         if place.exists() {
             fs::remove_dir_all(&place).map_err(Error::on(&place))?;
         }
-        let _ = fs::remove_dir_all(self.root.join(GONE));
+        self.delete_gone().unwrap_or_else(|e| tracing::warn!("{e}"));
         Ok(is_new)
     }
 
@@ -514,11 +523,11 @@ impl Workspaces {
         let (place, gone) = (self.place(&workspace.folder), self.root.join(GONE));
         unmount_dead(&self.next_place(workspace));
         // If this process is killed before all is deleted, it is no workspace any more.
-        let _ = fs::remove_dir_all(&gone);
+        self.delete_gone().unwrap_or_else(|e| tracing::warn!("{e}"));
         fs::create_dir_all(&gone).map_err(Error::on(&gone))?;
         let name = place.file_name().unwrap_or_default();
         fs::rename(&place, gone.join(name)).map_err(Error::on(&place))?;
-        let deleted = fs::remove_dir_all(&gone).map_err(Error::on(&gone));
+        let deleted = self.delete_gone();
         // It is empty, unless somebody wrote to it while it was not mounted.
         let _ = fs::remove_dir(&workspace.folder);
         let others = self.list()?;
@@ -540,6 +549,15 @@ impl Workspaces {
             monitor_socket::end(&self.root);
         }
         deleted
+    }
+
+    /// Deletes the files of workspaces that were removed.
+    fn delete_gone(&self) -> Result<()> {
+        let gone = self.root.join(GONE);
+        match fs::remove_dir_all(&gone) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            deleted => deleted.map_err(Error::on(&gone)),
+        }
     }
 
     /// Returns whether a record is damaged, or they cannot be read: what it needs is not known.

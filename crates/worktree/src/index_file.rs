@@ -264,7 +264,7 @@ impl IndexWriter {
         self.index.reserve(count * ENTRY_BYTES);
     }
 
-    /// Makes room for so many bytes.
+    /// Reserves memory for `bytes` more bytes of entries.
     pub fn reserve_bytes(&mut self, bytes: usize) {
         self.index.reserve(bytes);
     }

@@ -23,8 +23,8 @@ pub struct TreeFile {
 }
 
 impl TreeFile {
-    /// Returns whether a file is a link as this one is, and, with `heeds_mode`, a program. A submodule is
-    /// never.
+    /// Returns whether a file is of the same kind as this one: a link or a regular file. With `heeds_mode`,
+    /// both must be programs, or neither. The folder of a submodule is of no kind.
     pub fn is_kind_of(self, about: &Metadata, heeds_mode: bool) -> bool {
         match self.mode {
             LINK => about.is_symlink(),

@@ -32,7 +32,7 @@ fn an_archive_is_not_deleted_below_a_workspace() {
     let said = env.weir_fails(&["rm", "--delete", "it"]);
     let first = format!("it: the workspace '{}' and 1 more stand on its archive", fork.folder.display());
     assert!(said.contains(&first) && archive.exists(), "{said}");
-    // Nor is it for who manages the pool from elsewhere.
+    // The API refuses a manager who wants to delete it.
     let boss = format!(
         "tokens = [{{ name = \"boss\", sha256 = \"{OPEN_SESAME}\", scopes = [\"read\", \"manage\"] }}]"
     );

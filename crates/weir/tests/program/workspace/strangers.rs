@@ -69,6 +69,40 @@ fn workspace_rm_that_is_killed_leaves_nothing_to_the_next() {
 }
 
 #[test]
+fn workspace_rm_that_stops_half_way_leaves_no_workspace() {
+    let env = Env::new();
+    let Some((_, it)) = mirrored(&env) else { return };
+    let folder = it.folder.to_str().unwrap().to_owned();
+    fs::create_dir(it.folder.join("kept")).unwrap();
+    fs::write(it.folder.join("same1"), b"left").unwrap();
+    let (state, is_place) = (env.path(STATE), |path: &PathBuf| path.join("workspace.json").exists());
+    let place = fs::read_dir(&state).unwrap().map(|entry| entry.unwrap().path()).find(is_place).unwrap();
+    let mount = |program: &str, args: &[&str]| {
+        assert!(weir_testing::command(program).args(args).status().unwrap().success());
+    };
+    // Nobody deletes a folder that something is mounted on.
+    mount("mount", &["-t", "tmpfs", "none", place.join("files/kept").to_str().unwrap()]);
+    assert!(env.weir_fails(&["ws", "rm", "--force", &folder]).contains("gone"));
+    assert_eq!(env.weir_json(&["ws", "ls"]), serde_json::json!([]));
+    std::mem::forget(it);
+    let it = Workspace::new(&env, "it", "work").unwrap();
+    assert_eq!(env.git(&it.folder, &["status", "--porcelain"]), "");
+    let name = place.file_name().unwrap();
+    mount("umount", &[state.join("gone").join(name).join("files/kept").to_str().unwrap()]);
+    let other = Workspace::new(&env, "it", "other").unwrap();
+    assert!(!state.join("gone").exists(), "the next command deletes it");
+    // Files whose record somebody has removed are neither shown nor deleted.
+    fs::write(it.folder.join("mine"), b"mine").unwrap();
+    mount("umount", &[&folder]);
+    let record = fs::read(place.join("workspace.json")).unwrap();
+    fs::remove_file(place.join("workspace.json")).unwrap();
+    assert!(env.weir_fails(&["ws", "add", "it", &folder]).contains("the record of which is gone"));
+    assert_eq!(fs::read(place.join("files/mine")).unwrap(), b"mine");
+    fs::write(place.join("workspace.json"), record).unwrap();
+    drop((it, other));
+}
+
+#[test]
 fn switches_at_the_same_time_wait_for_each_other() {
     let env = Env::new();
     let Some((_, it)) = mirrored(&env) else { return };
