@@ -111,12 +111,10 @@ nfs: packages ## two hosts that share a pool on a real NFS, in an emulated machi
 slow: packages ## tests that take long or much disk
 	@bash setup/count-skips.sh $(CARGO) test --workspace --release -- --ignored
 
-lint: ## format, clippy with warnings denied, and the rules of the house; the fuzzers too, which are a workspace of their own
+lint: ## format, clippy with warnings denied, and the rules of the house
 	@$(NEED) rust
 	$(CARGO) fmt --all -- --check
-	$(CARGO) fmt --manifest-path fuzz/Cargo.toml -- --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	$(CARGO) clippy --manifest-path fuzz/Cargo.toml --target-dir target --all-targets -- -D warnings
 	$(CARGO) test --workspace --test house
 
 doc: ## API documentation, warnings denied

@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
 # Builds the fuzzers on the stable toolchain and runs each for so many seconds: run.sh SECONDS [NAME...].
 #
-# cargo-fuzz asks for a nightly compiler for its sanitizers only; coverage, which guides the search, stable has. What is found
-# stands in fuzz/artifacts; new corpus entries stay in a temporary folder unless FUZZ_KEEP=1 adds them to fuzz/corpus.
+# cargo-fuzz asks for a nightly compiler for its sanitizers only; coverage, which guides the search, stable has. Only weir's own
+# crates are compiled for it: their dependencies are those that cargo has built for the tests. What is found stands in
+# fuzz/artifacts; new corpus entries stay in a temporary folder unless FUZZ_KEEP=1 adds them to fuzz/corpus. With
+# FUZZ_PROFILE=release the fuzzers take longer to build, and run faster.
 set -euo pipefail
 cd "$(dirname "$0")"
 seconds=$1
 shift
-coverage="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters"
-coverage+=" -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares"
-host=$(rustc -vV | sed -n 's/^host: //p')
-# Naming the target keeps the flags away from build scripts.
-RUSTFLAGS="$coverage --cfg fuzzing -Ccodegen-units=1 -Cdebug-assertions=on" cargo build --quiet --release --target "$host"
+profile=${FUZZ_PROFILE:-dev}
+RUSTC_WORKSPACE_WRAPPER="$PWD/coverage.sh" cargo build --quiet --profile "$profile" -p weir-fuzz
+built=${CARGO_TARGET_DIR:-../target}/${profile/dev/debug}
 found=$(mktemp -d)
 trap 'rm -rf "$found"' EXIT
 mkdir -p artifacts
@@ -20,7 +20,7 @@ fuzz_one() {
     target=$1
     mkdir -p "$found/$target" "corpus/$target"
     kept=$([ "${FUZZ_KEEP:-}" = 1 ] && echo "corpus/$target" || echo "$found/$target")
-    "target/$host/release/$target" -max_total_time="$seconds" -rss_limit_mb=4096 -timeout=20 -print_final_stats=1 \
+    "$built/$target" -max_total_time="$seconds" -rss_limit_mb=4096 -timeout=20 -print_final_stats=1 \
         -artifact_prefix="artifacts/$target-" "$kept" "corpus/$target" >"$found/$target.log" 2>&1 || {
         tail -50 "$found/$target.log"
         # xargs starts no more.
@@ -29,6 +29,6 @@ fuzz_one() {
     echo "fuzzed $target for $seconds s: $(grep -E "number_of_executed_units" "$found/$target.log")"
 }
 export -f fuzz_one
-export seconds host found
+export seconds built found
 # As many at a time as there are cores.
 printf '%s\n' "$@" | xargs -P "$(nproc)" -I {} bash -euo pipefail -c 'fuzz_one {}'
