@@ -86,6 +86,8 @@ pub(crate) struct Global {
 }
 
 #[derive(Subcommand)]
+// The arguments of a command are built if it is called: those of all take a millisecond.
+#[command(defer = true)]
 pub(crate) enum Command {
     /// Create a pool: configuration, catalog and a store of archives
     Init {

@@ -11,7 +11,8 @@ use weir_serve::ListenAddress;
 use crate::cli::lists;
 use crate::setting::{self, Setting};
 
-/// The repositories that a command works on: all, unless some are named.
+// The repositories that a command works on: all, unless some are named. (clap would print a '///' comment as
+// that of the command.)
 #[derive(Args)]
 pub(crate) struct RepoSelection {
     /// Names or patterns of the repositories [default: all]
@@ -19,7 +20,7 @@ pub(crate) struct RepoSelection {
     pub(crate) repos: Vec<String>,
 }
 
-/// The repositories that a command works on, of which at least one must be named.
+// The repositories that a command works on, of which at least one must be named.
 #[derive(Args)]
 pub(crate) struct RepoList {
     /// Names or patterns of the repositories

@@ -33,7 +33,7 @@ pub(crate) struct CloneArgs {
     pub(crate) git: GitCloneArgs,
 }
 
-/// Options that mean what they mean to git. With any of them, weir hands over to `git clone`.
+// Options that mean what they mean to git. With any of them, weir hands over to `git clone`.
 #[derive(Args)]
 #[command(next_help_heading = "Options that weir hands to git clone")]
 pub(crate) struct GitCloneArgs {

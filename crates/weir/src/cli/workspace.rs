@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::{Subcommand, ValueHint};
 
 #[derive(Subcommand)]
+// The arguments of a command are built if it is called: those of all take a millisecond.
+#[command(defer = true)]
 pub(crate) enum WorkspaceCommand {
     /// Make a writable working tree of a commit, at once
     Add {

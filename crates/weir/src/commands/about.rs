@@ -130,9 +130,12 @@ const MANUAL_SECTIONS: &str = include_str!("manual_sections.roff");
 pub(crate) fn man(folder: &Path) -> Result<()> {
     let fail = FileError::on("write to", folder);
     std::fs::create_dir_all(folder).map_err(fail)?;
-    clap_mangen::generate_to(Cli::command(), folder).map_err(fail)?;
+    let mut command = Cli::command().disable_help_subcommand(true);
+    // Its subcommands are there then.
+    command.build();
+    clap_mangen::generate_to(command.clone(), folder).map_err(fail)?;
     let mut names = Vec::new();
-    page_names(&Cli::command(), "", &mut names);
+    page_names(&command, "", &mut names);
     for name in names {
         let path = folder.join(format!("{name}.1"));
         let fail = FileError::on("write", &path);
