@@ -10,13 +10,16 @@ use std::process::{Child, Command, ExitCode, Stdio};
 
 use weir_clone::Attached;
 use weir_workspace::{
-    Error as WorkspaceError, Namespace, NamespaceCommand, Processes, Result as WorkspaceResult,
-    WaitUntilReady, Workspaces, become_alone, is_shown, may_mount, serve_monitor, unmount_dead,
+    Error as WorkspaceError, Namespace, NamespaceCommand, Processes, Result as WorkspaceResult, StartingView,
+    Workspaces, become_alone, is_shown, may_mount, serve_monitor, unmount_dead,
 };
 
 use crate::error::{Error, Result};
 use crate::named_source::MOUNTED;
 use crate::output;
+
+/// What the process of a view reads from its standard input when the file of its times is there.
+const TIMES_ARE_WRITTEN: &str = "times are written";
 
 /// Why a process of this program does not run.
 #[derive(Debug, thiserror::Error)]
@@ -35,19 +38,28 @@ struct Starting {
 }
 
 impl Starting {
-    /// Starts this program with `args`. What it says besides that it is ready goes to the file `log`.
-    fn new(args: &[OsString], log: &Path) -> std::io::Result<Starting> {
+    /// Starts this program with `args` and `stdin`. What it says besides that it is ready goes to the file
+    /// `log`.
+    fn new(args: &[OsString], stdin: Stdio, log: &Path) -> std::io::Result<Starting> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(args).current_dir("/");
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(log)?);
+        command.stdin(stdin).stdout(Stdio::piped()).stderr(File::create(log)?);
         Ok(Starting { child: command.spawn()?, log: log.to_owned() })
+    }
+
+    /// Writes `line` to its standard input, if that is a pipe, and closes that.
+    fn tell(&mut self, line: &str) {
+        if let Some(mut stdin) = self.child.stdin.take() {
+            // If it has ended, its reader says so.
+            let _ = writeln!(stdin, "{line}");
+        }
     }
 
     /// Waits until it says that it is ready.
     ///
     /// # Errors
     /// If it has ended.
-    fn wait(mut self) -> std::result::Result<(), StartError> {
+    fn wait(&mut self) -> std::result::Result<(), StartError> {
         let mut line = String::new();
         let stdout = self.child.stdout.take().expect("it is a pipe");
         let _ = BufReader::new(stdout).read_line(&mut line);
@@ -66,7 +78,7 @@ impl Starting {
 /// # Errors
 /// If it cannot be started, or has ended.
 fn start(args: &[OsString], log: &Path) -> std::result::Result<(), StartError> {
-    Starting::new(args, log)?.wait()
+    Starting::new(args, Stdio::null(), log)?.wait()
 }
 
 /// Returns the folder of the attached clone whose git directory is `source`, if it is one.
@@ -94,6 +106,51 @@ pub(crate) fn start_remote(place: &Path) -> std::result::Result<(), StartError> 
     start(&args, &place.join("log"))
 }
 
+/// A process of this program that is to show a commit.
+struct OwnView {
+    starting: Starting,
+    /// The repository of the commit.
+    source: PathBuf,
+}
+
+impl StartingView for OwnView {
+    fn times_are_written(&mut self) {
+        self.starting.tell(TIMES_ARE_WRITTEN);
+    }
+
+    fn wait(mut self: Box<Self>) -> WorkspaceResult<()> {
+        self.times_are_written();
+        self.starting.wait().map_err(view_failed(&self.source))
+    }
+}
+
+impl Drop for OwnView {
+    fn drop(&mut self) {
+        // It ends when it reads nothing. Only then its files can be removed.
+        if self.starting.child.stdin.take().is_some() {
+            let _ = self.starting.child.wait();
+        }
+    }
+}
+
+/// Waits until whoever started this process says that the file of the times is written.
+///
+/// # Errors
+/// If that has ended, or does not need this process any more.
+pub(crate) fn wait_for_times() -> Result<()> {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line)?;
+    match line.trim_end() == TIMES_ARE_WRITTEN {
+        true => Ok(()),
+        false => Err(Error::Message("whoever started this view does not need it".to_owned())),
+    }
+}
+
+fn view_failed(source: &Path) -> impl Fn(StartError) -> WorkspaceError {
+    let name = source.display().to_string();
+    move |e| WorkspaceError::Source(format!("cannot show '{name}': {e}"))
+}
+
 /// Starts processes of this program.
 pub(crate) struct OwnProcesses;
 
@@ -104,9 +161,8 @@ impl Processes for OwnProcesses {
         commit: &str,
         times: Option<&Path>,
         view: &Path,
-    ) -> WorkspaceResult<WaitUntilReady> {
-        let name = source.display().to_string();
-        let failed = move |e: StartError| WorkspaceError::Source(format!("cannot show '{name}': {e}"));
+    ) -> WorkspaceResult<Box<dyn StartingView>> {
+        let failed = view_failed(source);
         if let Some(place) = attached_to(source) {
             start_remote(place).map_err(&failed)?;
         }
@@ -116,8 +172,10 @@ impl Processes for OwnProcesses {
         if let Some(times) = times {
             args.extend(["--times".into(), times.into()]);
         }
-        let starting = Starting::new(&args, &view.with_extension("log")).map_err(|e| failed(e.into()))?;
-        Ok(Box::new(move || starting.wait().map_err(failed)))
+        let stdin = times.map_or_else(Stdio::null, |_| Stdio::piped());
+        let starting = Starting::new(&args, stdin, &view.with_extension("log"));
+        let starting = starting.map_err(|e| failed(e.into()))?;
+        Ok(Box::new(OwnView { starting, source: source.to_owned() }))
     }
 
     fn answer(&self, root: &Path) -> WorkspaceResult<()> {

@@ -1,16 +1,13 @@
 //! Switching a workspace to another commit.
 
 use std::io::Write;
-use std::panic::resume_unwind;
-use std::thread::ScopedJoinHandle;
+use std::path::Path;
 
 use serde_json::json;
-use weir_ground::thread::spawn_scoped;
 use weir_pool::open_local;
-use weir_repo::resolve_revision;
 use weir_workspace::{
-    CommitSwitch, Error as WorkspaceError, SwitchTarget, Workspace, Workspaces, bring_up, git, is_mounted,
-    linked_tree_on, move_head, moved_refs, name_of_head,
+    CommitSwitch, Error as WorkspaceError, RunningGit, SwitchTarget, UserSearch, Workspace, Workspaces,
+    bring_up, git, is_mounted, linked_tree_on, move_head, moved_refs, name_of_head,
 };
 
 use crate::cli::Global;
@@ -94,20 +91,20 @@ fn try_switch(
         workspaces.add_objects(&mut workspace, &to.commit, &OwnProcesses)?;
         own = open()?;
     }
-    if let Some(branch) = &to.branch
-        && let Some(other) = linked_tree_on(&git_dir, branch)
-    {
-        let words = format!("'{branch}' is checked out at '{other}', a linked working tree");
-        return Err(Error::Message(words).into());
-    }
-    let from = resolve_revision(&own, "HEAD").map_err(Error::of)?;
+    to.branch.as_deref().map_or(Ok(()), |branch| check_is_nowhere_else(&git_dir, branch))?;
     let before = name_of_head(&own);
+    let from = own.refs().head_oid().ok_or_else(|| {
+        let words = format!("the branch '{before}' has no commit yet, from which files could differ");
+        Error::Message(format!("{words}; 'git checkout {revision}' leaves it"))
+    })?;
     let switch = CommitSwitch {
         own,
         open: &|| Ok(open_local(&git_dir)?),
         source: (!is_attached).then_some(&source),
         from,
         to: to.commit,
+        // While weir reads trees.
+        users: UserSearch::begin(&folder),
         prefers_mount,
     };
     let switched = workspaces.switch(&mut workspace, switch, &OwnProcesses).map_err(|e| match e {
@@ -115,12 +112,9 @@ fn try_switch(
         e => e.into(),
     })?;
     let said = format!("checkout: moving from {before} to {revision}");
-    let moved = std::thread::scope(|scope| {
-        let moving = spawn_scoped("head", scope, || move_head(&folder, &to, &said));
-        workspaces.end_switch(&workspace, &switched);
-        moving.map(ScopedJoinHandle::join)
-    });
-    moved?.unwrap_or_else(|panic| resume_unwind(panic))?;
+    let moving = move_head(&folder, &to, &said);
+    workspaces.end_switch(&workspace, &switched);
+    moving.and_then(RunningGit::wait)?;
     let count = switched.count;
     switched.head_is_moved();
     if global.json {
@@ -132,4 +126,15 @@ fn try_switch(
         writeln!(output::stdout(), "{} is at {at}, {count} files differ", folder.display())?;
     }
     Ok(())
+}
+
+/// Checks that no linked working tree is on a branch.
+fn check_is_nowhere_else(git_dir: &Path, branch: &str) -> Result<()> {
+    match linked_tree_on(git_dir, branch) {
+        Some(other) => {
+            let words = format!("'{branch}' is checked out at '{other}', a linked working tree");
+            Err(Error::Message(words))
+        }
+        None => Ok(()),
+    }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
+use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_getcpu, sched_setaffinity};
 
 /// The guard gives up after this number of servers in a row have crashed within [`FAILED_BEFORE`]: the same
 /// request may crash each of them.
@@ -15,6 +15,8 @@ const FAILED_BEFORE: Duration = Duration::from_secs(1);
 /// After [`FAILED_MAX`] servers in a row were killed within [`FAILED_BEFORE`], the guard sleeps for this long
 /// before it starts the next.
 const PAUSE: Duration = Duration::from_millis(100);
+/// For how long threads that start stay on one processor.
+const BOUND_FOR: Duration = Duration::from_millis(5);
 
 /// Which process this is, after [`split`].
 pub(crate) enum Process {
@@ -74,19 +76,44 @@ pub(crate) fn split() -> std::io::Result<Process> {
 /// may queue it on another processor that is busy, while this process sleeps until it has ended. Afterwards
 /// both may run anywhere again.
 fn on_this_processor<T>(start: impl FnOnce() -> T) -> T {
-    let bind = || {
-        let all = sched_getaffinity(None).ok()?;
-        let mut one = CpuSet::new();
-        one.set(sched_getcpu());
-        sched_setaffinity(None, &one).ok()?;
-        Some(all)
-    };
     let all = bind();
     let started = start();
     if let Some(all) = all {
         let _ = sched_setaffinity(None, &all);
     }
     started
+}
+
+/// Calls `start`, which starts threads and lets them start more, and keeps all of them on the processor of
+/// this one until they answer the kernel: whoever waits for the first answers is there, too. Afterwards all
+/// threads of this process may run anywhere again.
+pub(crate) fn with_threads_on_this_processor<T>(start: impl FnOnce() -> T) -> T {
+    let all = bind();
+    let started = start();
+    if let Some(all) = all {
+        std::thread::sleep(BOUND_FOR);
+        // Twice: a thread that is not free yet may be starting another.
+        (0..2).for_each(|_| free_threads(&all));
+    }
+    started
+}
+
+/// Lets all threads of this process run on the processors `all`.
+fn free_threads(all: &CpuSet) {
+    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let ids = threads.filter_map(|thread| Pid::from_raw(thread.file_name().to_str()?.parse().ok()?));
+    for id in ids {
+        let _ = sched_setaffinity(Some(id), all);
+    }
+}
+
+/// Lets this thread, and those that it starts, run on its processor only. Returns where it could run before.
+fn bind() -> Option<CpuSet> {
+    let all = sched_getaffinity(None).ok()?;
+    let mut one = CpuSet::new();
+    one.set(sched_getcpu());
+    sched_setaffinity(None, &one).ok()?;
+    Some(all)
 }
 
 /// Ends a server. What the guard has made is left as it is.

@@ -63,10 +63,11 @@ pub use doctor::{Diagnosis, MountWay, Need, diagnosis};
 pub use error::{Error, Result};
 pub use file_times::FileTimes;
 pub use fork::{Forked, NewFork};
-pub use git::{GIT_THAT_ASKS, GitVersion, git, git_command};
+pub use git::{GIT_THAT_ASKS, GitVersion, RunningGit, git, git_command};
 pub use git_dir::Monitor;
 pub use monitor::serve_monitor;
 pub use mount::{Mount, MountOptions, mount, mount_guarded};
+pub use mounts_elsewhere::UserSearch;
 pub use namespace::{Namespace, NamespaceCommand, become_alone, may_mount};
 pub use overlay::{is_mounted, is_shown, unmount_dead};
 pub use remote_commit::{RemoteCommit, Reopen};
@@ -76,4 +77,4 @@ pub use revision::{SwitchTarget, bring_up, linked_tree_on, move_head, moved_refs
 pub use status::{PathChange, WorkspaceStatus, is_sparse};
 pub use unsaved::Unsaved;
 pub use view::{LowerCommit, Repositories, Shown};
-pub use workspaces::{Added, NewWorkspace, Processes, WaitUntilReady, Workspace, Workspaces};
+pub use workspaces::{Added, NewWorkspace, Processes, StartingView, Workspace, Workspaces};

@@ -107,7 +107,7 @@ fn serve<F: Filesystem>(session: Session<F>, is_first: bool) -> std::io::Result<
     if !is_first {
         send_again(session.as_fd())?;
     }
-    let session = session.spawn()?;
+    let session = guard::with_threads_on_this_processor(|| session.spawn())?;
     session.guard.join().map_err(|_| std::io::Error::other("a thread has panicked"))?
 }
 

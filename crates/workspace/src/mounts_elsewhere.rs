@@ -4,11 +4,31 @@ use std::collections::HashSet;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+
+use weir_ground::thread::spawn;
+
+/// A thread that finds out whether anybody uses a workspace from elsewhere, which takes a while.
+pub struct UserSearch(Option<JoinHandle<bool>>);
+
+impl UserSearch {
+    /// Begins to search for users of the workspace that is mounted on `folder`.
+    pub fn begin(folder: &Path) -> UserSearch {
+        let folder = folder.to_owned();
+        UserSearch(spawn("used", move || is_used_elsewhere(&folder)).ok())
+    }
+
+    /// Waits, and returns whether there is one, or may be.
+    pub(crate) fn has_found(self) -> bool {
+        self.0.is_none_or(|search| search.join().unwrap_or_else(|panic| resume_unwind(panic)))
+    }
+}
 
 /// Returns whether what is mounted on `folder` is mounted elsewhere, too, as for a container, or a program
 /// waits for changes of its files (inotify(7), fanotify(7)), as far as this user may know.
-pub(crate) fn is_used_elsewhere(folder: &Path) -> bool {
+fn is_used_elsewhere(folder: &Path) -> bool {
     let Ok(about) = fs::symlink_metadata(folder) else { return true };
     let (major, minor) = (rustix::fs::major(about.dev()), rustix::fs::minor(about.dev()));
     let device = format!("{major}:{minor}");

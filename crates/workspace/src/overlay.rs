@@ -8,7 +8,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, umount2};
@@ -24,8 +24,8 @@ pub(crate) const FUSE_OVERLAYFS: &str = "fuse-overlayfs";
 /// How long to wait for whoever looks into a workspace while it is mounted again, and how often to look.
 const IN_USE_MAX: Duration = Duration::from_millis(100);
 const IN_USE_TICK: Duration = Duration::from_micros(500);
-/// How long a union mount stays that another has replaced: until the switch is done.
-const CLOSED_AFTER_MICROSECONDS: libc::useconds_t = 50_000;
+/// How long a union mount stays at least that another has replaced: until the switch is done.
+const CLOSED_AFTER_MIN: Duration = Duration::from_millis(50);
 
 /// What is mounted upon each other.
 pub(crate) struct Layers<'a> {
@@ -113,13 +113,13 @@ pub(crate) fn is_free(folder: &Path) -> bool {
 
 /// Mounts `new` on `folder`, in place of what is mounted there. At each moment one of the two is seen.
 ///
-/// Returns false if something came in meanwhile and stays: then the same files as before are mounted, but not
-/// by the mount in which it is.
+/// Returns what was mounted; `None` if something came in meanwhile and stays: then the same files as before
+/// are mounted, but not by the mount in which it is.
 ///
 /// # Errors
 /// If the system does not mount so (Linux before 6.5). Then nothing has changed.
-pub(crate) fn replace(folder: &Path, new: &OwnedFd) -> Result<bool> {
-    let old = clone_of(folder)?;
+pub(crate) fn replace(folder: &Path, new: &OwnedFd) -> Result<Option<ReplacedMount>> {
+    let old = ReplacedMount(clone_of(folder)?);
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_BENEATH;
     let mount_beneath =
         |mount: &OwnedFd| move_mount(mount, "", CWD, folder, flags).map_err(mount_failed(folder));
@@ -128,21 +128,30 @@ pub(crate) fn replace(folder: &Path, new: &OwnedFd) -> Result<bool> {
     while unmount(folder).is_err() {
         if Instant::now() > end {
             detach(folder)?;
-            mount_beneath(&old)?;
+            mount_beneath(&old.0)?;
             detach(folder)?;
-            return Ok(false);
+            return Ok(None);
         }
         std::thread::sleep(IN_USE_TICK);
     }
-    close_aside(old);
-    Ok(true)
+    Ok(Some(old))
+}
+
+/// A union mount that another has replaced. Nobody sees it any more.
+pub(crate) struct ReplacedMount(OwnedFd);
+
+impl Drop for ReplacedMount {
+    fn drop(&mut self) {
+        close_aside(&self.0);
+    }
 }
 
 /// Closes the last descriptor of a union mount in a process of its own, a while later: the kernel first
 /// writes all that is dirty on the disk, whoever it belongs to (`ovl_sync_fs`), which may take long, and
 /// delays who writes there meanwhile.
-fn close_aside(mount: OwnedFd) {
+fn close_aside(mount: &OwnedFd) {
     let number = mount.as_raw_fd().unsigned_abs();
+    let wait = until_next_closing(SystemTime::now());
     // SAFETY: the copy calls the system only, whatever other threads have locked.
     let forked = unsafe { fork() };
     if let Ok(ForkResult::Child) = forked {
@@ -153,11 +162,20 @@ fn close_aside(mount: OwnedFd) {
                 libc::close_range(0, last, 0);
             }
             libc::close_range(number + 1, libc::c_uint::MAX, 0);
-            libc::usleep(CLOSED_AFTER_MICROSECONDS);
+            libc::sleep(wait.as_secs() as libc::c_uint);
+            libc::usleep(wait.subsec_micros());
             libc::close(mount.as_raw_fd());
             libc::_exit(0)
         }
     }
+}
+
+/// Returns how long after `now` mounts are closed. All wait for the same moments: after the first there is
+/// little left to write.
+fn until_next_closing(now: SystemTime) -> Duration {
+    let since_epoch = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let wait = Duration::from_secs(1) - Duration::from_nanos(since_epoch.subsec_nanos().into());
+    if wait < CLOSED_AFTER_MIN { wait + Duration::from_secs(1) } else { wait }
 }
 
 fn mount_failed(path: &Path) -> impl Fn(rustix::io::Errno) -> Error {

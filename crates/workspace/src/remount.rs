@@ -17,20 +17,20 @@ use std::thread::ScopedJoinHandle;
 use rustix::fs::{AtFlags, CWD, Timestamps, utimensat};
 use rustix::io::Errno;
 use weir_git::Oid;
-use weir_ground::thread::{spawn, spawn_scoped};
+use weir_ground::thread::spawn_scoped;
 use weir_repo::Repo;
 
 use crate::error::{Error, Result};
 use crate::file_times::{FileTime, FileTimes};
 use crate::hidden::LayersAbove;
 use crate::index::LowerFiles;
-use crate::mounts_elsewhere::is_used_elsewhere;
-use crate::overlay::{self, unmount_dead};
+use crate::mounts_elsewhere::UserSearch;
+use crate::overlay::{self, ReplacedMount, unmount_dead};
 use crate::switch::{BegunSwitch, TreeSwitch, begun_path};
 use crate::touched;
 use crate::tree::CommitTree;
 use crate::tree_changes::{TreeChanges, tree_changes};
-use crate::workspaces::{Processes, TIMES_VERSION, WaitUntilReady, Workspace, Workspaces, id};
+use crate::workspaces::{Processes, StartingView, TIMES_VERSION, Workspace, Workspaces, id};
 
 /// Up to this number, weir writes files faster than it mounts a view of them.
 const WRITTEN_MAX: usize = 64;
@@ -47,6 +47,8 @@ pub struct CommitSwitch<'a> {
     pub from: Oid,
     /// The other one.
     pub to: Oid,
+    /// Who uses the workspace.
+    pub users: UserSearch,
     /// Whether the workspace may be mounted again if few files differ, too.
     pub prefers_mount: bool,
 }
@@ -57,7 +59,7 @@ pub struct Switched {
     /// The number of files that differ.
     pub count: usize,
     /// The workspace as it was, if weir has mounted it again, and what differs.
-    left: Option<(Workspace, NotedChanges)>,
+    left: Option<(Workspace, NotedChanges, ReplacedMount)>,
     /// The file that tells a later switch that this one is not finished.
     begun: PathBuf,
     _alone: File,
@@ -83,7 +85,6 @@ struct NextMount<'a> {
     /// The repository of the view.
     source: &'a Repo,
     times: FileTimes,
-    seen: SeenFiles,
 }
 
 impl NextMount<'_> {
@@ -124,12 +125,7 @@ impl Workspaces {
     ) -> Result<Switched> {
         let alone = self.lock()?;
         self.renew(workspace)?;
-        let CommitSwitch { own, open, source, from, to, prefers_mount } = switch;
-        // A thread reads in /proc who uses the workspace, while this one reads trees.
-        let looking = spawn("used", {
-            let folder = workspace.folder.clone();
-            move || is_used_elsewhere(&folder)
-        });
+        let CommitSwitch { own, open, source, from, to, users, prefers_mount } = switch;
         let base = Oid::from_hex_any(workspace.commit.as_bytes()).ok_or(Error::NoNode)?;
         // The source's own files are read directly. Each read of the workspace's objects asks the process of
         // a view.
@@ -154,22 +150,28 @@ impl Workspaces {
         }
         let count = begun.changes.files.len();
         let may_mount = !workspace.uses_fuse_overlayfs && (prefers_mount || count >= WRITTEN_MAX);
-        let is_used =
-            || looking.map_or(true, |looking| looking.join().unwrap_or_else(|panic| resume_unwind(panic)));
-        let source = source.filter(|source| may_mount && source.contains(&to) && !is_used());
-        let seen = source.map(|_| self.seen(workspace, trees_of, [base, trees[0], trees[1]], &begun));
-        let (Some(source), Some(seen)) = (source, seen.transpose()?.flatten()) else {
+        let source = source.filter(|source| may_mount && source.contains(&to) && !users.has_found());
+        let Some(source) = source else {
             tree_switch.check(&begun, |_| false)?;
             begun.lock.write(&tree_switch.write_files(&begun, &mut own.reader(), |_| true)?)?;
             begun.lock.commit()?;
             return Ok(switched(count, None));
         };
+        let next = NextMount {
+            workspace: next_workspace(workspace, source, &to, begun.time()),
+            source,
+            times: begun.times_after(&times),
+        };
+        let has_all = std::ptr::eq(trees_of, source);
         // Its own packs are files of the workspace, which are in use while it is open.
         drop(own);
-        let times = begun.times_after(&times);
-        let next = next_workspace(workspace, source, &to, begun.time());
-        let next = NextMount { workspace: next, source, times, seen };
-        let noted = self.remount(&next, workspace, tree_switch, &begun, processes).inspect_err(|_| {
+        let trees = [base, trees[0], trees[1]];
+        let see = || match has_all {
+            true => self.seen(workspace, source, trees, &begun),
+            false => self.seen(workspace, &open()?, trees, &begun),
+        };
+        let remounted = self.remount(&next, workspace, tree_switch, &begun, see, processes);
+        let remounted = remounted.inspect_err(|_| {
             let _ = self.record(workspace);
             let _ = self.write_objects(workspace, &[]);
             self.sweep(workspace);
@@ -177,10 +179,10 @@ impl Workspaces {
                 let _ = fs::remove_file(&begun_path);
             }
         })?;
-        if let Some(noted) = noted {
-            let changes = self.finish_remount(&next, next.switch(tree_switch), begun)?;
+        if let Some((noted, seen, replaced)) = remounted {
+            let changes = self.finish_remount(&next, &seen, next.switch(tree_switch), begun)?;
             let left = std::mem::replace(workspace, next.workspace);
-            return Ok(switched(count, Some((left, NotedChanges { changes, noted }))));
+            return Ok(switched(count, Some((left, NotedChanges { changes, noted }, replaced))));
         }
         self.record(workspace)?;
         self.write_objects(workspace, &[])?;
@@ -191,7 +193,7 @@ impl Workspaces {
 
     /// Ends the views that a workspace needed before a switch, and those that killed processes have left.
     pub fn end_switch(&self, workspace: &Workspace, switched: &Switched) {
-        if let Some((left, NotedChanges { changes, noted })) = &switched.left {
+        if let Some((left, NotedChanges { changes, noted }, _)) = &switched.left {
             // The index says the same by now. But git remembers which untracked files folders have.
             let is_kept = |path: &[u8]| changes.renames_in_folder(path);
             if let Err(e) = touched::forget_other(&self.place(&workspace.folder), *noted, is_kept) {
@@ -219,9 +221,11 @@ impl Workspaces {
     }
 
     /// Checks that nothing is lost, and mounts the workspace `next` in place of `old`. Writes the index,
-    /// unless files are to be written first. Returns the number by which the list of touched files knows the
-    /// change; `None` if a program uses the workspace, or the system does not mount so: then `old` stays
-    /// mounted.
+    /// which is right unless layers hide files that differ.
+    ///
+    /// Returns the number by which the list of touched files knows the change, what is seen, as `see` returns
+    /// it, and what was mounted; `None` if a program uses the workspace, or the system does not mount so:
+    /// then `old` stays mounted.
     ///
     /// # Errors
     /// If something would be lost, or the index or the record cannot be written, as on a full disk. Then
@@ -232,31 +236,39 @@ impl Workspaces {
         old: &Workspace,
         switch: TreeSwitch<'_>,
         begun: &BegunSwitch,
+        see: impl FnOnce() -> Result<Option<SeenFiles>>,
         processes: &dyn Processes,
-    ) -> Result<Option<u64>> {
+    ) -> Result<Option<(u64, SeenFiles, ReplacedMount)>> {
         let folder = &next.workspace.folder;
         let entered = self.entered_path(old);
-        let is_free = !entered.exists() && overlay::is_free(folder);
-        switch.check(begun, |path| next.seen.is_untouched(path))?;
-        if !is_free {
+        if entered.exists() || !overlay::is_free(folder) {
+            switch.check(begun, |_| false)?;
             return Ok(None);
         }
-        next.times.write(&self.times_path(&next.workspace).unwrap_or_default())?;
         // The view is started before the thread: while a thread works, the system takes long to find another
         // processor for a process that starts.
-        let starting = self.start_view(&next.workspace, processes);
+        let mut view = self.start_view(&next.workspace, processes);
         let on_next = next.switch(switch);
-        let (new, noted) = std::thread::scope(|scope| -> Result<_> {
-            let writing = spawn_scoped("index", scope, || match next.seen.hidden.is_empty() {
-                true => begun.lock.write(&on_next.write_files(begun, &mut next.source.reader(), |_| false)?),
-                false => Ok(()),
+        let made = std::thread::scope(|scope| -> Result<_> {
+            let writing = spawn_scoped("index", scope, || {
+                begun.lock.write(&on_next.write_files(begun, &mut next.source.reader(), |_| false)?)
             });
+            let Some(seen) = see()? else {
+                switch.check(begun, |_| false)?;
+                return Ok(None);
+            };
+            switch.check(begun, |path| seen.is_untouched(path))?;
+            next.times.write(&self.times_path(&next.workspace).unwrap_or_default())?;
+            if let Ok(Some(view)) = &mut view {
+                view.times_are_written();
+            }
             let noted = touched::note_other(&self.place(folder), begun.changes.paths())?;
-            let new = starting.and_then(|starting| self.mount_next(next, starting, processes));
+            let new = view.and_then(|view| self.mount_next(next, view, processes));
             let written = writing.map(ScopedJoinHandle::join).map_err(Error::on(folder))?;
             written.unwrap_or_else(|panic| resume_unwind(panic))?;
-            Ok((new, noted))
-        })?;
+            Ok(Some((new, noted, seen)))
+        });
+        let Some((new, noted, seen)) = made? else { return Ok(None) };
         let Ok(new) = new.inspect_err(|e| tracing::warn!("'{}' is not mounted again: {e}", folder.display()))
         else {
             return Ok(None);
@@ -269,11 +281,10 @@ impl Workspaces {
         self.write_objects(&next.workspace, &self.views(old))?;
         self.record(&next.workspace)?;
         match overlay::replace(folder, &new) {
-            Ok(is_replaced) => {
-                if !is_replaced {
-                    fs::write(&entered, b"").map_err(Error::on(&entered))?;
-                }
-                Ok(is_replaced.then_some(noted))
+            Ok(Some(replaced)) => Ok(Some((noted, seen, replaced))),
+            Ok(None) => {
+                fs::write(&entered, b"").map_err(Error::on(&entered))?;
+                Ok(None)
             }
             Err(e) => {
                 tracing::debug!("'{}' is not mounted again: {e}", folder.display());
@@ -282,15 +293,17 @@ impl Workspaces {
         }
     }
 
-    /// Mounts a workspace as it is to be, where nobody sees it yet. Its view is `starting`.
+    /// Mounts a workspace as it is to be, where nobody sees it yet, when its `view` is there.
     fn mount_next(
         &self,
         next: &NextMount<'_>,
-        starting: WaitUntilReady,
+        view: Option<Box<dyn StartingView>>,
         processes: &dyn Processes,
     ) -> Result<OwnedFd> {
         let workspace = &next.workspace;
-        starting()?;
+        if let Some(view) = view {
+            view.wait()?;
+        }
         for commit in &workspace.later {
             self.show_later(workspace, commit, processes)?;
         }
@@ -306,10 +319,11 @@ impl Workspaces {
     fn finish_remount(
         &self,
         next: &NextMount<'_>,
+        seen: &SeenFiles,
         switch: TreeSwitch<'_>,
         begun: BegunSwitch,
     ) -> Result<TreeChanges> {
-        let NextMount { workspace, source, seen, .. } = next;
+        let NextMount { workspace, source, .. } = next;
         self.note_mounted(workspace)?;
         self.remove_left(workspace, &seen.left);
         self.renew_folders(workspace, &begun)?;

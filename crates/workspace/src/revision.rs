@@ -7,7 +7,7 @@ use weir_git::{Kind, Oid};
 use weir_repo::{Head, Repo, resolve_revision};
 
 use crate::error::{Error, Result};
-use crate::git::{git, git_with};
+use crate::git::{RunningGit, git, git_with};
 
 /// Returns the branch that HEAD is on, or the id that it is at.
 pub fn name_of_head(repo: &Repo) -> String {
@@ -29,23 +29,25 @@ pub fn linked_tree_on(git_dir: &Path, branch: &str) -> Option<String> {
     Some(place.trim_end().trim_end_matches("/.git").to_owned())
 }
 
-/// Moves HEAD of the workspace in `folder`, and logs `why`.
+/// Begins to move HEAD of the workspace in `folder`, and to log `why`. It is moved when the git that is
+/// returned has ended well.
 ///
 /// # Errors
 /// If git fails.
-pub fn move_head(folder: &Path, to: &SwitchTarget, why: &str) -> Result<()> {
+pub fn move_head(folder: &Path, to: &SwitchTarget, why: &str) -> Result<RunningGit> {
     match &to.branch {
         Some(branch) => {
             if !to.has_branch {
                 git(folder, &["branch", "-q", "--track", branch, &format!("origin/{branch}")])?;
             }
-            git(folder, &["symbolic-ref", "-m", why, "HEAD", &format!("refs/heads/{branch}")])?;
+            let name = format!("refs/heads/{branch}");
+            RunningGit::start(folder, &["symbolic-ref", "-m", why, "HEAD", &name])
         }
         None => {
-            git(folder, &["update-ref", "--no-deref", "-m", why, "HEAD", &to.commit.to_string()])?;
+            let commit = to.commit.to_string();
+            RunningGit::start(folder, &["update-ref", "--no-deref", "-m", why, "HEAD", &commit])
         }
     }
-    Ok(())
 }
 
 /// The commit that a workspace is to show, and the branch that HEAD is to name.

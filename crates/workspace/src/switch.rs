@@ -10,10 +10,12 @@ use std::fs::{self, Metadata, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{OpenOptionsExt, symlink};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Timestamps, utimensat};
 use weir_git::{HashKind, Kind, Oid};
+use weir_ground::thread::spawn_scoped;
 use weir_repo::ObjectReader;
 use weir_worktree::{
     CacheEntry, EntryStat, IndexChanges, IndexReader, IndexWriter, LINK, MODE, MODIFIED, SIZE, SUBMODULE,
@@ -139,10 +141,14 @@ impl TreeSwitch<'_> {
         let lock = IndexLock::take(&git_dir)?;
         // What a switch left that ended half way.
         let _ = fs::remove_file(git_dir.join("switch.new"));
-        let changes = tree_changes(reader, &self.trees[0], &self.trees[1])?;
-        let path = git_dir.join("index");
-        let index = fs::read(&path).map_err(Error::on(&path))?;
-        let index_time = FileTime::modified(&fs::metadata(&path).map_err(Error::on(&path))?);
+        let path = &git_dir.join("index");
+        let read = || Ok((fs::read(path)?, FileTime::modified(&fs::metadata(path)?)));
+        let (changes, read) = std::thread::scope(|scope| {
+            let reading = spawn_scoped("read", scope, read);
+            let changes = tree_changes(reader, &self.trees[0], &self.trees[1]);
+            (changes, reading.map(|reading| reading.join().unwrap_or_else(|panic| resume_unwind(panic))))
+        });
+        let (changes, (index, index_time)) = (changes?, read.flatten().map_err(Error::on(path))?);
         Ok(BegunSwitch { lock, changes, index, index_time, resumes })
     }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::overlay::{is_shown, unmount_dead};
-use crate::workspaces::{Processes, WaitUntilReady, Workspace, Workspaces, id};
+use crate::workspaces::{Processes, StartingView, Workspace, Workspaces, id};
 
 /// The folder of the views.
 const VIEWS: &str = "views";
@@ -44,7 +44,7 @@ impl Workspaces {
 
     /// Starts the view that `workspace` stands on, unless it is there, and waits until it is.
     pub(crate) fn show(&self, workspace: &Workspace, processes: &dyn Processes) -> Result<()> {
-        self.start_view(workspace, processes)?()
+        self.start_view(workspace, processes)?.map_or(Ok(()), |view| view.wait())
     }
 
     /// Starts the view that `workspace` stands on, unless it is there.
@@ -52,7 +52,7 @@ impl Workspaces {
         &self,
         workspace: &Workspace,
         processes: &dyn Processes,
-    ) -> Result<WaitUntilReady> {
+    ) -> Result<Option<Box<dyn StartingView>>> {
         let times = self.times_path(workspace);
         let view = self.view(workspace);
         self.start_on(&view, &workspace.source, &workspace.commit, times.as_deref(), processes)
@@ -65,14 +65,14 @@ impl Workspaces {
         commit: &str,
         times: Option<&Path>,
         processes: &dyn Processes,
-    ) -> Result<WaitUntilReady> {
+    ) -> Result<Option<Box<dyn StartingView>>> {
         if is_shown(view) {
-            return Ok(Box::new(|| Ok(())));
+            return Ok(None);
         }
         // What is left of views whose processes have ended.
         unmount_dead(view);
         fs::create_dir_all(view).map_err(Error::on(view))?;
-        processes.show(source, commit, times, view)
+        processes.show(source, commit, times, view).map(Some)
     }
 
     /// Starts the view of a later commit, the objects of which `workspace` needs, unless it is there.
@@ -83,7 +83,9 @@ impl Workspaces {
         processes: &dyn Processes,
     ) -> Result<PathBuf> {
         let view = self.view_of(&workspace.source, commit);
-        self.start_on(&view, &workspace.source, commit, None, processes)?()?;
+        if let Some(starting) = self.start_on(&view, &workspace.source, commit, None, processes)? {
+            starting.wait()?;
+        }
         Ok(view)
     }
 

@@ -76,8 +76,18 @@ pub struct Workspace {
     pub(crate) frozen: Vec<String>,
 }
 
-/// Waits until a process that was started is ready. Fails if it ends before.
-pub type WaitUntilReady = Box<dyn FnOnce() -> Result<()> + Send>;
+/// The process of a view that starts. If this is dropped before the process is told that its times are
+/// written, it ends.
+pub trait StartingView: Send {
+    /// Tells the process that the file of its times is written, which it reads then.
+    fn times_are_written(&mut self);
+
+    /// Tells the same, and waits until the files are there.
+    ///
+    /// # Errors
+    /// If the process ends before.
+    fn wait(self: Box<Self>) -> Result<()>;
+}
 
 /// Starts the processes that workspaces need.
 pub trait Processes: Sync {
@@ -86,7 +96,13 @@ pub trait Processes: Sync {
     ///
     /// # Errors
     /// If it cannot be started.
-    fn show(&self, source: &Path, commit: &str, times: Option<&Path>, view: &Path) -> Result<WaitUntilReady>;
+    fn show(
+        &self,
+        source: &Path,
+        commit: &str,
+        times: Option<&Path>,
+        view: &Path,
+    ) -> Result<Box<dyn StartingView>>;
 
     /// Starts a process that calls [`crate::serve_monitor`] for the folder of records `root`, and waits until
     /// it is ready.
@@ -320,7 +336,7 @@ impl Workspaces {
         // The view starts while the index is written.
         let starting = self.start_view(&workspace, processes);
         let made = self.make(new, &workspace);
-        let shown = starting.and_then(|wait| wait());
+        let shown = starting.and_then(|view| view.map_or(Ok(()), |view| view.wait()));
         let made = made.and_then(|converts| {
             shown.and_then(|()| self.mount_alone(&workspace, processes))?;
             Ok(converts)

@@ -23,7 +23,7 @@ use crate::named_source::{MOUNTED, NamedSource};
 use crate::output;
 use crate::pool::open_pool;
 use crate::signals::stop_on_signal;
-use crate::workspace_mounts::{attached_to, close_inherited};
+use crate::workspace_mounts::{attached_to, close_inherited, wait_for_times};
 
 /// Archives that are kept open.
 const OPEN_MAX: usize = 256;
@@ -202,6 +202,12 @@ fn shown(global: &Global, args: &MountArgs) -> Result<Shown> {
     let path = source.path;
     let reopen: Reopen = Box::new(move || Ok(open_local(&path)?));
     let remote = trees.map(|trees| Arc::new(RemoteCommit::new(trees, reopen)));
-    let times = args.times.as_deref().map(FileTimes::read).transpose()?;
+    let times = match &args.times {
+        Some(times) => {
+            wait_for_times()?;
+            Some(FileTimes::read(times)?)
+        }
+        None => None,
+    };
     Ok(Shown::Lower(LowerCommit { repo, commit, remote, times }))
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use rustix::fs::inotify;
+use weir_testing::processes;
 
 use super::{STATE, Workspace, mirrored};
 use crate::common::Env;
@@ -105,6 +106,27 @@ fn workspace_switch_writes_nothing_where_it_mounts_anew() {
     drop(fork);
     drop(it);
     assert_eq!(views(&env), Vec::<String>::new());
+}
+
+#[test]
+fn workspace_switch_that_is_refused_leaves_no_view() {
+    let env = Env::new();
+    let Some((_, it)) = remountable(&env) else { return };
+    let work = it.folder.to_str().unwrap();
+    let views = env.path(STATE).join("views");
+    let shown = processes::Strays(views.to_str().unwrap().to_owned());
+    let all = || {
+        let entries = fs::read_dir(&views).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        (names, shown.ids())
+    };
+    let before = all();
+    fs::write(it.folder.join("d1/e1/f1"), b"mine").unwrap();
+    let said = env.weir_fails(&["ws", "switch", "--mount", work, "other"]);
+    assert!(said.contains("there are changes in 'd1/e1/f1'"), "{said}");
+    assert_eq!(all(), before);
+    assert_eq!(fs::read(it.folder.join("d1/e1/f1")).unwrap(), b"mine");
 }
 
 #[test]
