@@ -7,7 +7,7 @@ use serde_json::json;
 use weir_pool::open_local;
 use weir_workspace::{
     CommitSwitch, Error as WorkspaceError, RunningGit, SwitchTarget, UserSearch, Workspace, Workspaces,
-    bring_up, git, is_mounted, linked_tree_on, move_head, moved_refs, name_of_head,
+    bring_up, earlier_head, git, is_mounted, linked_tree_on, move_head, moved_refs, name_of_head,
 };
 
 use crate::cli::Global;
@@ -62,6 +62,7 @@ fn try_switch(
         workspaces.mount(&workspace, &OwnProcesses)?;
     }
     workspaces.mend_monitor(&workspace, &OwnProcesses);
+    let revision = &earlier_head(&folder, revision)?;
     let source =
         NamedSource { name: workspace.repository.clone(), path: workspace.source.clone(), revision: None };
     let (source, git_dir) = (source.open()?, folder.join(".git"));

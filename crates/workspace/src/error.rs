@@ -59,6 +59,9 @@ pub enum Error {
     /// A revision has no name.
     #[error("there is no revision without a name")]
     EmptyRevision,
+    /// HEAD of a workspace has not been elsewhere that often.
+    #[error("'{0}': HEAD was not elsewhere that often")]
+    NeverElsewhere(String),
     /// A revision is something else than a commit.
     #[error("'{0}' is no commit")]
     NotACommit(String),

@@ -73,7 +73,9 @@ pub use overlay::{is_mounted, is_shown, unmount_dead};
 pub use remote_commit::{RemoteCommit, Reopen};
 pub use remote_files::{RemoteFiles, mount_remote_files};
 pub use remount::{CommitSwitch, Switched};
-pub use revision::{SwitchTarget, bring_up, linked_tree_on, move_head, moved_refs, name_of_head};
+pub use revision::{
+    SwitchTarget, bring_up, earlier_head, linked_tree_on, move_head, moved_refs, name_of_head,
+};
 pub use status::{PathChange, WorkspaceStatus, is_sparse};
 pub use unsaved::Unsaved;
 pub use view::{LowerCommit, Repositories, Shown};

@@ -19,6 +19,24 @@ pub fn name_of_head(repo: &Repo) -> String {
     }
 }
 
+/// Returns what HEAD of the workspace in `folder` was at before, if `revision` says so as git does: `-` for
+/// the last time, `@{-N}` for an earlier one. Else returns `revision`.
+///
+/// # Errors
+/// If HEAD was not elsewhere that often.
+pub fn earlier_head(folder: &Path, revision: &str) -> Result<String> {
+    let revision = if revision == "-" { "@{-1}" } else { revision };
+    if !revision.starts_with("@{-") {
+        return Ok(revision.to_owned());
+    }
+    let parse = |args: &[&str]| git(folder, &[&["rev-parse", "--verify", "-q"], args].concat());
+    let never = |_| Error::NeverElsewhere(revision.to_owned());
+    let oid = parse(&[revision]).map_err(never)?;
+    // Nothing is printed of one that was no branch, or is none any more.
+    let name = parse(&["--symbolic-full-name", revision]).unwrap_or_default();
+    Ok(name.trim_end().strip_prefix("refs/heads/").unwrap_or(oid.trim_end()).to_owned())
+}
+
 /// Returns the linked working tree (git-worktree(1)) that is on `branch`, if there is one.
 pub fn linked_tree_on(git_dir: &Path, branch: &str) -> Option<String> {
     let on = format!("ref: refs/heads/{branch}");

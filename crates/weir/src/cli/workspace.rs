@@ -51,7 +51,7 @@ pub(crate) enum WorkspaceCommand {
         /// The folder of the working tree
         #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
         folder: PathBuf,
-        /// A branch, a tag or an id
+        /// A branch, a tag or an id; '-' is what HEAD was at before
         #[arg(value_name = "REV")]
         revision: String,
         /// Mount the workspace again if few files differ, too
@@ -89,7 +89,7 @@ pub(crate) enum WorkspaceCommand {
     },
     /// List workspaces
     Ls,
-    /// Remove workspaces with all that was written in them
+    /// Remove workspaces with all that was written in them; go on after one that is not removed
     Rm {
         /// The folders of the working trees
         #[arg(value_name = "DIR", required = true, value_hint = ValueHint::DirPath)]

@@ -76,9 +76,16 @@ pub(crate) fn workspace(global: &Global, command: &WorkspaceCommand) -> Result<E
         }
         WorkspaceCommand::Ls => list(global, &root, &workspaces)?,
         WorkspaceCommand::Rm { folders, force } => {
-            let (here, there) = by_place(named(&workspaces, folders)?);
-            here.iter().try_for_each(|workspace| remove(global, &workspaces, workspace, *force))?;
-            return run_there(global, &root, "rm", force.then_some("--force"), &there);
+            let found = each(folders, |folder| named_one(&workspaces, folder));
+            let not_found = folders.len() - found.len();
+            let (here, there) = by_place(found);
+            let removed = each(&here, |workspace| remove(global, &workspaces, workspace, *force));
+            let code = run_there(global, &root, "rm", force.then_some("--force"), &there)?;
+            return Ok(match not_found + here.len() - removed.len() {
+                0 => code,
+                failed if failed == folders.len() => ExitCode::FAILURE,
+                _ => ExitCode::from(SOME_FAILED),
+            });
         }
         WorkspaceCommand::Shell { folder, command } => return shell(&root, &workspaces, folder, command),
         WorkspaceCommand::Doctor => return doctor(global, &root),
@@ -132,7 +139,17 @@ fn mount_again(
 
 /// Returns the workspaces of these folders.
 fn named(workspaces: &Workspaces, folders: &[PathBuf]) -> Result<Vec<Workspace>> {
-    folders.iter().map(|folder| workspaces.find(&whole(folder)?).map_err(Error::of)).collect()
+    folders.iter().map(|folder| named_one(workspaces, folder)).collect()
+}
+
+fn named_one(workspaces: &Workspaces, folder: &Path) -> Result<Workspace> {
+    Ok(workspaces.find(&whole(folder)?)?)
+}
+
+/// Calls `work` for each of `list`, and returns what it returned. Prints errors, and goes on.
+fn each<T, R>(list: &[T], work: impl Fn(&T) -> Result<R>) -> Vec<R> {
+    let print = |e: &Error| warn_line!("error: {e}");
+    list.iter().filter_map(|one| work(one).inspect_err(print).ok()).collect()
 }
 
 /// Parts the workspaces that this process can mount from those that are in the namespace of the user.

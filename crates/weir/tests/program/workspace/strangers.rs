@@ -69,6 +69,27 @@ fn workspace_rm_that_is_killed_leaves_nothing_to_the_next() {
 }
 
 #[test]
+fn workspace_rm_goes_on_after_one_that_is_not_removed() {
+    let env = Env::new();
+    let Some((_, it)) = mirrored(&env) else { return };
+    let Some(twin) = Workspace::new(&env, "it", "twin") else { return };
+    let Some(third) = Workspace::new(&env, "it", "third") else { return };
+    fs::write(third.folder.join("same1"), b"mine").unwrap();
+    let (gone, left) = (env.path("gone"), third.folder.to_str().unwrap());
+    let folders = [gone.to_str().unwrap(), it.folder.to_str().unwrap(), left, twin.folder.to_str().unwrap()];
+    let rm = env.weir_command(&[&["ws", "rm"], &folders[..]].concat()).output().unwrap();
+    assert_eq!(rm.status.code(), Some(3), "{rm:?}");
+    let said = String::from_utf8(rm.stderr).unwrap();
+    assert_eq!(said.matches("error: ").count(), 2, "{said}");
+    assert!(said.contains("no workspace") && said.contains(left), "{said}");
+    let list = env.weir_json(&["ws", "ls"]);
+    assert_eq!(list.as_array().unwrap().len(), 1);
+    assert_eq!(list[0]["folder"], left);
+    let none = env.weir_command(&["ws", "rm", left, folders[0]]).status().unwrap();
+    assert_eq!(none.code(), Some(1));
+}
+
+#[test]
 fn workspace_rm_that_stops_half_way_leaves_no_workspace() {
     let env = Env::new();
     let Some((_, it)) = mirrored(&env) else { return };

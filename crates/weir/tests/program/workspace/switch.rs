@@ -49,6 +49,40 @@ fn a_switch_leads_where_git_checkout_does() {
 }
 
 #[test]
+fn a_switch_goes_back_to_where_head_was() {
+    let env = Env::new();
+    let Some((_, it)) = mirrored(&env) else { return };
+    let work = it.folder.to_str().unwrap();
+    let git = |args: &[&str]| env.git(&it.folder, args);
+    let switch = |revision: &str| env.weir_json(&["ws", "switch", "--", work, revision])["branch"].clone();
+    let never = env.weir_fails(&["ws", "switch", work, "-"]);
+    assert!(never.contains("'@{-1}': HEAD was not elsewhere that often"), "{never}");
+    assert_eq!(switch("other"), "other");
+    assert_eq!(switch("v1"), serde_json::Value::Null);
+    assert_eq!(switch("-"), "other");
+    assert_eq!(git(&["status", "--porcelain", "--branch"]), "## other...origin/other");
+    assert_eq!(git(&["reflog", "-1", "--format=%gs"]).rsplit(' ').next(), Some("other"));
+    assert_eq!(switch("-"), serde_json::Value::Null);
+    assert_eq!(git(&["rev-parse", "HEAD"]), git(&["rev-parse", "v1^{}"]));
+    // HEAD was at 'main' before all that.
+    assert_eq!(switch("@{-4}"), "main");
+    assert_eq!(git(&["status", "--porcelain", "--branch"]), "## main...origin/main");
+}
+
+#[test]
+fn a_branch_without_a_commit_is_not_switched_from() {
+    let env = Env::new();
+    let Some((_, it)) = mirrored(&env) else { return };
+    let work = it.folder.to_str().unwrap();
+    env.git(&it.folder, &["switch", "-q", "--orphan", "new"]);
+    let said = env.weir_fails(&["ws", "switch", work, "main"]);
+    assert!(said.contains("the branch 'new' has no commit yet"), "{said}");
+    assert!(said.contains("'git checkout main'"), "{said}");
+    env.git(&it.folder, &["checkout", "-q", "main"]);
+    assert_eq!(env.git(&it.folder, &["status", "--porcelain"]), "");
+}
+
+#[test]
 fn an_empty_folder_does_not_prevent_a_switch() {
     let env = Env::new();
     let Some((_, it)) = mirrored(&env) else { return };
