@@ -5,16 +5,20 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use weir_git::{HashKind, Kind, ObjectHasher, Oid};
-use weir_repo::{CommitTrees, Region};
+use weir_repo::{CommitTrees, ListHasher, Region};
 
 fn parse(commit: &Oid, list: &[u8]) {
+    let mut hasher = ListHasher::new(commit.kind());
+    let _ = list.chunks(7).try_for_each(|piece| hasher.push(piece)).and_then(|()| hasher.finish());
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(list).unwrap();
     // SAFETY: no other process can open a file without a name, and nothing writes to it any more.
     let region = unsafe { Region::map(Arc::new(file), list.len() as u64) }.unwrap();
-    let Ok(trees) = CommitTrees::parse(commit.kind(), commit, region) else { return };
+    let Ok(trees) = CommitTrees::parse(commit.kind(), commit, region.clone()) else { return };
     assert_eq!(trees.commit(), commit);
     assert!(trees.file_count() <= list.len());
+    let again = CommitTrees::with_notes(commit.kind(), commit, region, &trees.notes()).unwrap();
+    assert_eq!(again.file_count(), trees.file_count());
 }
 
 fn piece(data: &[u8]) -> Vec<u8> {

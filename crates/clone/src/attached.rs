@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use weir_git::Oid;
 use weir_ground::FileError;
 use weir_ground::thread::spawn;
-use weir_repo::{CommitTrees, Region, TREES_BYTES_MAX, pack_header};
+use weir_repo::{CommitTrees, ListHasher, Region, TREES_BYTES_MAX, pack_header};
 use weir_transport::{HttpFiles, TransportOptions, Url};
 
 use crate::description::{Description, DescriptionError};
@@ -27,6 +27,8 @@ use crate::repository::{ChosenHead, Remote, Target, write_peeled_refs, write_rep
 const RECORD: &str = "attached.json";
 /// Where the lists of trees are in the git directory, each by its commit.
 const TREES: &str = "weir-trees";
+/// The extension of the notes of a list.
+const NOTES: &str = "notes";
 /// The files of a pack, in the order in which all of each is read in the background: without its index, a
 /// pack cannot be read when the server has another.
 const SUFFIXES: [&str; 2] = ["idx", "pack"];
@@ -174,16 +176,23 @@ impl Attached {
         let folder = path.parent().unwrap_or(&path);
         fs::create_dir_all(folder).map_err(on)?;
         let mut new = tempfile::NamedTempFile::new_in(folder).map_err(on)?;
+        let untrusted = |e: weir_repo::Error| Error::Untrusted { oid: *oid, why: e.to_string() };
         let mut reader = found.reader.take(TREES_BYTES_MAX as u64);
-        let mut buffer = vec![0; BUFFER_BYTES];
+        let (mut buffer, mut hasher) = (vec![0; BUFFER_BYTES], ListHasher::new(oid.kind()));
         loop {
             match reader.read(&mut buffer).map_err(|e| fail(e.into()))? {
                 0 => break,
-                len => new.write_all(&buffer[..len]).map_err(on)?,
+                len => {
+                    new.write_all(&buffer[..len]).map_err(on)?;
+                    hasher.push(&buffer[..len]).map_err(untrusted)?;
+                }
             }
         }
-        let untrusted = |e: weir_repo::Error| Error::Untrusted { oid: *oid, why: e.to_string() };
-        let trees = parse_trees(oid, new.reopen().map_err(on)?).map_err(untrusted)?;
+        let oids = hasher.finish().map_err(untrusted)?;
+        let list = map_list(new.reopen().map_err(on)?).map_err(untrusted)?;
+        let trees = CommitTrees::with_ids(oid.kind(), oid, list, oids).map_err(untrusted)?;
+        let notes = path.with_extension(NOTES);
+        fs::write(&notes, trees.notes()).map_err(FileError::on("write", &notes))?;
         new.persist(&path).map_err(|e| on(e.error))?;
         Ok(trees)
     }
@@ -280,17 +289,19 @@ fn hasty(options: &TransportOptions) -> TransportOptions {
 
 /// Returns the trees of `commit` that are kept in the git directory `git_dir` of an attached clone.
 pub fn trees_in(git_dir: &Path, commit: &Oid) -> Option<CommitTrees> {
-    let list = File::open(trees_path(git_dir, commit)).ok()?;
+    let path = trees_path(git_dir, commit);
+    let list = || map_list(File::open(&path)?);
+    let noted =
+        || CommitTrees::with_notes(commit.kind(), commit, list()?, &fs::read(path.with_extension(NOTES))?);
     // A damaged list is as good as none.
-    parse_trees(commit, list).ok()
+    noted().or_else(|_| CommitTrees::parse(commit.kind(), commit, list()?)).ok()
 }
 
-fn parse_trees(commit: &Oid, list: File) -> weir_repo::Result<CommitTrees> {
+fn map_list(list: File) -> weir_repo::Result<Region> {
     let bytes = list.metadata()?.len();
     // SAFETY: a list is written under another name, and nobody writes to it any more. A map that cannot be
     // read is an error.
-    let list = unsafe { Region::map(Arc::new(list), bytes)? };
-    CommitTrees::parse(commit.kind(), commit, list)
+    Ok(unsafe { Region::map(Arc::new(list), bytes)? })
 }
 
 /// A function that receives what readers wait for, and `None` when nobody waits any more.

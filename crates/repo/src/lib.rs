@@ -31,7 +31,7 @@ mod select;
 mod update;
 
 pub use answer::bundles::BundleParts;
-pub use answer::commit_trees::{CommitTrees, TREES_BYTES_MAX, write_commit_trees};
+pub use answer::commit_trees::{CommitTrees, ListHasher, TREES_BYTES_MAX, write_commit_trees};
 pub use answer::deepen::{DEPTH_INFINITE, Deepen, deepen};
 pub use answer::export::{ExportReport, bundle_header, copy_out, export_bundle, export_directory};
 pub use answer::pack_writer::{PackPlan, PackWriter, WrittenPack};

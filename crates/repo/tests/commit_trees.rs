@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use weir_git::{HashKind, Oid, TreeIter};
-use weir_repo::{CommitTrees, Region, Repo, open_directory, write_commit_trees};
+use weir_repo::{CommitTrees, ListHasher, Region, Repo, open_directory, write_commit_trees};
 use weir_testing::run_git;
 
 fn oid_of(at: &Path, revision: &str) -> Oid {
@@ -49,6 +49,8 @@ fn a_list_has_all_trees_and_sizes() {
         let list = write_commit_trees(&repo, &commit).unwrap();
         let trees = CommitTrees::parse(hash, &commit, region(&list)).unwrap();
         assert_eq!(trees.commit(), &commit);
+        let files = run_git(at, &["ls-tree", "-r", "main"], b"");
+        assert_eq!(trees.entry_count().unwrap() as usize, files.split(|byte| *byte == b'\n').count() - 1);
         assert_eq!(trees.commit_data(), run_git(at, &["cat-file", "commit", "main"], b""));
         for folder in ["main:", "main:a", "main:b", "main:deep", "main:deep/er"] {
             let oid = oid_of(at, folder);
@@ -64,7 +66,7 @@ fn a_list_has_all_trees_and_sizes() {
             }
             assert!(sizes.next().is_none());
         }
-        assert!(trees.tree(&commit).is_none());
+        assert!(trees.tree(&commit).is_err());
         assert!(write_commit_trees(&repo, &oid_of(at, "main:a")).is_err());
     }
 }
@@ -117,4 +119,69 @@ fn a_changed_list_is_refused() {
     }
     let other = Oid::from_hex_any(&[b'2'; 40]).unwrap();
     assert!(CommitTrees::parse(HashKind::Sha1, &other, region(&list)).is_err());
+}
+
+/// A list is hashed while it arrives, in whichever pieces.
+#[test]
+fn a_list_arrives_in_any_pieces() {
+    for (name, hash) in [("sha1", HashKind::Sha1), ("sha256", HashKind::Sha256)] {
+        let folder = weir_testing::folder();
+        let repo = sample(folder.path(), name);
+        let commit = oid_of(folder.path(), "main");
+        let list = write_commit_trees(&repo, &commit).unwrap();
+        for len in [1, 3, 50, list.len()] {
+            let mut hasher = ListHasher::new(hash);
+            list.chunks(len).for_each(|piece| hasher.push(piece).unwrap());
+            let oids = hasher.finish().unwrap();
+            assert!(oids.contains(&oid_of(folder.path(), "main:deep/er")));
+            let trees = CommitTrees::with_ids(hash, &commit, region(&list), oids.clone()).unwrap();
+            assert_eq!(trees.tree(&oid_of(folder.path(), "main:a")).unwrap().1.count(), 1);
+            // Ids of another list.
+            assert!(CommitTrees::with_ids(hash, &commit, region(&list), oids[1..].to_vec()).is_err());
+        }
+        let mut cut = ListHasher::new(hash);
+        cut.push(&list[..60]).unwrap();
+        assert!(cut.finish().is_err());
+        assert!(ListHasher::new(hash).push(b"weir forests 1\n").is_err());
+        let huge = [&b"weir trees 1\n"[..], &u32::MAX.to_be_bytes()].concat();
+        assert!(ListHasher::new(hash).push(&huge).is_err());
+    }
+}
+
+/// With its notes, a list is read without a look at its trees, which are checked when they are read.
+#[test]
+fn a_list_with_notes_is_checked_as_it_is_read() {
+    for (name, hash) in [("sha1", HashKind::Sha1), ("sha256", HashKind::Sha256)] {
+        let folder = weir_testing::folder();
+        let at = folder.path();
+        let repo = sample(at, name);
+        let (commit, other) = (oid_of(at, "main"), oid_of(at, "main:a"));
+        let list = write_commit_trees(&repo, &commit).unwrap();
+        let trees = CommitTrees::parse(hash, &commit, region(&list)).unwrap();
+        let notes = trees.notes();
+        let read = |list: &[u8], notes: &[u8]| CommitTrees::with_notes(hash, &commit, region(list), notes);
+        let again = read(&list, &notes).unwrap();
+        assert_eq!(again.notes(), notes);
+        assert_eq!(again.file_count(), trees.file_count());
+        let all = ["main:", "main:a", "main:deep", "main:deep/er"].map(|name| oid_of(at, name));
+        for oid in &all {
+            let ((data, sizes), (known, known_sizes)) = (again.tree(oid).unwrap(), trees.tree(oid).unwrap());
+            assert_eq!((data, sizes.collect::<Vec<_>>()), (known, known_sizes.collect()));
+        }
+        for n in 0..notes.len() {
+            let mut changed = notes.clone();
+            changed[n] ^= 4;
+            assert!(read(&list, &changed).is_err(), "byte {n}");
+            assert!(read(&list, &notes[..n]).is_err(), "cut at {n}");
+        }
+        assert!(CommitTrees::with_notes(hash, &other, region(&list), &notes).is_err());
+        // What changes in the list is found by the reader of a tree at the latest.
+        for n in 0..list.len() {
+            let mut changed = list.clone();
+            changed[n] ^= 4;
+            let is_found = read(&changed, &notes).is_err()
+                || all.iter().any(|oid| read(&changed, &notes).unwrap().tree(oid).is_err());
+            assert!(is_found, "byte {n}");
+        }
+    }
 }

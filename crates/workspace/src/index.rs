@@ -1,21 +1,22 @@
 //! The index of a commit's files (gitformat-index, version 4), made without looking at a work tree: what git
 //! would write after a checkout, since the times and sizes of a view are known.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::num::NonZero;
 use std::ops::Deref;
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use nix::unistd::{Gid, Uid};
 use weir_git::{Kind, Oid, TreeEntry, TreeIter};
-use weir_ground::thread::on_threads;
+use weir_ground::thread::spawn_scoped;
 use weir_repo::{CommitTrees, ObjectReader, Repo};
 use weir_worktree::{
-    CacheEntry, DEPTH_MAX, EntryStat, FolderStat, IndexWriter, PathForm, SUBMODULE, UntrackedFolders,
-    asks_to_convert, cached_tree, index_mode, is_name,
+    CacheEntry, DEPTH_MAX, EntryStat, FolderStat, IndexOutput, IndexWriter, PathForm, SUBMODULE,
+    UntrackedFolders, asks_to_convert, cached_tree, index_mode, is_name, write_index,
 };
 
 use crate::error::{Error, Result};
@@ -39,8 +40,10 @@ struct CommitIndexWriter<'r> {
     index: IndexWriter,
     /// The first file of attributes by which git would check out other bytes than are stored.
     converts: Option<Vec<u8>>,
-    /// The folders that other threads have written, by their paths.
-    written: HashMap<Vec<u8>, WrittenFolder>,
+    /// The folders that other threads write.
+    shared: SharedFolders,
+    /// The file that the index is written to while it is made.
+    output: Option<IndexOutput>,
 }
 
 /// The files that an index is written of.
@@ -68,6 +71,35 @@ struct WrittenFolder {
     converts: Option<Vec<u8>>,
 }
 
+/// A folder that a thread has written, and its path.
+type SentFolder = Result<(Vec<u8>, WrittenFolder)>;
+
+/// Folders that other threads write, while one puts them together.
+#[derive(Default)]
+struct SharedFolders {
+    /// The paths of those that were not put together yet.
+    paths: HashSet<Vec<u8>>,
+    /// Those that were written before it was their turn.
+    written: HashMap<Vec<u8>, WrittenFolder>,
+    coming: Option<Receiver<SentFolder>>,
+}
+
+impl SharedFolders {
+    /// Returns the folder at `path` when it is written; `None` if no thread writes it.
+    fn take(&mut self, path: &[u8]) -> Result<Option<WrittenFolder>> {
+        if !self.paths.remove(path) {
+            return Ok(None);
+        }
+        while !self.written.contains_key(path)
+            && let Some(next) = self.coming.as_ref().and_then(|coming| coming.recv().ok())
+        {
+            let (path, folder) = next?;
+            self.written.insert(path, folder);
+        }
+        Ok(self.written.remove(path))
+    }
+}
+
 /// The bytes of a tree.
 enum TreeData<'r> {
     Listed(&'r [u8]),
@@ -83,14 +115,6 @@ impl Deref for TreeData<'_> {
             TreeData::Read(data) => data,
         }
     }
-}
-
-/// The index of a commit.
-pub(crate) struct CommitIndex {
-    /// The file, but its checksum.
-    pub(crate) content: Vec<u8>,
-    /// The first file of attributes by which git would check out other bytes than are stored.
-    pub(crate) converts: Option<String>,
 }
 
 /// The workspace that an index is written for, and what git will compare with it.
@@ -111,56 +135,83 @@ struct FolderParts {
     untracked: UntrackedFolders,
 }
 
-/// Returns the index of the files below the tree `top`, all of which have the time `time`, in seconds since
-/// 1970. The trees may be `listed`.
+/// Writes the index of the files below the tree `top`, all of which have the time `time`, in seconds since
+/// 1970, to the file at `path`. The trees may be `listed`. Returns the first file of attributes by which git
+/// would check out other bytes than are stored.
 ///
 /// # Errors
-/// If an object is missing or corrupt, or git would not check the tree out.
-pub(crate) fn index_of(
+/// If an object is missing or corrupt, git would not check the tree out, or the file cannot be written.
+pub(crate) fn write_index_of(
     repo: &Repo,
     listed: Option<&CommitTrees>,
     top: &Oid,
     time: u64,
     wanted: &WantedIndex<'_>,
-) -> Result<CommitIndex> {
+    path: &Path,
+) -> Result<Option<String>> {
     let times = FileTimes::all(time);
     let commit = CommitFiles { repo, listed, stats: LowerFiles::new(&times) };
     let mut writer = CommitIndexWriter::new(commit);
     writer.index.reserve(listed.map_or(0, CommitTrees::file_count));
-    writer.written = write_shared(commit, &writer.shared_folders(top)?)?;
-    let FolderParts { trees, untracked } = writer.tree(top, b"", &mut Vec::new(), 0)?;
+    // Who knows the number of entries knows how the file begins.
+    let announced = listed.and_then(CommitTrees::entry_count).filter(|count| *count > WHOLE_PATHS_MAX);
+    if let Some(count) = announced {
+        writer.index.announce(count);
+        writer.output = Some(IndexOutput::create(repo.hash(), path).map_err(Error::on(path))?);
+    }
+    let folders = writer.shared_folders(top)?;
+    let threads = thread::available_parallelism().map_or(1, NonZero::get).min(THREADS_MAX).min(folders.len());
+    let (next, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let written = thread::scope(|scope| {
+        if threads >= 2 {
+            let (written, coming) = channel();
+            for _ in 0..threads {
+                let (written, folders, next, is_over) = (written.clone(), &folders, &next, &is_over);
+                let work = move || write_shared(commit, folders, next, is_over, &written);
+                // The others write more then, or this thread all.
+                let _ = spawn_scoped("index", scope, work);
+            }
+            let paths = folders.iter().map(|folder| folder.path.clone()).collect();
+            writer.shared = SharedFolders { paths, coming: Some(coming), ..SharedFolders::default() };
+        }
+        let written = writer.tree(top, b"", &mut Vec::new(), 0);
+        is_over.store(true, Ordering::Relaxed);
+        written
+    });
+    let FolderParts { trees, untracked } = written?;
     let untracked = untracked.extension(repo.hash(), wanted.folder, wanted.ignores);
-    let mut index = writer.index;
+    let CommitIndexWriter { mut index, converts, output, .. } = writer;
     if index.count <= WHOLE_PATHS_MAX {
         index = index.with_whole_paths()?;
     }
+    let output = output.filter(|_| announced == Some(index.count));
     let content = index.finish_content(&trees, Some(&untracked), Some(wanted.token))?;
-    let converts = writer.converts.map(|path| String::from_utf8_lossy(&path).into_owned());
-    Ok(CommitIndex { content, converts })
+    let finished = match output {
+        Some(output) => output.finish(&content),
+        None => write_index(repo.hash(), path, &content),
+    };
+    finished.map_err(Error::on(path))?;
+    Ok(converts.map(|path| String::from_utf8_lossy(&path).into_owned()))
 }
 
-/// Writes the folders in several threads. Returns them by their paths.
+/// Writes the folders of which no other thread does, one after the other, and sends them.
 fn write_shared(
     commit: CommitFiles<'_>,
     folders: &[CommitFolder],
-) -> Result<HashMap<Vec<u8>, WrittenFolder>> {
-    let threads = thread::available_parallelism().map_or(1, NonZero::get).min(THREADS_MAX).min(folders.len());
-    if threads < 2 {
-        return Ok(HashMap::new());
+    next: &AtomicUsize,
+    is_over: &AtomicBool,
+    written: &Sender<SentFolder>,
+) {
+    while !is_over.load(Ordering::Relaxed)
+        && let Some(folder) = folders.get(next.fetch_add(1, Ordering::Relaxed))
+    {
+        let mut writer = CommitIndexWriter::new(commit);
+        let parts = writer.tree(&folder.oid, &folder.name, &mut folder.path.clone(), folder.depth);
+        let CommitIndexWriter { index: entries, converts, .. } = writer;
+        let folder = parts.map(|parts| (folder.path.clone(), WrittenFolder { entries, parts, converts }));
+        // Who puts them together may have failed.
+        let _ = written.send(folder);
     }
-    let next = AtomicUsize::new(0);
-    let write_some = || -> Result<Vec<(Vec<u8>, WrittenFolder)>> {
-        let mut written = Vec::new();
-        while let Some(folder) = folders.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let mut writer = CommitIndexWriter::new(commit);
-            let parts = writer.tree(&folder.oid, &folder.name, &mut folder.path.clone(), folder.depth)?;
-            let CommitIndexWriter { index: entries, converts, .. } = writer;
-            written.push((folder.path.clone(), WrittenFolder { entries, parts, converts }));
-        }
-        Ok(written)
-    };
-    let written: Result<Vec<_>> = on_threads("index", threads, write_some).into_iter().collect();
-    Ok(written?.into_iter().flatten().collect())
 }
 
 impl<'r> CommitIndexWriter<'r> {
@@ -170,7 +221,8 @@ impl<'r> CommitIndexWriter<'r> {
             reader: commit.repo.reader(),
             index: IndexWriter::new(commit.repo.hash(), PathForm::Shared),
             converts: None,
-            written: HashMap::new(),
+            shared: SharedFolders::default(),
+            output: None,
         }
     }
 
@@ -210,7 +262,7 @@ impl<'r> CommitIndexWriter<'r> {
         oid: &Oid,
     ) -> Result<(TreeData<'r>, Option<impl Iterator<Item = Option<u64>> + use<'r>>)> {
         if let Some(listed) = self.commit.listed {
-            let (tree, sizes) = listed.tree(oid).ok_or(weir_repo::Error::Missing(*oid))?;
+            let (tree, sizes) = listed.tree(oid)?;
             return Ok((TreeData::Listed(tree), Some(sizes)));
         }
         let object = self.reader.require(oid)?;
@@ -241,7 +293,7 @@ impl<'r> CommitIndexWriter<'r> {
             let id = Oid::from_bytes(hash, entry.id).expect("entries have ids of the hash");
             if entry.is_tree() {
                 path.push(b'/');
-                let child = match self.written.remove(path) {
+                let child = match self.shared.take(path)? {
                     Some(folder) => self.take_in(folder)?,
                     None => self.tree(&id, entry.name, path, depth + 1)?,
                 };
@@ -284,6 +336,9 @@ impl<'r> CommitIndexWriter<'r> {
     /// Adds the files of a folder that another thread has written.
     fn take_in(&mut self, folder: WrittenFolder) -> Result<FolderParts> {
         self.index.append(&folder.entries)?;
+        if let Some(output) = &mut self.output {
+            output.push(self.index.content());
+        }
         self.converts = self.converts.take().or(folder.converts);
         Ok(folder.parts)
     }

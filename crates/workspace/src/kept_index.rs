@@ -9,9 +9,9 @@ use std::time::Duration;
 use weir_git::Oid;
 
 use crate::error::{Error, Result};
-use crate::index::{CommitIndex, WantedIndex, index_of};
+use crate::index::{WantedIndex, write_index_of};
 use crate::workspaces::{NewWorkspace, Workspaces, id};
-use weir_worktree::{index_moved_to, is_whole_index, write_index};
+use weir_worktree::{index_moved_to, is_whole_index};
 
 /// The folder of the indexes.
 const INDEXES: &str = "indexes";
@@ -50,13 +50,13 @@ impl Workspaces {
         }
         let ignores = (new.ignores)();
         let wanted = WantedIndex { folder: new.folder, token, ignores: ignores.as_deref() };
-        let CommitIndex { content, converts } = index_of(new.repo, new.listed, top, time, &wanted)?;
         let above = path.parent().unwrap_or(&path);
         fs::create_dir_all(above).map_err(Error::on(above))?;
-        fs::write(&remark, converts.as_deref().unwrap_or_default()).map_err(Error::on(&remark))?;
         let part = path.with_extension("new");
         let _ = fs::remove_file(&part);
-        write_index(new.repo.hash(), &part, &content).map_err(Error::on(&part))?;
+        let converts = write_index_of(new.repo, new.listed, top, time, &wanted, &part)
+            .inspect_err(|_| _ = fs::remove_file(&part))?;
+        fs::write(&remark, converts.as_deref().unwrap_or_default()).map_err(Error::on(&remark))?;
         fs::set_permissions(&part, fs::Permissions::from_mode(0o444)).map_err(Error::on(&part))?;
         fs::rename(&part, &path).map_err(Error::on(&path))?;
         Ok(KeptIndex { path, own: None, converts })

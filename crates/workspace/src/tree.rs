@@ -255,11 +255,11 @@ impl CommitTree {
 
     fn read_folder(&self, node: u32, above: u32, path: u32, tree: &Oid) -> Result<Arc<TreeFolder>> {
         let hash = self.repo.hash();
-        let (data, sizes) = match &self.remote {
-            Some(remote) => {
-                let (data, sizes) = remote.trees.tree(tree).ok_or(weir_repo::Error::Missing(*tree))?;
-                (data.to_vec(), Some(sizes))
-            }
+        let listed = self.remote.as_ref().map(|remote| remote.trees.tree(tree)).transpose();
+        // What is damaged here is asked of the server.
+        let listed = listed.inspect_err(|e| tracing::warn!("{e}")).unwrap_or_default();
+        let (data, sizes) = match listed {
+            Some((data, sizes)) => (data.to_vec(), Some(sizes)),
             None => {
                 let object = self.repo.reader().require(tree)?;
                 if object.kind != Kind::Tree {
@@ -418,7 +418,7 @@ impl CommitTree {
 }
 
 /// Returns the tree of a commit, and its time in seconds since 1970.
-fn top_of_commit(hash: HashKind, commit: &Oid, data: &[u8]) -> Result<(Oid, u64)> {
+pub(crate) fn top_of_commit(hash: HashKind, commit: &Oid, data: &[u8]) -> Result<(Oid, u64)> {
     let malformed = |source| weir_repo::Error::Object { oid: *commit, source };
     let links = commit_links(hash, data).map_err(malformed)?;
     Ok((links.tree, commit_time(data)))

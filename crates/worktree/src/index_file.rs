@@ -1,14 +1,9 @@
 //! The index (gitformat-index): reads one that git or weir wrote, and writes versions 2 to 4.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Write};
-use std::panic::resume_unwind;
 use std::path::Path;
-use std::thread;
 
 use weir_git::{HashKind, Oid, plain_sha};
-use weir_ground::thread::spawn_scoped;
 
 use crate::cached_trees::IndexChanges;
 use crate::error::{Error, Result};
@@ -259,6 +254,27 @@ impl IndexWriter {
         Ok(IndexWriter { changed: self.changed, ..whole })
     }
 
+    /// Says that there will be `count` entries, of which none has extended flags. What is written does not
+    /// change any more then.
+    pub fn announce(&mut self, count: u32) {
+        self.write_head(count);
+    }
+
+    fn write_head(&mut self, count: u32) {
+        let version: u32 = match self.form {
+            PathForm::Shared => 4,
+            PathForm::Whole if self.is_extended => 3,
+            PathForm::Whole => 2,
+        };
+        self.index[VERSION_AT..COUNT_AT].copy_from_slice(&version.to_be_bytes());
+        self.index[COUNT_AT..COUNT_AT + 4].copy_from_slice(&count.to_be_bytes());
+    }
+
+    /// Returns the file so far.
+    pub fn content(&self) -> &[u8] {
+        &self.index
+    }
+
     /// Makes room for `count` entries.
     pub fn reserve(&mut self, count: usize) {
         self.index.reserve(count * ENTRY_BYTES);
@@ -351,13 +367,7 @@ impl IndexWriter {
         untracked: Option<&[u8]>,
         token: Option<&str>,
     ) -> Result<Vec<u8>> {
-        let version: u32 = match self.form {
-            PathForm::Shared => 4,
-            PathForm::Whole if self.is_extended => 3,
-            PathForm::Whole => 2,
-        };
-        self.index[VERSION_AT..COUNT_AT].copy_from_slice(&version.to_be_bytes());
-        self.index[COUNT_AT..COUNT_AT + 4].copy_from_slice(&self.count.to_be_bytes());
+        self.write_head(self.count);
         let mut index = self.index;
         let mut extension = |name: &[u8; 4], data: &[u8]| -> Result<()> {
             index.extend_from_slice(name);
@@ -378,24 +388,8 @@ impl IndexWriter {
     }
 }
 
-/// Writes the index `content`, and its checksum behind it, to the file at `path`.
-pub fn write_index(hash: HashKind, path: &Path, content: &[u8]) -> io::Result<()> {
-    let mut file = File::create(path)?;
-    let sum = || checksum(hash, content);
-    // A large index takes as long to hash as to write.
-    thread::scope(|scope| {
-        let hashing = spawn_scoped("sum", scope, sum);
-        file.write_all(content)?;
-        let sum = match hashing {
-            Ok(hashing) => hashing.join().unwrap_or_else(|panic| resume_unwind(panic)),
-            Err(_) => sum(),
-        };
-        file.write_all(sum.as_bytes())
-    })
-}
-
 /// Returns the checksum of the index `content`.
-fn checksum(hash: HashKind, content: &[u8]) -> Oid {
+pub(crate) fn checksum(hash: HashKind, content: &[u8]) -> Oid {
     let mut sum = plain_sha(hash);
     sum.update(content);
     sum.finish()

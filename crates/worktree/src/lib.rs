@@ -14,6 +14,7 @@ mod check_out;
 mod error;
 mod ewah;
 mod index_file;
+mod index_output;
 mod names;
 mod text;
 mod tree_file;
@@ -28,8 +29,9 @@ pub use error::{Error, Result};
 pub use index_file::rewrite_index;
 pub use index_file::{
     CacheEntry, EntryStat, IndexExtensions, IndexReader, IndexWriter, MODE, MODIFIED, PathForm, SIZE,
-    index_moved_to, is_whole_index, write_index,
+    index_moved_to, is_whole_index,
 };
+pub use index_output::{IndexOutput, write_index};
 pub use names::{DEPTH_MAX, is_like_dot_git, is_name, is_path_part};
 pub use text::{LineEnds, with_ident, with_line_ends};
 pub use tree_file::{LINK, SUBMODULE, TreeFile, index_mode};

@@ -11,10 +11,13 @@ use crate::objects::reader::ObjectReader;
 use crate::repo::repository::Repo;
 
 const MAGIC: &[u8] = b"weir trees 1\n";
+const NOTES_MAGIC: &[u8] = b"weir tree ids 1\n";
 /// The name of the format in errors.
 const NAME: &str = "list of trees";
 /// The most bytes of a list. A million files take about 50 MB.
 pub const TREES_BYTES_MAX: usize = 1 << 30;
+/// The most bytes of a tree in a list that arrives. Three million entries take this much.
+const PIECE_BYTES_MAX: u32 = 128 << 20;
 /// Stands for a file that the repository does not have.
 const NO_SIZE: u64 = u64::MAX;
 
@@ -103,24 +106,25 @@ pub struct CommitTrees {
     commit_at: Range<usize>,
     trees: OidMap<ListedTree>,
     sizes: Vec<u64>,
+    /// Where the sizes begin in the list.
+    sizes_at: usize,
+    /// Whether the trees are known to be what their ids say.
+    is_hashed: bool,
+    /// The number of files, links and submodules below the commit, if it is known.
+    entry_count: Option<u32>,
+}
+
+/// A tree the entries of which are being counted.
+struct CountedTree<'l> {
+    oid: Oid,
+    entries: TreeIter<'l>,
+    count: u64,
 }
 
 /// Where a tree is in the list, and the sizes of its files among all.
 struct ListedTree {
     at: Range<usize>,
     sizes: Range<usize>,
-}
-
-/// A tree in a list while it is hashed.
-struct Piece<'l> {
-    data: &'l [u8],
-    number: usize,
-}
-
-impl AsRef<[u8]> for Piece<'_> {
-    fn as_ref(&self) -> &[u8] {
-        self.data
-    }
 }
 
 impl CommitTrees {
@@ -130,19 +134,22 @@ impl CommitTrees {
     /// # Errors
     /// If the list is damaged, or of another commit.
     pub fn parse(hash: HashKind, commit: &Oid, list: Region) -> Result<CommitTrees> {
-        let mut at = 0;
-        if !list.starts_with(MAGIC) {
-            return corrupt(NAME, "it does not begin as one");
-        }
-        at += MAGIC.len();
-        let commit_at = piece(&list, &mut at)?;
-        let count = number(&list, &mut at)? as usize;
-        let pieces = (0..count.min(list.len() / 4)).map(|_| piece(&list, &mut at));
-        let pieces: Vec<Range<usize>> = pieces.collect::<Result<_>>()?;
-        if pieces.len() != count {
+        let mut hasher = ListHasher::new(hash);
+        hasher.push(&list)?;
+        let oids = hasher.finish()?;
+        CommitTrees::with_ids(hash, commit, list, oids)
+    }
+
+    /// Reads a list the trees of which have the ids `oids`, as [`ListHasher`] found them.
+    ///
+    /// # Errors
+    /// As [`CommitTrees::parse`].
+    pub fn with_ids(hash: HashKind, commit: &Oid, list: Region, oids: Vec<Oid>) -> Result<CommitTrees> {
+        let ListParts { commit_at, pieces, mut at } = ListParts::of(hash, commit, &list)?;
+        if pieces.len() != oids.len() {
             return corrupt(NAME, "it is cut");
         }
-        let oids = hashed(hash, commit, &list, &commit_at, &pieces)?;
+        let sizes_at = at;
         let empty = ObjectHasher::hash(hash, Kind::Blob, b"").expect("it is no attack");
         let mut trees = OidMap::default();
         trees.reserve(oids.len());
@@ -165,25 +172,128 @@ impl CommitTrees {
         if at != list.len() {
             return corrupt(NAME, "something follows its end");
         }
-        let trees = CommitTrees { hash, list, commit: *commit, commit_at, trees, sizes };
-        trees.check_whole()?;
+        let (is_hashed, entry_count) = (true, None);
+        let mut trees = CommitTrees {
+            hash,
+            list,
+            commit: *commit,
+            commit_at,
+            trees,
+            sizes,
+            sizes_at,
+            is_hashed,
+            entry_count,
+        };
+        trees.entry_count = u32::try_from(trees.count_entries()?).ok();
         trees.list.check()?;
         Ok(trees)
     }
 
-    /// Checks that all trees below the commit are there.
-    fn check_whole(&self) -> Result<()> {
+    /// Returns what [`CommitTrees::with_notes`] needs to read this list again without a look at its trees:
+    ///
+    /// ```text
+    /// "weir tree ids 1\n"
+    /// of each tree, in order: its id, and how many sizes it has (32 bits)
+    /// a CRC-32 of all that, and of the sizes in the list
+    /// ```
+    pub fn notes(&self) -> Vec<u8> {
+        let mut trees: Vec<(&Oid, &ListedTree)> = self.trees.iter().collect();
+        trees.sort_unstable_by_key(|(_, tree)| tree.at.start);
+        let mut notes = NOTES_MAGIC.to_vec();
+        for (oid, tree) in trees {
+            notes.extend_from_slice(oid.as_bytes());
+            push_number(&mut notes, u32::try_from(tree.sizes.len()).expect("a list has a GiB at most"));
+        }
+        let sum = sum_of_notes(&notes, &self.list[self.sizes_at..]);
+        push_number(&mut notes, sum);
+        notes
+    }
+
+    /// Reads a list that was read before, and of which these are the [`CommitTrees::notes`]. A tree is
+    /// checked each time that it is read.
+    ///
+    /// # Errors
+    /// If the notes, the commit or the sizes are damaged, or those of another list.
+    pub fn with_notes(hash: HashKind, commit: &Oid, list: Region, notes: &[u8]) -> Result<CommitTrees> {
+        let ListParts { commit_at, pieces, at: sizes_at } = ListParts::of(hash, commit, &list)?;
+        let damaged = || corrupt(NAME, "the notes of it are damaged");
+        let Some((content, sum)) = notes.split_last_chunk() else { return damaged() };
+        let records = content.strip_prefix(NOTES_MAGIC).unwrap_or_default();
+        let record_len = hash.len() + std::mem::size_of::<u32>();
+        if u32::from_be_bytes(*sum) != sum_of_notes(content, &list[sizes_at..])
+            || records.len() != pieces.len() * record_len
+        {
+            return damaged();
+        }
+        let (mut trees, mut sizes, mut at) = (OidMap::default(), Vec::new(), sizes_at);
+        trees.reserve(pieces.len());
+        for (at_tree, record) in pieces.into_iter().zip(records.chunks_exact(record_len)) {
+            let (oid, mut count_at) = (Oid::from_bytes(hash, &record[..hash.len()]), hash.len());
+            let first = sizes.len();
+            for _ in 0..number(record, &mut count_at)? {
+                sizes.push(size(&list, &mut at)?);
+            }
+            let oid = oid.expect("it has the bytes of one");
+            trees.insert(oid, ListedTree { at: at_tree, sizes: first..sizes.len() });
+        }
+        list.check()?;
+        let (is_hashed, entry_count) = (false, None);
+        Ok(CommitTrees {
+            hash,
+            list,
+            commit: *commit,
+            commit_at,
+            trees,
+            sizes,
+            sizes_at,
+            is_hashed,
+            entry_count,
+        })
+    }
+
+    /// Returns the number of files, links and submodules below the commit. It may be that of more than any
+    /// disk holds: folders may be equal.
+    ///
+    /// # Errors
+    /// If a tree below the commit is not there.
+    fn count_entries(&self) -> Result<u64> {
         let links = commit_links(self.hash, self.commit_data());
         let top = links.map_err(|source| Error::Object { oid: self.commit, source })?.tree;
-        let (mut seen, mut waiting) = (OidSet::default(), vec![top]);
-        seen.insert(top);
-        while let Some(oid) = waiting.pop() {
-            let (tree, _) = self.tree(&oid).ok_or(Error::Missing(oid))?;
-            let folders = TreeIter::new(self.hash, tree).flatten().filter(|entry| entry.is_tree());
-            let ids = folders.map(|entry| Oid::from_bytes(self.hash, entry.id).expect("ids of the hash"));
-            waiting.extend(ids.filter(|id| seen.insert(*id)));
+        let counted = |oid: Oid| -> Result<CountedTree<'_>> {
+            let (tree, _) = self.tree(&oid)?;
+            Ok(CountedTree { oid, entries: TreeIter::new(self.hash, tree), count: 0 })
+        };
+        let (mut counts, mut above) = (OidMap::<u64>::default(), Vec::new());
+        let mut tree = counted(top)?;
+        loop {
+            match tree.entries.next() {
+                Some(entry) => {
+                    let entry = entry.map_err(|source| Error::Object { oid: tree.oid, source })?;
+                    if !entry.is_tree() {
+                        tree.count = tree.count.saturating_add(1);
+                        continue;
+                    }
+                    let id = Oid::from_bytes(self.hash, entry.id).expect("entries have ids of the hash");
+                    match counts.get(&id) {
+                        Some(count) => tree.count = tree.count.saturating_add(*count),
+                        None => above.push(std::mem::replace(&mut tree, counted(id)?)),
+                    }
+                }
+                None => {
+                    let CountedTree { oid, count, .. } = tree;
+                    counts.insert(oid, count);
+                    let Some(folder) = above.pop() else { return Ok(count) };
+                    tree = folder;
+                    tree.count = tree.count.saturating_add(count);
+                }
+            }
         }
-        Ok(())
+    }
+
+    /// Returns how many files, links and submodules are below the commit, if that is known, and if an index
+    /// can have as many.
+    pub fn entry_count(&self) -> Option<u32> {
+        self.entry_count
     }
 
     /// Returns how many files and links the trees have, each tree taken once.
@@ -203,41 +313,178 @@ impl CommitTrees {
 
     /// Returns a tree, as it is stored, and the sizes of its files and links, in order, in bytes; `None` for
     /// a file that the server does not have.
-    pub fn tree<'t>(&'t self, oid: &Oid) -> Option<(&'t [u8], impl Iterator<Item = Option<u64>> + use<'t>)> {
-        let ListedTree { at, sizes } = self.trees.get(oid)?;
+    ///
+    /// # Errors
+    /// If there is no such tree, or it is damaged.
+    pub fn tree<'t>(&'t self, oid: &Oid) -> Result<(&'t [u8], impl Iterator<Item = Option<u64>> + use<'t>)> {
+        let ListedTree { at, sizes } = self.trees.get(oid).ok_or(Error::Missing(*oid))?;
+        let data = &self.list[at.clone()];
+        if !self.is_hashed && ObjectHasher::hash(self.hash, Kind::Tree, data).ok() != Some(*oid) {
+            return corrupt(NAME, format!("the tree {oid} in it is damaged"));
+        }
         let sizes = self.sizes[sizes.clone()].iter().map(|size| (*size != NO_SIZE).then_some(*size));
-        Some((&self.list[at.clone()], sizes))
+        Ok((data, sizes))
     }
 }
 
-/// Returns the ids of the trees at `pieces`, and checks that of the commit.
-fn hashed(
-    hash: HashKind,
-    commit: &Oid,
-    list: &[u8],
-    commit_at: &Range<usize>,
-    pieces: &[Range<usize>],
-) -> Result<Vec<Oid>> {
-    let attacked = |_| corrupt(NAME, "an object in it attacks SHA-1");
-    let found = ObjectHasher::hash(hash, Kind::Commit, &list[commit_at.clone()]);
-    if !found.is_ok_and(|found| found == *commit) {
-        return corrupt(NAME, format!("it is not of the commit {commit}"));
+/// Where the parts of a list are.
+struct ListParts {
+    commit_at: Range<usize>,
+    /// The trees.
+    pieces: Vec<Range<usize>>,
+    /// What follows them.
+    at: usize,
+}
+
+impl ListParts {
+    /// Finds them, and checks that the list is of `commit`.
+    fn of(hash: HashKind, commit: &Oid, list: &[u8]) -> Result<ListParts> {
+        let mut at = 0;
+        if !list.starts_with(MAGIC) {
+            return corrupt(NAME, "it does not begin as one");
+        }
+        at += MAGIC.len();
+        let commit_at = piece(list, &mut at)?;
+        let count = number(list, &mut at)? as usize;
+        let pieces = (0..count.min(list.len() / 4)).map(|_| piece(list, &mut at));
+        let pieces: Vec<Range<usize>> = pieces.collect::<Result<_>>()?;
+        if pieces.len() != count {
+            return corrupt(NAME, "it is cut");
+        }
+        let found = ObjectHasher::hash(hash, Kind::Commit, &list[commit_at.clone()]);
+        if !found.is_ok_and(|found| found == *commit) {
+            return corrupt(NAME, format!("it is not of the commit {commit}"));
+        }
+        Ok(ListParts { commit_at, pieces, at })
     }
-    let mut oids = vec![*commit; pieces.len()];
-    let mut batch = BatchHasher::new(hash);
-    let mut take = |batch: &mut BatchHasher<Piece<'_>>| -> Result<()> {
-        while let Some((Piece { number, .. }, oid)) = batch.pop() {
-            oids[number] = oid.or_else(attacked)?;
+}
+
+/// Hashes the trees of a list while it arrives.
+pub struct ListHasher {
+    batch: BatchHasher<HashedTree>,
+    /// What has arrived of a part that is not whole.
+    rest: Vec<u8>,
+    next: NextPart,
+    oids: Vec<Oid>,
+    /// Stands for a tree that is being hashed.
+    unknown: Oid,
+}
+
+/// A tree in a list while it is hashed.
+struct HashedTree {
+    data: Vec<u8>,
+    number: usize,
+}
+
+impl AsRef<[u8]> for HashedTree {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
+    }
+}
+
+/// What comes next in a list.
+#[derive(Clone, Copy)]
+enum NextPart {
+    Magic,
+    Commit,
+    Count,
+    /// This number of trees, and the sizes.
+    Trees(u32),
+}
+
+impl ListHasher {
+    /// Returns one for a list of objects with this hash.
+    pub fn new(hash: HashKind) -> ListHasher {
+        let unknown = ObjectHasher::hash(hash, Kind::Tree, b"").expect("it is no attack");
+        let batch = BatchHasher::new(hash);
+        ListHasher { batch, rest: Vec::new(), next: NextPart::Magic, oids: Vec::new(), unknown }
+    }
+
+    /// Takes the next bytes of the list.
+    ///
+    /// # Errors
+    /// If it is none, or a tree attacks SHA-1.
+    pub fn push(&mut self, data: &[u8]) -> Result<()> {
+        if matches!(self.next, NextPart::Trees(0)) {
+            return Ok(());
+        }
+        let mut rest = std::mem::take(&mut self.rest);
+        rest.extend_from_slice(data);
+        let mut at = 0;
+        while let Some(len) = self.take(&rest[at..])? {
+            at += len;
+        }
+        rest.drain(..at);
+        self.rest = rest;
+        Ok(())
+    }
+
+    /// Takes the next part, and returns its length; `None` if it is not whole, or nothing follows that is to
+    /// be hashed.
+    fn take(&mut self, data: &[u8]) -> Result<Option<usize>> {
+        let first = data.first_chunk().map(|bytes| u32::from_be_bytes(*bytes));
+        let piece = || data.get(4..)?.get(..first? as usize);
+        let is_piece = matches!(self.next, NextPart::Commit | NextPart::Trees(1..));
+        if is_piece && first.is_some_and(|len| len > PIECE_BYTES_MAX) {
+            return corrupt(NAME, format!("an object in it has over {PIECE_BYTES_MAX} bytes"));
+        }
+        match self.next {
+            NextPart::Magic if data.len() < MAGIC.len() => Ok(None),
+            NextPart::Magic if !data.starts_with(MAGIC) => corrupt(NAME, "it does not begin as one"),
+            NextPart::Magic => {
+                self.next = NextPart::Commit;
+                Ok(Some(MAGIC.len()))
+            }
+            NextPart::Commit => {
+                let Some(commit) = piece() else { return Ok(None) };
+                self.next = NextPart::Count;
+                Ok(Some(4 + commit.len()))
+            }
+            NextPart::Count => {
+                let Some(count) = first else { return Ok(None) };
+                self.next = NextPart::Trees(count);
+                Ok(Some(4))
+            }
+            NextPart::Trees(0) => Ok(None),
+            NextPart::Trees(left) => {
+                let Some(tree) = piece() else { return Ok(None) };
+                self.next = NextPart::Trees(left - 1);
+                let number = self.oids.len();
+                self.oids.push(self.unknown);
+                self.batch.push(Kind::Tree, HashedTree { data: tree.to_vec(), number });
+                self.take_hashed()?;
+                Ok(Some(4 + tree.len()))
+            }
+        }
+    }
+
+    fn take_hashed(&mut self) -> Result<()> {
+        while let Some((HashedTree { number, .. }, oid)) = self.batch.pop() {
+            self.oids[number] = oid.or_else(|_| corrupt(NAME, "an object in it attacks SHA-1"))?;
         }
         Ok(())
-    };
-    for (number, at) in pieces.iter().enumerate() {
-        batch.push(Kind::Tree, Piece { data: &list[at.clone()], number });
-        take(&mut batch)?;
     }
-    batch.flush();
-    take(&mut batch)?;
-    Ok(oids)
+
+    /// Returns the ids of the trees, in order.
+    ///
+    /// # Errors
+    /// If the list is cut, or a tree attacks SHA-1.
+    pub fn finish(mut self) -> Result<Vec<Oid>> {
+        self.batch.flush();
+        self.take_hashed()?;
+        match self.next {
+            NextPart::Trees(0) => Ok(self.oids),
+            _ => corrupt(NAME, "it is cut"),
+        }
+    }
+}
+
+/// Returns the sum of the notes, but for the sum, and of the sizes in a list.
+fn sum_of_notes(notes: &[u8], sizes: &[u8]) -> u32 {
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(notes);
+    sum.update(sizes);
+    sum.finalize()
 }
 
 fn number(list: &[u8], at: &mut usize) -> Result<u32> {
