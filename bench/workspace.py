@@ -231,6 +231,36 @@ def many(count=100):
     print(f"\n{count} workspaces of {COUNTS[0]:,} files, one after the other: {took:.1f} s, {size} of disk.")
 
 
+# Makes $3 workspaces of $2 below $4 with the program $1, and prints the nanoseconds that takes.
+MANY = """start=$(date +%s%N)
+for n in $(seq "$3"); do "$1" -q workspace add "$2" "$4/$n" || exit; done
+echo $(($(date +%s%N) - start))"""
+# Runs "$@" as a plain user, who may open the device $0 as /dev/fuse.
+AS_USER = """mount --bind "$0" /dev/fuse || exit
+exec setpriv --reuid=65534 --regid=65534 --clear-groups -- "$@\""""
+
+
+def many_of_a_plain_user(count=100):
+    """The time and the disk of many workspaces of one commit, in the namespace of a user who is not root."""
+    if os.getuid() != 0:
+        return
+    at = os.path.join(work, "plain")
+    device, up, program = (os.path.join(at, name) for name in ("fuse", "up.git", "weir"))
+    os.mkdir(at)
+    shutil.copytree(os.path.join(work, str(COUNTS[0]), "up.git"), up)
+    shutil.copy(WEIR, program)
+    run("mknod", "-m", "666", device, "c", "10", "229")
+    run("chown", "-R", "65534:65534", at)
+    os.chmod(work, 0o755)
+    env = dict(os.environ, HOME=at, XDG_STATE_HOME=at + "/state")
+    user = ["unshare", "--mount", "sh", "-c", AS_USER, device]
+    took = int(run(*user, "sh", "-c", MANY, "sh", program, up, str(count), at, env=env)) / 1e9
+    size = disk(os.path.join(at, "state/weir/workspaces"))
+    folders = [os.path.join(at, str(n + 1)) for n in range(count)]
+    run(*user, program, "-q", "workspace", "rm", "--force", *folders, env=env)
+    print(f"\nThe same of a plain user: {took:.1f} s, {size} of disk.")
+
+
 def watched(count, looked=20):
     """The processor time of one process that looks at many workspaces once a second."""
     up = os.path.join(work, "small.git")
@@ -260,6 +290,7 @@ try:
     for count in COUNTS:
         attached(count)
     many(5 if SMOKE else 100)
+    many_of_a_plain_user(5 if SMOKE else 100)
     watched(5 if SMOKE else 500, 2 if SMOKE else 20)
     sys.exit(0 if all(results) else "git's answers differ")
 finally:

@@ -69,12 +69,15 @@ impl NamedSource {
         open_local(&self.path).map_err(|e| Error::Message(format!("{}: {e}", self.name)))
     }
 
-    /// Returns the commit that the revision names, or HEAD.
-    pub(crate) fn commit(&self, repo: &Repo) -> Result<NamedCommit> {
+    /// Returns the commit that the revision names, or HEAD. No object is read if that is the `known` commit.
+    pub(crate) fn commit(&self, repo: &Repo, known: Option<&Oid>) -> Result<NamedCommit> {
         let revision = self.revision.as_deref().unwrap_or("HEAD");
         let in_repo = |e: weir_repo::Error| Error::Message(format!("{}: {e}", self.name));
         let found = resolve_revision(repo, revision).map_err(in_repo)?;
-        let commit = repo.objects().peel(&found).map_err(in_repo)?.unwrap_or(found);
+        let commit = match known {
+            Some(known) if *known == found => found,
+            _ => repo.objects().peel(&found).map_err(in_repo)?.unwrap_or(found),
+        };
         let branch = match &repo.refs().head {
             Head::Symbolic(name) if self.revision.is_none() => name.clone(),
             _ => format!("refs/heads/{revision}").into_bytes(),

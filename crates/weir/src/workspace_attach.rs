@@ -8,17 +8,16 @@ use std::thread::{JoinHandle, sleep};
 use std::time::Duration;
 
 use weir_clone::{Attached, AttachedFiles, RemoteReading};
-use weir_git::Oid;
 use weir_ground::thread::spawn;
 use weir_ground::{FileError, without_password};
-use weir_repo::CommitTrees;
+use weir_repo::{CommitTrees, Repo};
 use weir_transport::{Scheme, TransportOptions, Url};
 use weir_workspace::{MountOptions, RemoteFiles, Workspaces, mount_remote_files};
 
 use crate::cli::Global;
 use crate::client::client_transport;
 use crate::error::{Error, Result};
-use crate::named_source::{MOUNTED, NamedSource, parts_of};
+use crate::named_source::{MOUNTED, NamedCommit, NamedSource, parts_of};
 use crate::output;
 use crate::workspace_mounts::{close_inherited, packs_of, start_remote};
 
@@ -65,15 +64,18 @@ impl AttachedSource {
         }
     }
 
-    /// Returns the trees of `commit`.
-    pub(crate) fn trees(&mut self, commit: &Oid) -> Result<CommitTrees> {
+    /// Returns the commit that is wanted, and its trees. `repo` is the clone.
+    pub(crate) fn commit(&mut self, repo: &Repo) -> Result<(NamedCommit, CommitTrees)> {
         let fetched =
             self.trees.take().map(|trees| trees.join().unwrap_or_else(|panic| resume_unwind(panic)));
-        if let Some(trees) = fetched.transpose()?.filter(|trees| trees.commit() == commit) {
-            return Ok(trees);
+        let fetched = fetched.transpose()?;
+        let named = self.source.commit(repo, fetched.as_ref().map(CommitTrees::commit))?;
+        if let Some(trees) = fetched.filter(|trees| *trees.commit() == named.commit) {
+            return Ok((named, trees));
         }
         let place = self.source.path.parent().unwrap_or(&self.source.path);
-        Ok(self.attached.trees(place, commit, &self.options)?)
+        let trees = self.attached.trees(place, &named.commit, &self.options)?;
+        Ok((named, trees))
     }
 }
 

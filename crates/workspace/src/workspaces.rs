@@ -32,7 +32,7 @@ use crate::known_folders::KnownFolders;
 use crate::monitor_socket;
 use crate::overlay::{self, Layers, is_mounted, is_shown, unmount_dead};
 use crate::touched;
-use crate::tree::CommitTree;
+use crate::tree::{CommitTree, top_of_commit};
 
 /// The versions of `workspace.json`: the second has times.
 const VERSION: u32 = 1;
@@ -326,8 +326,12 @@ impl Workspaces {
             times: None,
             frozen: Vec::new(),
         };
-        // git keeps no tree at HEAD.
-        if !matches!(new.repo.reader().kind_and_size(&new.commit)?, Some((Kind::Commit, _)) | None) {
+        // git keeps no tree at HEAD. What is listed is one.
+        let is_commit = || {
+            let found = new.repo.reader().kind_and_size(&new.commit)?;
+            Ok::<_, Error>(matches!(found, Some((Kind::Commit, _)) | None))
+        };
+        if new.listed.is_none() && !is_commit()? {
             return Err(Error::NotACommit(new.commit.to_string()));
         }
         let _alone = self.lock()?;
@@ -354,7 +358,10 @@ impl Workspaces {
     /// Writes the files of a workspace. Returns the file of attributes that asks for other files than are
     /// shown.
     fn make(&self, new: &NewWorkspace<'_>, workspace: &Workspace) -> Result<Option<String>> {
-        let (top, time) = CommitTree::top_of(new.repo, &new.commit)?;
+        let (top, time) = match new.listed {
+            Some(listed) => top_of_commit(new.repo.hash(), &new.commit, listed.commit_data())?,
+            None => CommitTree::top_of(new.repo, &new.commit)?,
+        };
         let (place, written) = (self.place(new.folder), self.written(workspace));
         fs::create_dir_all(&written).map_err(Error::on(&written))?;
         // All workspaces of a commit begin alike.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use weir_catalog::Catalog;
 use weir_clone::trees_in;
+use weir_git::Oid;
 use weir_ground::{FileError, Stop};
 use weir_pool::{Pool, is_pool_folder, open_local};
 use weir_repo::Repo;
@@ -193,12 +194,18 @@ fn shown(global: &Global, args: &MountArgs) -> Result<Shown> {
         let repositories = RepositoryAt { path: source.path, opened: Mutex::default() };
         return Ok(Shown::One(Box::new(repositories), String::new()));
     }
-    let commit = source.commit(&repo)?.commit;
+    // Of an attached clone, nothing is asked of the server if the trees are here.
+    let listed = |commit: &Oid| attached_to(&source.path).and_then(|_| trees_in(&source.path, commit));
+    let id = source.revision.as_deref().and_then(|revision| Oid::from_hex(repo.hash(), revision.as_bytes()));
+    let trees = id.filter(|_| args.lower).as_ref().and_then(listed);
+    let commit = match &trees {
+        Some(trees) => *trees.commit(),
+        None => source.commit(&repo, None)?.commit,
+    };
     let repo = Arc::new(repo);
     if !args.lower {
         return Ok(Shown::Commit(repo, commit));
     }
-    let trees = attached_to(&source.path).and_then(|_| trees_in(&source.path, &commit));
     let path = source.path;
     let reopen: Reopen = Box::new(move || Ok(open_local(&path)?));
     let remote = trees.map(|trees| Arc::new(RemoteCommit::new(trees, reopen)));

@@ -40,7 +40,7 @@ pub(crate) fn workspace(global: &Global, command: &WorkspaceCommand) -> Result<E
             let version = GitVersion::ask();
             let source = NamedSource::parse(global, source)?;
             let repo = source.open()?;
-            let named = source.commit(&repo)?;
+            let named = source.commit(&repo, None)?;
             let (source, repo, named) = (&source, &repo, &named);
             let read = OpenSource { source, repo, named, version, url: None, listed: None };
             add(global, &workspaces, read, folder, *fuse_overlayfs)?;
@@ -198,8 +198,8 @@ fn add_attached(
 ) -> Result<()> {
     let version = GitVersion::ask();
     let repo = attached.source.open()?;
-    let named = attached.source.commit(&repo)?;
-    let (listed, url) = (attached.trees(&named.commit)?, attached.url()?);
+    let (named, listed) = attached.commit(&repo)?;
+    let url = attached.url()?;
     let source = &attached.source;
     let (repo, named) = (&repo, &named);
     let read = OpenSource { source, repo, named, version, url: Some(&url), listed: Some(&listed) };
