@@ -25,4 +25,5 @@ python3 bench/api.py
 python3 bench/query.py
 python3 bench/on_demand.py
 python3 bench/hello.py
+python3 bench/workspace.py
 python3 bench/headers.py

@@ -7,12 +7,14 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, DirEntry, File};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
-use std::thread::ScopedJoinHandle;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{Scope, ScopedJoinHandle};
 
 use rustix::fs::{AtFlags, CWD, Timestamps, utimensat};
 use rustix::io::Errno;
@@ -94,6 +96,43 @@ impl NextMount<'_> {
     }
 }
 
+/// The index of a workspace as it is to be. A thread makes it.
+struct NextIndex<'scope> {
+    /// Lets the thread write the index, which opens a file in the workspace.
+    write: Sender<()>,
+    thread: io::Result<ScopedJoinHandle<'scope, Result<()>>>,
+}
+
+impl<'scope> NextIndex<'scope> {
+    /// Begins to make the index, which is right unless layers hide files that differ.
+    fn begin<'env>(
+        scope: &'scope Scope<'scope, 'env>,
+        next: &'env NextMount<'env>,
+        switch: TreeSwitch<'env>,
+        begun: &'env BegunSwitch,
+    ) -> NextIndex<'scope> {
+        let (write, may_write) = channel();
+        let make = move || {
+            let switch = next.switch(switch);
+            let content = switch.write_files(begun, &mut next.source.reader(), |_| false)?;
+            // If the sender is gone, nobody wants it.
+            may_write.recv().map_or(Ok(()), |()| begun.lock.write(&content))
+        };
+        NextIndex { write, thread: spawn_scoped("index", scope, make) }
+    }
+
+    fn let_write(&self) {
+        // A thread that has failed says so in the end.
+        let _ = self.write.send(());
+    }
+
+    /// Waits until it is written.
+    fn wait(self) -> Result<()> {
+        let thread = self.thread.map_err(Error::on(Path::new("/proc/self/task")))?;
+        thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+    }
+}
+
 /// Which files of commits a user sees in a workspace.
 struct SeenFiles {
     /// The differing files that a layer covers.
@@ -150,27 +189,36 @@ impl Workspaces {
         }
         let count = begun.changes.files.len();
         let may_mount = !workspace.uses_fuse_overlayfs && (prefers_mount || count >= WRITTEN_MAX);
-        let source = source.filter(|source| may_mount && source.contains(&to) && !users.has_found());
-        let Some(source) = source else {
-            tree_switch.check(&begun, |_| false)?;
-            begun.lock.write(&tree_switch.write_files(&begun, &mut own.reader(), |_| true)?)?;
-            begun.lock.commit()?;
-            return Ok(switched(count, None));
-        };
-        let next = NextMount {
+        let source = source.filter(|source| may_mount && source.contains(&to));
+        let next = source.map(|source| NextMount {
             workspace: next_workspace(workspace, source, &to, begun.time()),
             source,
             times: begun.times_after(&times),
-        };
-        let has_all = std::ptr::eq(trees_of, source);
-        // Its own packs are files of the workspace, which are in use while it is open.
-        drop(own);
+        });
+        let has_all = source.is_some_and(|source| std::ptr::eq(trees_of, source));
         let trees = [base, trees[0], trees[1]];
-        let see = || match has_all {
+        let see = |source: &Repo| match has_all {
             true => self.seen(workspace, source, trees, &begun),
             false => self.seen(workspace, &open()?, trees, &begun),
         };
-        let remounted = self.remount(&next, workspace, tree_switch, &begun, see, processes);
+        let mut own = Some(own);
+        let remounted = std::thread::scope(|scope| {
+            let next = next.as_ref()?;
+            // It is made while weir finds out whether anybody uses the workspace.
+            let index = NextIndex::begin(scope, next, tree_switch, &begun);
+            if users.has_found() {
+                return None;
+            }
+            // Its own packs are files of the workspace, which are in use while it is open.
+            own = None;
+            Some(self.remount(next, index, workspace, (tree_switch, &begun), || see(next.source), processes))
+        });
+        let (Some(next), Some(remounted)) = (next, remounted) else {
+            let own = own.map_or_else(open, Ok)?;
+            tree_switch.check(&begun, |_| false)?;
+            write_all(tree_switch, begun, &own)?;
+            return Ok(switched(count, None));
+        };
         let remounted = remounted.inspect_err(|_| {
             let _ = self.record(workspace);
             let _ = self.write_objects(workspace, &[]);
@@ -186,8 +234,7 @@ impl Workspaces {
         }
         self.record(workspace)?;
         self.write_objects(workspace, &[])?;
-        begun.lock.write(&tree_switch.write_files(&begun, &mut open()?.reader(), |_| true)?)?;
-        begun.lock.commit()?;
+        write_all(tree_switch, begun, &open()?)?;
         Ok(switched(count, None))
     }
 
@@ -220,8 +267,8 @@ impl Workspaces {
         self.release_views();
     }
 
-    /// Checks that nothing is lost, and mounts the workspace `next` in place of `old`. Writes the index,
-    /// which is right unless layers hide files that differ.
+    /// Checks that nothing is lost, and mounts the workspace `next` in place of `old`. Lets the `index` be
+    /// written.
     ///
     /// Returns the number by which the list of touched files knows the change, what is seen, as `see` returns
     /// it, and what was mounted; `None` if a program uses the workspace, or the system does not mount so:
@@ -233,9 +280,9 @@ impl Workspaces {
     fn remount(
         &self,
         next: &NextMount<'_>,
+        index: NextIndex<'_>,
         old: &Workspace,
-        switch: TreeSwitch<'_>,
-        begun: &BegunSwitch,
+        (switch, begun): (TreeSwitch<'_>, &BegunSwitch),
         see: impl FnOnce() -> Result<Option<SeenFiles>>,
         processes: &dyn Processes,
     ) -> Result<Option<(u64, SeenFiles, ReplacedMount)>> {
@@ -245,40 +292,32 @@ impl Workspaces {
             switch.check(begun, |_| false)?;
             return Ok(None);
         }
-        // The view is started before the thread: while a thread works, the system takes long to find another
-        // processor for a process that starts.
+        index.let_write();
+        // The view starts while this process finds what the user sees, and checks that nothing is lost.
         let mut view = self.start_view(&next.workspace, processes);
-        let on_next = next.switch(switch);
-        let made = std::thread::scope(|scope| -> Result<_> {
-            let writing = spawn_scoped("index", scope, || {
-                begun.lock.write(&on_next.write_files(begun, &mut next.source.reader(), |_| false)?)
-            });
-            let Some(seen) = see()? else {
-                switch.check(begun, |_| false)?;
-                return Ok(None);
-            };
-            switch.check(begun, |path| seen.is_untouched(path))?;
-            next.times.write(&self.times_path(&next.workspace).unwrap_or_default())?;
-            if let Ok(Some(view)) = &mut view {
-                view.times_are_written();
-            }
-            let noted = touched::note_other(&self.place(folder), begun.changes.paths())?;
-            let new = view.and_then(|view| self.mount_next(next, view, processes));
-            let written = writing.map(ScopedJoinHandle::join).map_err(Error::on(folder))?;
-            written.unwrap_or_else(|panic| resume_unwind(panic))?;
-            Ok(Some((new, noted, seen)))
-        });
-        let Some((new, noted, seen)) = made? else { return Ok(None) };
+        let Some(seen) = see()? else {
+            switch.check(begun, |_| false)?;
+            return Ok(None);
+        };
+        switch.check(begun, |path| seen.is_untouched(path))?;
+        next.times.write(&self.times_path(&next.workspace).unwrap_or_default())?;
+        if let Ok(Some(view)) = &mut view {
+            view.times_are_written();
+        }
+        let noted = touched::note_other(&self.place(folder), begun.changes.paths())?;
+        let new = view.and_then(|view| self.mount_next(next, view, processes));
         let Ok(new) = new.inspect_err(|e| tracing::warn!("'{}' is not mounted again: {e}", folder.display()))
         else {
             return Ok(None);
         };
+        // git is to find the objects of both commits after a crash.
+        self.write_objects(&next.workspace, &self.views(old))?;
+        index.wait()?;
         if !overlay::is_free(folder) {
             return Ok(None);
         }
-        // After a crash from here on, weir mounts the new view. git must then find the objects of both
-        // commits. It looks at each file that differs: these are in the list of touched files by now.
-        self.write_objects(&next.workspace, &self.views(old))?;
+        // After a crash from here on, weir mounts the new view. git then looks at each file that differs:
+        // these are in the list of touched files by now.
         self.record(&next.workspace)?;
         match overlay::replace(folder, &new) {
             Ok(Some(replaced)) => Ok(Some((noted, seen, replaced))),
@@ -451,6 +490,12 @@ impl Workspaces {
         let new = path.with_extension("new");
         fs::write(&new, text).and_then(|()| fs::rename(&new, &path)).map_err(Error::on(&path))
     }
+}
+
+/// Writes all files that differ, and the index. `own` has them.
+fn write_all(switch: TreeSwitch<'_>, begun: BegunSwitch, own: &Repo) -> Result<()> {
+    begun.lock.write(&switch.write_files(&begun, &mut own.reader(), |_| true)?)?;
+    begun.lock.commit()
 }
 
 /// Returns a workspace as it is to be: on the commit `to` of `source`, the new files of which have this time.
