@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::io::Read;
 use std::path::Path;
 
-use weir_git::{HashKind, Oid, OidSet, refname};
+use weir_git::{HashKind, Oid, OidSet, commit_links, refname};
 use weir_ground::{Epoch, FailureClass, Timestamp};
 use weir_repo::HaveCommits;
 use weir_repo::ingest::{IngestOptions, Ingested, ingest};
@@ -163,7 +163,11 @@ impl IncomingUpdate<'_> {
                 base.contains(oid) || added.as_ref().is_some_and(|a| a.objects.get(oid).is_some())
             };
             for oid in ended {
-                if !base.history().parents(&oid)?.iter().all(is_here) {
+                // Those that the commit names: its history ends with it here.
+                let object = base.reader().require(&oid)?;
+                let links = commit_links(base.hash(), &object.data);
+                let parents = links.map_err(|source| weir_repo::Error::Object { oid, source })?.parents;
+                if !parents.iter().all(is_here) {
                     shallow.push(oid);
                 }
             }

@@ -199,6 +199,35 @@ fn a_shallow_upstream_stays_shallow() {
     assert_eq!(log("again.git"), log("shallow.git"));
 }
 
+/// A server names the ends of history for what is wanted alone. Those of before stay.
+#[test]
+fn a_shallow_upstream_gains_a_branch_without_its_end() {
+    let env = Env::new();
+    env.odd_repository("full.git");
+    let full = format!("file://{}", env.path("full.git").display());
+    let shallow = env.path("shallow.git");
+    env.git(env.dir.path(), &["clone", "-q", "--bare", "--depth=1", "--branch=main", &full, "shallow.git"]);
+    let daemon = env.git_daemon(&[]);
+    env.weir(&["add", "--name", "s", &daemon.url("shallow.git")]);
+    env.weir(&["mirror"]);
+    // Its history is whole, and does not reach the commit at which that of 'main' ends.
+    env.git(&env.path("full.git"), &["branch", "old", "main~3"]);
+    env.git(&shallow, &["fetch", "-q", "origin", "old:old"]);
+    env.weir(&["mirror", "--all"]);
+    env.weir(&["fsck"]);
+    let server = env.serve();
+    env.git(env.dir.path(), &["clone", "-q", "--mirror", &server.url("s"), "again.git"]);
+    env.git(&env.path("again.git"), &["fsck", "--connectivity-only"]);
+    let log = |repo: &Path| env.git(repo, &["log", "--all", "--format=%H %D"]);
+    assert_eq!(log(&env.path("again.git")), log(&shallow));
+    // A step deeper, and another branch at once.
+    env.git(&env.path("full.git"), &["branch", "older", "main~5"]);
+    env.git(&shallow, &["fetch", "-q", "--deepen=1", "origin", "main:main"]);
+    env.git(&shallow, &["fetch", "-q", "origin", "older:older"]);
+    env.weir(&["mirror", "--all"]);
+    env.weir(&["fsck"]);
+}
+
 #[test]
 fn ten_thousand_refs() {
     let env = Env::new();
