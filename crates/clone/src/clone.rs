@@ -90,12 +90,13 @@ pub fn clone(options: &CloneOptions<'_>) -> Result<CloneOutcome> {
     let tip = head.oid().filter(|_| options.checks_out && !options.is_bare);
     // Any machine on the way could pose as the server.
     let is_open_to_all = matches!(url.scheme, Scheme::Http { tls: false }) && !is_this_machine(&url.host);
+    let format = &description.object_format;
     let is_sound = if options.verifies_all || is_open_to_all {
-        verify(&target)
+        verify(&target, format)
     } else if archive.is_some() {
         Ok(())
     } else {
-        check_tips(&target.open()?, &description.tips(), tip.and_then(|tip| description.parse(tip)))
+        check_tips(&target.open(format)?, &description.tips(), tip.and_then(|tip| description.parse(tip)))
     };
     is_sound.inspect_err(|_| target.discard())?;
     let remote = Remote { name: options.origin, url, upload_pack: options.upload_pack };
@@ -117,8 +118,8 @@ pub fn default_directory(url: &Url, is_bare: bool) -> PathBuf {
 }
 
 /// Inflates and hashes every object.
-fn verify(target: &Target) -> Result<()> {
-    let report = weir_repo::fsck(&target.open()?).map_err(Error::repo("the clone"))?;
+fn verify(target: &Target, object_format: &str) -> Result<()> {
+    let report = weir_repo::fsck(&target.open(object_format)?).map_err(Error::repo("the clone"))?;
     match report.problems.first().or(report.unchecked.first()) {
         None => Ok(()),
         Some(problem) => Err(Error::Damaged(problem.clone())),

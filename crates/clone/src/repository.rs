@@ -48,10 +48,15 @@ impl Target {
         Ok(self.git_dir.join("objects/pack"))
     }
 
-    /// Opens the repository to read its objects, before it has refs.
-    pub(crate) fn open(&self) -> Result<Repo> {
-        let head = self.git_dir.join("HEAD");
-        fs::write(&head, "ref: refs/heads/main\n").map_err(FileError::on("write", &head))?;
+    /// Opens the repository, the objects of which have this format, before it has refs and a configuration.
+    pub(crate) fn open(&self, object_format: &str) -> Result<Repo> {
+        let format = format!(
+            "[core]\n\trepositoryformatversion = 1\n[extensions]\n\tobjectformat = {object_format}\n"
+        );
+        for (name, text) in [("HEAD", "ref: refs/heads/main\n"), ("config", &format)] {
+            let path = self.git_dir.join(name);
+            fs::write(&path, text).map_err(FileError::on("write", &path))?;
+        }
         weir_repo::open_directory(&self.git_dir).map_err(Error::repo("the clone"))
     }
 

@@ -98,6 +98,26 @@ fn check_head(env: &Env, path: &Path, upstream: &Path) {
 }
 
 #[test]
+fn clone_of_a_sha256_repository_is_checked_as_one() {
+    let env = Env::new();
+    let up = env.path("up.git");
+    env.git(
+        env.dir.path(),
+        &["init", "-q", "--bare", "-b", "main", "--object-format=sha256", up.to_str().unwrap()],
+    );
+    env.commit_file(&up, "refs/heads/main", "a", b"a");
+    env.mirror_new("it", &up);
+    let server = Http::serve(&env, &[]);
+    for args in [&["clone"][..], &["clone", "--bare", "--verify"]] {
+        let path = env.path(&format!("copy{}", args.len()));
+        env.weir(&[args, &[&server.url("it"), path.to_str().unwrap()]].concat());
+        env.git(&path, &["fsck"]);
+        check_head(&env, &path, &up);
+        assert_eq!(env.git(&path, &["rev-parse", "--show-object-format"]), "sha256");
+    }
+}
+
+#[test]
 fn an_archive_is_cloned_in_place() {
     let env = Env::new();
     let upstream = pool(&env);
