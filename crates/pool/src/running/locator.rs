@@ -240,8 +240,11 @@ impl CatalogLocator {
     /// # Errors
     /// If it may not.
     pub fn check_older_states(&self, client: &Client) -> std::result::Result<(), Refusal> {
-        let may = self.older_states || self.may_manage(client);
-        may.then_some(()).ok_or_else(|| Refusal::Off(format!("weir: {OLDER_STATES_OFF}")))
+        if self.older_states || self.may_manage(client) {
+            return Ok(());
+        }
+        let words = format!("weir: {OLDER_STATES_OFF}");
+        Err(if self.access.could_manage(client) { Refusal::Unauthorized(words) } else { Refusal::Off(words) })
     }
 
     /// Returns the repository called `name`, with or without `.git`, for a client that names the host

@@ -117,6 +117,12 @@ impl Access {
         Refusal::Unauthorized(UNAUTHORIZED.to_owned())
     }
 
+    /// Returns whether `client`, which presents no token, could present one that manages the pool. Clients of
+    /// git send a password only to a server that asks for one.
+    pub fn could_manage(&self, client: &Client) -> bool {
+        client.token.is_none() && self.tokens.iter().any(|token| token.manages)
+    }
+
     /// Returns whether `client` may manage the pool.
     pub fn may_manage(&self, client: &Client) -> bool {
         self.shown(client).is_some_and(|token| token.manages)
