@@ -421,7 +421,8 @@ impl CommitTree {
 pub(crate) fn top_of_commit(hash: HashKind, commit: &Oid, data: &[u8]) -> Result<(Oid, u64)> {
     let malformed = |source| weir_repo::Error::Object { oid: *commit, source };
     let links = commit_links(hash, data).map_err(malformed)?;
-    Ok((links.tree, commit_time(data)))
+    // Later times are none for a system whose seconds have a sign.
+    Ok((links.tree, commit_time(data).min(i64::MAX as u64)))
 }
 
 impl KeptFiles {

@@ -294,3 +294,25 @@ fn what_cannot_be_mounted_is_named() {
     fs::write(env.path("file"), b"").unwrap();
     assert!(fails("it", "file").contains("cannot mount on"), "{}", fails("it", "file"));
 }
+
+/// A commit may have any time. Who looks at one must not lose all others.
+#[test]
+fn a_commit_of_no_real_time_has_files() {
+    let env = Env::new();
+    let up = env.init_bare("up.git");
+    let tree = env.git_with(&up, &["mktree"], b"");
+    for time in ["9223372036854775808", "18446744073709551615", "99999999999999999999"] {
+        let text = format!("tree {tree}\nauthor A <a> {time} +0000\ncommitter A <a> {time} +0000\n\nx\n");
+        let write = &["hash-object", "-t", "commit", "-w", "--stdin", "--literally"];
+        let commit = env.git_with(&up, write, text.as_bytes());
+        env.git(&up, &["update-ref", &format!("refs/heads/at{time}"), &commit]);
+    }
+    env.mirror_new("it", &up);
+    let Some(pool) = Mounted::new(&env, env.pool().to_str().unwrap(), "all") else { return };
+    let branches: Vec<_> = fs::read_dir(pool.path("it/branches")).unwrap().flatten().collect();
+    assert_eq!(branches.len(), 3);
+    for branch in branches {
+        assert_eq!(fs::read_dir(branch.path()).unwrap().count(), 0);
+        assert_eq!(fs::metadata(branch.path()).unwrap().mtime(), i64::MAX, "{}", branch.path().display());
+    }
+}
