@@ -290,11 +290,13 @@ fn hasty(options: &TransportOptions) -> TransportOptions {
 /// Returns the trees of `commit` that are kept in the git directory `git_dir` of an attached clone.
 pub fn trees_in(git_dir: &Path, commit: &Oid) -> Option<CommitTrees> {
     let path = trees_path(git_dir, commit);
-    let list = || map_list(File::open(&path)?);
-    let noted =
-        || CommitTrees::with_notes(commit.kind(), commit, list()?, &fs::read(path.with_extension(NOTES))?);
-    // A damaged list is as good as none.
-    noted().or_else(|_| CommitTrees::parse(commit.kind(), commit, list()?)).ok()
+    let list = || -> weir_repo::Result<Region> { map_list(File::open(&path)?) };
+    // A damaged list is as good as none, and so is one that its notes do not know: nothing else tells of a
+    // damaged size. A list of an older weir has no notes.
+    match fs::read(path.with_extension(NOTES)) {
+        Ok(notes) => CommitTrees::with_notes(commit.kind(), commit, list().ok()?, &notes).ok(),
+        Err(_) => CommitTrees::parse(commit.kind(), commit, list().ok()?).ok(),
+    }
 }
 
 fn map_list(list: File) -> weir_repo::Result<Region> {

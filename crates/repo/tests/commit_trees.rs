@@ -145,6 +145,10 @@ fn a_list_arrives_in_any_pieces() {
         assert!(ListHasher::new(hash).push(b"weir forests 1\n").is_err());
         let huge = [&b"weir trees 1\n"[..], &u32::MAX.to_be_bytes()].concat();
         assert!(ListHasher::new(hash).push(&huge).is_err());
+        // More trees than memory should hold, however small.
+        let mut many = ListHasher::new(hash);
+        many.push(&[&b"weir trees 1\n"[..], &[0; 4]].concat()).unwrap();
+        assert!(many.push(&u32::MAX.to_be_bytes()).is_err());
     }
 }
 

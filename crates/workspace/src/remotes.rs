@@ -8,6 +8,8 @@ use crate::overlay::{is_shown, unmount_dead};
 use crate::workspaces::{Workspace, Workspaces, id};
 
 const REMOTES: &str = "remotes";
+/// The git directory in a clone's folder.
+const GIT_DIR: &str = "git";
 
 impl Workspaces {
     /// Returns the folder of the clone that is called `name`.
@@ -39,12 +41,26 @@ impl Workspaces {
         if self.has_damaged_record() || self.list().map_or(true, is_used) {
             return;
         }
-        // This may be the process that ends when it is unmounted.
-        for entry in fs::read_dir(place).into_iter().flatten().flatten() {
-            let _ = fs::remove_file(entry.path());
+        // This may be the process that ends when it is unmounted: all but what is mounted goes before.
+        let entries = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten();
+        for path in entries(place).chain(entries(source)).map(|entry| entry.path()) {
+            if !packs_of(source).starts_with(&path) {
+                let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
+            }
         }
         unmount_dead(&packs_of(source));
         let _ = fs::remove_dir_all(place);
+    }
+
+    /// Removes the clones that killed processes have left; the caller holds the lock.
+    pub(crate) fn release_left_remotes(&self) {
+        let places = fs::read_dir(self.root.join(REMOTES)).into_iter().flatten().flatten();
+        for source in places.map(|place| place.path().join(GIT_DIR)) {
+            // Who makes a workspace of it has a process that shows its packs.
+            if !is_shown(&packs_of(&source)) {
+                self.release_alone(&source);
+            }
+        }
     }
 }
 

@@ -26,15 +26,14 @@ pub fn name_of_head(repo: &Repo) -> String {
 /// If HEAD was not elsewhere that often.
 pub fn earlier_head(folder: &Path, revision: &str) -> Result<String> {
     let revision = if revision == "-" { "@{-1}" } else { revision };
-    if !revision.starts_with("@{-") {
+    let Some(end) = revision.find('}').filter(|_| revision.starts_with("@{-")) else {
         return Ok(revision.to_owned());
-    }
-    let parse = |args: &[&str]| git(folder, &[&["rev-parse", "--verify", "-q"], args].concat());
-    let never = |_| Error::NeverElsewhere(revision.to_owned());
-    let oid = parse(&[revision]).map_err(never)?;
-    // Nothing is printed of one that was no branch, or is none any more.
-    let name = parse(&["--symbolic-full-name", revision]).unwrap_or_default();
-    Ok(name.trim_end().strip_prefix("refs/heads/").unwrap_or(oid.trim_end()).to_owned())
+    };
+    let (name, rest) = revision.split_at(end + 1);
+    // The branch is meant, also if a tag has its name.
+    let named = git(folder, &["check-ref-format", "--branch", name]);
+    let named = named.map_err(|_| Error::NeverElsewhere(name.to_owned()))?;
+    Ok(format!("{}{rest}", named.trim_end()))
 }
 
 /// Returns the linked working tree (git-worktree(1)) that is on `branch`, if there is one.

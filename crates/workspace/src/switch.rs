@@ -117,7 +117,7 @@ impl TreeSwitch<'_> {
         let (folder, path) = (self.folder.display(), path.display());
         Err(Error::Odd(format!(
             "a switch to '{other}' is not finished; 'weir workspace switch {folder} {other}' ends it, or \
-             'git reset --hard' takes it back, after which '{path}' is to be removed"
+             'git reset --hard' takes it back, with all other changes, after which '{path}' is to be removed"
         )))
     }
 

@@ -303,6 +303,7 @@ impl Workspaces {
             fs::remove_dir_all(&place).map_err(Error::on(&place))?;
         }
         self.delete_gone().unwrap_or_else(|e| tracing::warn!("{e}"));
+        self.release_left_remotes();
         Ok(is_new)
     }
 
@@ -568,6 +569,7 @@ impl Workspaces {
         }
         self.release_views();
         self.release_alone(&workspace.source);
+        self.release_left_remotes();
         if others.is_empty() {
             monitor_socket::end(&self.root);
         }

@@ -18,6 +18,9 @@ const NAME: &str = "list of trees";
 pub const TREES_BYTES_MAX: usize = 1 << 30;
 /// The most bytes of a tree in a list that arrives. Three million entries take this much.
 const PIECE_BYTES_MAX: u32 = 128 << 20;
+/// The most trees of a list: each takes some 200 bytes of memory, however small it is. A repository of ten
+/// million files has about a million.
+const TREES_MAX: u32 = 2_000_000;
 /// Stands for a file that the repository does not have.
 const NO_SIZE: u64 = u64::MAX;
 
@@ -442,6 +445,9 @@ impl ListHasher {
             }
             NextPart::Count => {
                 let Some(count) = first else { return Ok(None) };
+                if count > TREES_MAX {
+                    return corrupt(NAME, format!("it has {count} trees, over {TREES_MAX}"));
+                }
                 self.next = NextPart::Trees(count);
                 Ok(Some(4))
             }

@@ -76,15 +76,19 @@ pub(crate) fn workspace(global: &Global, command: &WorkspaceCommand) -> Result<E
         }
         WorkspaceCommand::Ls => list(global, &root, &workspaces)?,
         WorkspaceCommand::Rm { folders, force } => {
-            let found = each(folders, |folder| named_one(&workspaces, folder));
+            let mut found = each(folders, |folder| named_one(&workspaces, folder));
             let not_found = folders.len() - found.len();
+            // Each once, whatever it was called.
+            found.sort_by(|a, b| a.folder.cmp(&b.folder));
+            found.dedup_by(|a, b| a.folder == b.folder);
             let (here, there) = by_place(found);
             let removed = each(&here, |workspace| remove(global, &workspaces, workspace, *force));
             let code = run_there(global, &root, "rm", force.then_some("--force"), &there)?;
+            let is_any_removed = !removed.is_empty() || !there.is_empty() && code != ExitCode::FAILURE;
             return Ok(match not_found + here.len() - removed.len() {
                 0 => code,
-                failed if failed == folders.len() => ExitCode::FAILURE,
-                _ => ExitCode::from(SOME_FAILED),
+                _ if is_any_removed => ExitCode::from(SOME_FAILED),
+                _ => ExitCode::FAILURE,
             });
         }
         WorkspaceCommand::Shell { folder, command } => return shell(&root, &workspaces, folder, command),

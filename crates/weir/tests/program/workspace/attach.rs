@@ -324,9 +324,24 @@ fn an_attached_workspace_outlives_its_processes() {
     wait_until(|| "they go on".to_owned(), is_gone);
     let ls = env.weir(&["ws", "ls"]);
     assert!(ls.contains("broken"), "{ls}");
+    // A damaged size, which nothing but the notes of the list would tell.
+    let lists = place.join("git/weir-trees");
+    let list = fs::read_dir(&lists).unwrap().map(|e| e.unwrap().path()).find(|p| p.extension().is_none());
+    let list = list.unwrap();
+    let mut data = fs::read(&list).unwrap();
+    *data.last_mut().unwrap() ^= 1;
+    fs::write(&list, data).unwrap();
     env.weir(&["ws", "mount"]);
     for n in 0..LARGE_FILES {
         assert!(read(n).unwrap() == large(n), "f{n}");
     }
     assert_eq!(env.git(&it.folder, &["status", "--porcelain"]), "");
+    drop(it);
+    // What an attach leaves that is killed while a list arrives.
+    let left = env.path(STATE).join("remotes/left/git/weir-trees");
+    fs::create_dir_all(&left).unwrap();
+    fs::write(left.join(".tmp"), b"weir trees 1\n").unwrap();
+    let again = Workspace::by(&env, &["attach", &server.url("it")], "again").unwrap();
+    assert!(again.folder.join("f0").exists());
+    assert_eq!(fs::read_dir(env.path(STATE).join("remotes")).unwrap().count(), 1);
 }

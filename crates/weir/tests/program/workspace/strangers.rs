@@ -87,6 +87,8 @@ fn workspace_rm_goes_on_after_one_that_is_not_removed() {
     assert_eq!(list[0]["folder"], left);
     let none = env.weir_command(&["ws", "rm", left, folders[0]]).status().unwrap();
     assert_eq!(none.code(), Some(1));
+    // One that is named twice is removed once.
+    env.weir(&["ws", "rm", "--force", left, left]);
 }
 
 #[test]

@@ -67,6 +67,14 @@ fn a_switch_goes_back_to_where_head_was() {
     // HEAD was at 'main' before all that.
     assert_eq!(switch("@{-4}"), "main");
     assert_eq!(git(&["status", "--porcelain", "--branch"]), "## main...origin/main");
+    // A branch is meant, not the tag of that name; and what follows is of its commit.
+    git(&["switch", "-q", "-c", "dup", "other"]);
+    git(&["tag", "dup", "v1^{}"]);
+    git(&["switch", "-q", "main"]);
+    assert_eq!(switch("-"), "dup");
+    assert_eq!(git(&["rev-parse", "HEAD"]), git(&["rev-parse", "other"]));
+    assert_eq!(switch("@{-1}~1"), serde_json::Value::Null);
+    assert_eq!(git(&["rev-parse", "HEAD"]), git(&["rev-parse", "main~1"]));
 }
 
 #[test]
