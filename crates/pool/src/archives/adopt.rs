@@ -53,6 +53,9 @@ pub enum AdoptError {
     /// It does not record its upstream.
     #[error("it does not record its upstream; register it as it is with 'weir add --name {0} URL'")]
     NoUpstream(String),
+    /// Another repository has its name.
+    #[error("the pool has another repository called '{0}': rename the file, and it gets that name")]
+    Taken(String),
     /// A number in it is larger than the catalog can store.
     #[error("its numbers are too large")]
     TooLarge,
@@ -63,7 +66,9 @@ pub enum AdoptError {
 /// # Errors
 /// If the catalog or the store cannot be read.
 pub fn find_archives(catalog: &Catalog, store: &Store) -> Result<FoundArchives> {
-    let known: HashSet<String> = catalog.list()?.into_iter().map(|r| r.path).collect();
+    let known = catalog.list()?;
+    let names: HashSet<&str> = known.iter().map(|r| &*r.name).collect();
+    let known: HashSet<&str> = known.iter().map(|r| &*r.path).collect();
     let mut paths = Vec::new();
     let unread = walk(&store.path, &mut |path, kind| {
         if kind.is_file() && is_archive(path) {
@@ -75,10 +80,13 @@ pub fn find_archives(catalog: &Catalog, store: &Store) -> Result<FoundArchives> 
     let mut archives = FoundArchives { found: Vec::new(), left_out: Vec::new(), unread };
     for path in paths {
         let below = path.strip_prefix(&store.path).unwrap_or(&path).to_string_lossy().into_owned();
-        if known.contains(&below) {
+        if known.contains(&*below) {
             continue;
         }
         match read_archive(&path, &below) {
+            Ok(archive) if names.contains(&*archive.name) => {
+                archives.left_out.push(LeftOut { path: below, why: AdoptError::Taken(archive.name) });
+            }
             Ok(archive) => archives.found.push(archive),
             Err(why) => archives.left_out.push(LeftOut { path: below, why }),
         }

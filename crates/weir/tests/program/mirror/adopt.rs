@@ -52,6 +52,33 @@ fn a_lost_catalog_is_made_again_from_the_store() {
 }
 
 #[test]
+fn adopt_says_that_a_name_is_taken() {
+    let env = Env::new();
+    for name in ["one", "two"] {
+        let up = env.init_bare(name);
+        env.commit_file(&up, "refs/heads/main", name, b"a");
+    }
+    env.mirror_new("x", &env.path("one"));
+    env.weir(&["rename", "x", "old"]);
+    env.mirror_new("x", &env.path("two"));
+    env.weir(&["rm", "old"]);
+    for args in [&["adopt", "--dry-run"][..], &["adopt"]] {
+        let said = env.weir_fails(args);
+        assert!(
+            said.contains("x.tar: the pool has another repository called 'x': rename the file"),
+            "{said}"
+        );
+        assert!(said.contains("0 ") && said.contains(", 1 skipped"), "{said}");
+    }
+    let store = env.pool().join("store");
+    std::fs::rename(store.join("x.tar"), store.join("old.tar")).unwrap();
+    assert!(env.weir(&["adopt"]).contains("1 registered, 0 skipped"));
+    assert_eq!(env.weir_json(&["show", "x"])["url"], env.path("two").to_str().unwrap());
+    assert_eq!(env.weir_json(&["show", "old"])["url"], env.path("one").to_str().unwrap());
+    env.weir(&["fsck"]);
+}
+
+#[test]
 fn an_extracted_archive_goes_on_with_git_fetch() {
     let env = Env::new();
     let up = env.odd_repository("up.git");
