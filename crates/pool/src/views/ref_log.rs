@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use weir_catalog::Repository;
 use weir_git::Oid;
 use weir_ground::{Timestamp, printable};
-use weir_repo::{FollowedRefs, StateChange};
+use weir_repo::{FollowedRefs, Head, StateChange};
 
 use crate::error::{Error, InRepo, Result};
 use crate::running::Pool;
@@ -31,6 +31,10 @@ pub struct RefLogEntry {
     pub deleted: usize,
     /// Whether HEAD has changed.
     pub head_changed: bool,
+    /// The branch or commit that HEAD leads to since then, if it led elsewhere before.
+    #[serde(skip)]
+    #[schema(ignore)]
+    pub moved_head: Option<String>,
     /// Whether the upstream had more, and a visit could not fetch it.
     #[serde(rename = "partial")]
     pub is_partial: bool,
@@ -93,14 +97,19 @@ pub fn ref_log(
 impl RefLogEntry {
     /// Counts the changes that `change` makes to the refs `before`, and keeps the first `changes_max`.
     fn of(before: &FollowedRefs, change: &StateChange, changes_max: usize) -> RefLogEntry {
+        let printed = |name: &[u8]| printable(&String::from_utf8_lossy(name));
+        let head = change.head.as_ref().filter(|_| !before.is_empty()).map(|head| match head {
+            Head::Symbolic(name) => printed(name.strip_prefix(b"refs/heads/").unwrap_or(name)),
+            Head::Detached(oid) => oid.to_string(),
+        });
         let mut entry = RefLogEntry {
             seq: change.seq,
+            moved_head: head,
             time: change.time,
             is_partial: change.is_partial,
             head_changed: change.head.is_some(),
             ..RefLogEntry::default()
         };
-        let name_of = |name: &[u8]| printable(&String::from_utf8_lossy(name));
         for r in &change.set {
             let old = before.get(&r.name);
             match old {
@@ -110,13 +119,13 @@ impl RefLogEntry {
                 Some(_) => continue,
             }
             if entry.changes.len() < changes_max {
-                entry.changes.push(RefChange { name: name_of(&r.name), old, new: Some(r.oid) });
+                entry.changes.push(RefChange { name: printed(&r.name), old, new: Some(r.oid) });
             }
         }
         for name in &change.removed {
             entry.deleted += 1;
             if let Some(old) = before.get(name).filter(|_| entry.changes.len() < changes_max) {
-                entry.changes.push(RefChange { name: name_of(name), old: Some(old), new: None });
+                entry.changes.push(RefChange { name: printed(name), old: Some(old), new: None });
             }
         }
         entry.refs = before.len() + entry.added - entry.deleted;

@@ -118,6 +118,9 @@ pub(crate) fn log(pool: &Pool, global: &Global, name: &str, max_count: Option<us
             "{}@{}  {when}  {} refs (+{} ~{} -{}){partial}",
             r.name, e.seq, e.refs, e.added, e.updated, e.deleted
         )?;
+        if let Some(head) = &e.moved_head {
+            writeln!(out, "    HEAD is {head}")?;
+        }
         for change in &e.changes {
             writeln!(out, "    {change}")?;
         }

@@ -80,7 +80,7 @@ fn print_checked(r: &Repository, checked: &Checked, repair: Option<&Repair>, qui
         None => {}
     }
     if let Some(line) = checked.unfinished.as_ref().filter(|_| !quiet) {
-        writeln!(out, "{name}: {line}; the next visit removes them")?;
+        writeln!(out, "{name}: {line}; the next visit that changes the archive removes them")?;
     }
     if checked.problems.is_empty() && !quiet {
         writeln!(out, "{name}: {} objects, all intact", checked.objects)?;

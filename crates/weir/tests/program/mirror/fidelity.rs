@@ -199,6 +199,20 @@ fn a_shallow_upstream_stays_shallow() {
     assert_eq!(log("again.git"), log("shallow.git"));
 }
 
+#[test]
+fn log_says_where_head_leads_since() {
+    let env = Env::new();
+    let up = env.init_bare("up.git");
+    env.commit_file(&up, "refs/heads/main", "a", b"a");
+    env.git(&up, &["branch", "trunk", "main"]);
+    env.mirror_new("it", &up);
+    assert!(!env.weir(&["log", "it"]).contains("HEAD"));
+    env.git(&up, &["symbolic-ref", "HEAD", "refs/heads/trunk"]);
+    env.weir(&["mirror", "--all"]);
+    let said = env.weir(&["log", "it"]);
+    assert!(said.contains("(+0 ~0 -0)\n    HEAD is trunk\n"), "{said}");
+}
+
 /// A server names the ends of history for what is wanted alone. Those of before stay.
 #[test]
 fn a_shallow_upstream_gains_a_branch_without_its_end() {

@@ -287,7 +287,7 @@ fn what_a_kill_leaves_is_no_damage() {
     std::io::Write::write_all(&mut file, &[0x5a; 700]).unwrap();
     let said = env.weir(&["fsck"]);
     assert!(
-        said.contains("all intact") && said.contains("were never committed; the next visit removes them"),
+        said.contains("all intact") && said.contains("were never committed; the next visit that changes"),
         "{said}"
     );
     env.weir(&["fsck", "--repair"]);
