@@ -80,7 +80,7 @@ pub(crate) fn clone(global: &Global, args: &CloneArgs) -> Result<()> {
         CloneOutcome::NotOffered => {
             if !global.quiet {
                 let name = without_password(&args.repository);
-                warn_line!("{name}: no weir serves it over HTTP; using git clone");
+                warn_line!("{name}: no weir serves it as one pack over HTTP; using git clone");
             }
             return hand_over(global, args, &source);
         }

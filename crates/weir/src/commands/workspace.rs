@@ -76,20 +76,7 @@ pub(crate) fn workspace(global: &Global, command: &WorkspaceCommand) -> Result<E
         }
         WorkspaceCommand::Ls => list(global, &root, &workspaces)?,
         WorkspaceCommand::Rm { folders, force } => {
-            let mut found = each(folders, |folder| named_one(&workspaces, folder));
-            let not_found = folders.len() - found.len();
-            // Each once, whatever it was called.
-            found.sort_by(|a, b| a.folder.cmp(&b.folder));
-            found.dedup_by(|a, b| a.folder == b.folder);
-            let (here, there) = by_place(found);
-            let removed = each(&here, |workspace| remove(global, &workspaces, workspace, *force));
-            let code = run_there(global, &root, "rm", force.then_some("--force"), &there)?;
-            let is_any_removed = !removed.is_empty() || !there.is_empty() && code != ExitCode::FAILURE;
-            return Ok(match not_found + here.len() - removed.len() {
-                0 => code,
-                _ if is_any_removed => ExitCode::from(SOME_FAILED),
-                _ => ExitCode::FAILURE,
-            });
+            return remove_each(global, &root, &workspaces, folders, *force);
         }
         WorkspaceCommand::Shell { folder, command } => return shell(&root, &workspaces, folder, command),
         WorkspaceCommand::Doctor => return doctor(global, &root),
@@ -354,6 +341,30 @@ fn list(global: &Global, root: &Path, workspaces: &Workspaces) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Removes the workspaces of these folders, and goes on after one that is not removed.
+fn remove_each(
+    global: &Global,
+    root: &Path,
+    workspaces: &Workspaces,
+    folders: &[PathBuf],
+    force: bool,
+) -> Result<ExitCode> {
+    let mut found = each(folders, |folder| named_one(workspaces, folder));
+    let not_found = folders.len() - found.len();
+    // Each once, whatever it was called.
+    found.sort_by(|a, b| a.folder.cmp(&b.folder));
+    found.dedup_by(|a, b| a.folder == b.folder);
+    let (here, there) = by_place(found);
+    let removed = each(&here, |workspace| remove(global, workspaces, workspace, force));
+    let code = run_there(global, root, "rm", force.then_some("--force"), &there)?;
+    let is_any_removed = !removed.is_empty() || !there.is_empty() && code != ExitCode::FAILURE;
+    Ok(match not_found + here.len() - removed.len() {
+        0 => code,
+        _ if is_any_removed => ExitCode::from(SOME_FAILED),
+        _ => ExitCode::FAILURE,
+    })
 }
 
 fn remove(global: &Global, workspaces: &Workspaces, workspace: &Workspace, force: bool) -> Result<()> {
