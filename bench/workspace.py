@@ -199,12 +199,12 @@ def attached(count):
         run(*attach, near)
         run(WEIR, "-q", "workspace", "rm", "--force", near)
         places = far, partial, shallow
-        attached = [seconds(*attach, far)]
+        took = [seconds(*attach, far)]
         for _ in range(1 if SMOKE else 6):
             run(WEIR, "-q", "workspace", "rm", "--force", far)
-            attached.append(seconds(*attach, far))
+            took.append(seconds(*attach, far))
         made = [
-            statistics.median(attached),
+            statistics.median(took),
             seconds(*clone, "--filter=blob:none", partial),
             seconds(*clone, "--depth=1", shallow),
         ]

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Builds the fuzzers on the stable toolchain and runs each for so many seconds: run.sh SECONDS [NAME...].
+# Builds the fuzzers on the stable toolchain and runs each for SECONDS seconds: run.sh SECONDS [NAME...].
 #
-# cargo-fuzz asks for a nightly compiler for its sanitizers only; coverage, which guides the search, stable has. Only weir's own
-# crates are compiled for it: their dependencies are those that cargo has built for the tests. What is found stands in
-# fuzz/artifacts; new corpus entries stay in a temporary folder unless FUZZ_KEEP=1 adds them to fuzz/corpus. With
+# cargo-fuzz needs a nightly compiler for its sanitizers only; a stable one has the coverage that guides libFuzzer. cargo
+# compiles weir's own crates with it, and takes the dependencies that it has built for the tests. libFuzzer writes inputs that
+# fail to fuzz/artifacts; new corpus entries stay in a temporary folder unless FUZZ_KEEP=1 adds them to fuzz/corpus. With
 # FUZZ_PROFILE=release the fuzzers take longer to build, and run faster.
 set -euo pipefail
 cd "$(dirname "$0")"

@@ -291,11 +291,14 @@ fn hasty(options: &TransportOptions) -> TransportOptions {
 pub fn trees_in(git_dir: &Path, commit: &Oid) -> Option<CommitTrees> {
     let path = trees_path(git_dir, commit);
     let list = || -> weir_repo::Result<Region> { map_list(File::open(&path)?) };
-    // A damaged list is as good as none, and so is one that its notes do not know: nothing else tells of a
-    // damaged size. A list of an older weir has no notes.
+    // weir does not use a damaged list, nor one that its notes do not fit: only they show that a size is
+    // damaged. An older weir wrote no notes.
     match fs::read(path.with_extension(NOTES)) {
         Ok(notes) => CommitTrees::with_notes(commit.kind(), commit, list().ok()?, &notes).ok(),
-        Err(_) => CommitTrees::parse(commit.kind(), commit, list().ok()?).ok(),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            CommitTrees::parse(commit.kind(), commit, list().ok()?).ok()
+        }
+        Err(_) => None,
     }
 }
 

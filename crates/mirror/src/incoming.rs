@@ -163,7 +163,7 @@ impl IncomingUpdate<'_> {
                 base.contains(oid) || added.as_ref().is_some_and(|a| a.objects.get(oid).is_some())
             };
             for oid in ended {
-                // Those that the commit names: its history ends with it here.
+                // The parents that the commit names: weir's history, which ends here, has none.
                 let object = base.reader().require(&oid)?;
                 let links = commit_links(base.hash(), &object.data);
                 let parents = links.map_err(|source| weir_repo::Error::Object { oid, source })?.parents;

@@ -136,7 +136,9 @@ fn a_list_arrives_in_any_pieces() {
             assert!(oids.contains(&oid_of(folder.path(), "main:deep/er")));
             let trees = CommitTrees::with_ids(hash, &commit, region(&list), oids.clone()).unwrap();
             assert_eq!(trees.tree(&oid_of(folder.path(), "main:a")).unwrap().1.count(), 1);
-            // Ids of another list.
+            // The ids of another list; and a tree that is there twice.
+            let twice = vec![oids[0]; oids.len()];
+            assert!(CommitTrees::with_ids(hash, &commit, region(&list), twice).is_err());
             assert!(CommitTrees::with_ids(hash, &commit, region(&list), oids[1..].to_vec()).is_err());
         }
         let mut cut = ListHasher::new(hash);

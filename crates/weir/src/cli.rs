@@ -86,7 +86,7 @@ pub(crate) struct Global {
 }
 
 #[derive(Subcommand)]
-// The arguments of a command are built if it is called: those of all take a millisecond.
+// clap builds the arguments of the command that the user calls, not those of all.
 #[command(defer = true)]
 pub(crate) enum Command {
     /// Create a pool: configuration, catalog and a store of archives

@@ -18,7 +18,8 @@ use crate::error::{Error, Result};
 use crate::named_source::MOUNTED;
 use crate::output;
 
-/// What the process of a view reads from its standard input when the file of its times is there.
+/// The line that weir writes to the standard input of a view's process after it has written the file of the
+/// view's times.
 const TIMES_ARE_WRITTEN: &str = "times are written";
 
 /// Why a process of this program does not run.
@@ -50,7 +51,7 @@ impl Starting {
     /// Writes `line` to its standard input, if that is a pipe, and closes that.
     fn tell(&mut self, line: &str) {
         if let Some(mut stdin) = self.child.stdin.take() {
-            // If it has ended, its reader says so.
+            // If the process has ended, `wait` returns why.
             let _ = writeln!(stdin, "{line}");
         }
     }
@@ -126,7 +127,7 @@ impl StartingView for OwnView {
 
 impl Drop for OwnView {
     fn drop(&mut self) {
-        // It ends when it reads nothing. Only then its files can be removed.
+        // The process ends when its standard input does. Only then can its files be removed.
         if self.starting.child.stdin.take().is_some() {
             let _ = self.starting.child.wait();
         }

@@ -95,8 +95,8 @@ fn try_switch(
     to.branch.as_deref().map_or(Ok(()), |branch| check_is_nowhere_else(&git_dir, branch))?;
     let before = name_of_head(&own);
     let from = own.refs().head_oid().ok_or_else(|| {
-        let words = format!("the branch '{before}' has no commit yet, from which files could differ");
-        Error::Message(format!("{words}; 'git checkout {revision}' leaves it"))
+        let words = format!("the branch '{before}' has no commit yet");
+        Error::Message(format!("{words}; switch with 'git checkout {revision}'"))
     })?;
     let switch = CommitSwitch {
         own,
@@ -104,7 +104,7 @@ fn try_switch(
         source: (!is_attached).then_some(&source),
         from,
         to: to.commit,
-        // While weir reads trees.
+        // The search goes on while weir reads trees.
         users: UserSearch::begin(&folder),
         prefers_mount,
     };

@@ -59,8 +59,8 @@ pub enum Error {
     /// A revision has no name.
     #[error("there is no revision without a name")]
     EmptyRevision,
-    /// HEAD of a workspace has not been elsewhere that often.
-    #[error("'{0}': HEAD was not elsewhere that often")]
+    /// The reflog of a workspace's HEAD does not go back that far.
+    #[error("'{0}' names nothing: the reflog of HEAD has no checkout that far back")]
     NeverElsewhere(String),
     /// A revision is something else than a commit.
     #[error("'{0}' is no commit")]

@@ -28,9 +28,9 @@ pub(crate) struct FileTime {
 }
 
 impl FileTime {
-    /// Returns a whole second.
+    /// Returns a whole second. The system counts up to `i64::MAX`, which stands for all later ones.
     pub(crate) fn second(seconds: u64) -> FileTime {
-        FileTime { seconds, nanoseconds: 0 }
+        FileTime { seconds: seconds.min(i64::MAX as u64), nanoseconds: 0 }
     }
 
     /// Returns when a file was written last.

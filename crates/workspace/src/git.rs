@@ -31,7 +31,7 @@ pub fn git(folder: &Path, args: &[&str]) -> Result<String> {
     RunningGit::start(folder, args)?.wait()
 }
 
-/// A git that runs.
+/// A running process of git.
 pub struct RunningGit {
     child: Child,
     command: String,

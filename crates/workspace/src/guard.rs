@@ -84,9 +84,9 @@ fn on_this_processor<T>(start: impl FnOnce() -> T) -> T {
     started
 }
 
-/// Calls `start`, which starts threads and lets them start more, and keeps all of them on the processor of
-/// this one until they answer the kernel: whoever waits for the first answers is there, too. Afterwards all
-/// threads of this process may run anywhere again.
+/// Calls `start`, which starts threads that start more, and keeps all on the processor of this thread for
+/// [`BOUND_FOR`]. Otherwise Linux may queue them on a busy processor, while a program waits for their first
+/// answers. Afterwards all threads of this process may run anywhere again.
 pub(crate) fn with_threads_on_this_processor<T>(start: impl FnOnce() -> T) -> T {
     let all = bind();
     let started = start();

@@ -74,12 +74,12 @@ struct WrittenFolder {
 /// A folder that a thread has written, and its path.
 type SentFolder = Result<(Vec<u8>, WrittenFolder)>;
 
-/// Folders that other threads write, while one puts them together.
+/// Folders that other threads write, while one thread puts them together.
 #[derive(Default)]
 struct SharedFolders {
-    /// The paths of those that were not put together yet.
+    /// The paths of the folders that are not in the index yet.
     paths: HashSet<Vec<u8>>,
-    /// Those that were written before it was their turn.
+    /// The folders that a thread has sent before their turn.
     written: HashMap<Vec<u8>, WrittenFolder>,
     coming: Option<Receiver<SentFolder>>,
 }
@@ -153,7 +153,7 @@ pub(crate) fn write_index_of(
     let commit = CommitFiles { repo, listed, stats: LowerFiles::new(&times) };
     let mut writer = CommitIndexWriter::new(commit);
     writer.index.reserve(listed.map_or(0, CommitTrees::file_count));
-    // Who knows the number of entries knows how the file begins.
+    // The file begins with the number of entries. If that is known, weir can write the file from the start.
     let announced = listed.and_then(CommitTrees::entry_count).filter(|count| *count > WHOLE_PATHS_MAX);
     if let Some(count) = announced {
         writer.index.announce(count);
@@ -168,7 +168,7 @@ pub(crate) fn write_index_of(
             for _ in 0..threads {
                 let (written, folders, next, is_over) = (written.clone(), &folders, &next, &is_over);
                 let work = move || write_shared(commit, folders, next, is_over, &written);
-                // The others write more then, or this thread all.
+                // If this thread cannot be started, the others write its folders, or the caller does.
                 let _ = spawn_scoped("index", scope, work);
             }
             let paths = folders.iter().map(|folder| folder.path.clone()).collect();
@@ -194,7 +194,7 @@ pub(crate) fn write_index_of(
     Ok(converts.map(|path| String::from_utf8_lossy(&path).into_owned()))
 }
 
-/// Writes the folders of which no other thread does, one after the other, and sends them.
+/// Writes folders that no other thread writes, one after the other, and sends them.
 fn write_shared(
     commit: CommitFiles<'_>,
     folders: &[CommitFolder],
@@ -209,7 +209,7 @@ fn write_shared(
         let parts = writer.tree(&folder.oid, &folder.name, &mut folder.path.clone(), folder.depth);
         let CommitIndexWriter { index: entries, converts, .. } = writer;
         let folder = parts.map(|parts| (folder.path.clone(), WrittenFolder { entries, parts, converts }));
-        // Who puts them together may have failed.
+        // If the receiver is gone, the thread that puts the folders together has failed.
         let _ = written.send(folder);
     }
 }

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{
     Config, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
@@ -247,8 +247,7 @@ fn file_type(kind: FileKind) -> FileType {
 
 impl MountedView {
     fn attributes(&self, of: &Attributes) -> FileAttr {
-        let since_epoch = Duration::new(of.time.seconds, of.time.nanoseconds);
-        let time = UNIX_EPOCH.checked_add(since_epoch).unwrap_or(UNIX_EPOCH);
+        let time: SystemTime = UNIX_EPOCH + Duration::new(of.time.seconds, of.time.nanoseconds);
         // The owner may write to what a union mount copies then.
         let write = if self.view.is_lower() { 0o200 } else { 0 };
         let (perm, nlink) = match of.kind {

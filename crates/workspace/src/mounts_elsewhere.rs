@@ -20,7 +20,7 @@ impl UserSearch {
         UserSearch(spawn("used", move || is_used_elsewhere(&folder)).ok())
     }
 
-    /// Waits, and returns whether there is one, or may be.
+    /// Waits, and returns whether somebody uses the workspace, or may use it.
     pub(crate) fn has_found(self) -> bool {
         self.0.is_none_or(|search| search.join().unwrap_or_else(|panic| resume_unwind(panic)))
     }

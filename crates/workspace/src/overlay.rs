@@ -170,8 +170,8 @@ fn close_aside(mount: &OwnedFd) {
     }
 }
 
-/// Returns how long after `now` mounts are closed. All wait for the same moments: after the first there is
-/// little left to write.
+/// Returns how long after `now` a process closes a mount: at the next full second. All processes wait for the
+/// same moment, since the kernel writes the disk for the first, and finds little to write for the others.
 fn until_next_closing(now: SystemTime) -> Duration {
     let since_epoch = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     let wait = Duration::from_secs(1) - Duration::from_nanos(since_epoch.subsec_nanos().into());

@@ -41,7 +41,7 @@ impl Workspaces {
         if self.has_damaged_record() || self.list().map_or(true, is_used) {
             return;
         }
-        // This may be the process that ends when it is unmounted: all but what is mounted goes before.
+        // This process may serve the packs, and end when they are unmounted: it deletes all else before.
         let entries = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten();
         for path in entries(place).chain(entries(source)).map(|entry| entry.path()) {
             if !packs_of(source).starts_with(&path) {
@@ -56,7 +56,7 @@ impl Workspaces {
     pub(crate) fn release_left_remotes(&self) {
         let places = fs::read_dir(self.root.join(REMOTES)).into_iter().flatten().flatten();
         for source in places.map(|place| place.path().join(GIT_DIR)) {
-            // Who makes a workspace of it has a process that shows its packs.
+            // While another weir makes a workspace of a clone, a process shows the clone's packs.
             if !is_shown(&packs_of(&source)) {
                 self.release_alone(&source);
             }

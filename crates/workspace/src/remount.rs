@@ -115,14 +115,14 @@ impl<'scope> NextIndex<'scope> {
         let make = move || {
             let switch = next.switch(switch);
             let content = switch.write_files(begun, &mut next.source.reader(), |_| false)?;
-            // If the sender is gone, nobody wants it.
+            // If the sender was dropped, weir does not mount the workspace again, and needs no such index.
             may_write.recv().map_or(Ok(()), |()| begun.lock.write(&content))
         };
         NextIndex { write, thread: spawn_scoped("index", scope, make) }
     }
 
     fn let_write(&self) {
-        // A thread that has failed says so in the end.
+        // If the thread has failed, `wait` returns why.
         let _ = self.write.send(());
     }
 
@@ -204,7 +204,7 @@ impl Workspaces {
         let mut own = Some(own);
         let remounted = std::thread::scope(|scope| {
             let next = next.as_ref()?;
-            // It is made while weir finds out whether anybody uses the workspace.
+            // A thread makes the index while weir finds out whether anybody uses the workspace.
             let index = NextIndex::begin(scope, next, tree_switch, &begun);
             if users.has_found() {
                 return None;
@@ -310,7 +310,7 @@ impl Workspaces {
         else {
             return Ok(None);
         };
-        // git is to find the objects of both commits after a crash.
+        // After a crash, git must find the objects of both commits.
         self.write_objects(&next.workspace, &self.views(old))?;
         index.wait()?;
         if !overlay::is_free(folder) {
@@ -492,7 +492,7 @@ impl Workspaces {
     }
 }
 
-/// Writes all files that differ, and the index. `own` has them.
+/// Writes all files that differ, and the index. `own` has their objects.
 fn write_all(switch: TreeSwitch<'_>, begun: BegunSwitch, own: &Repo) -> Result<()> {
     begun.lock.write(&switch.write_files(&begun, &mut own.reader(), |_| true)?)?;
     begun.lock.commit()

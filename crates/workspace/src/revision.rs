@@ -30,9 +30,12 @@ pub fn earlier_head(folder: &Path, revision: &str) -> Result<String> {
         return Ok(revision.to_owned());
     };
     let (name, rest) = revision.split_at(end + 1);
-    // The branch is meant, also if a tag has its name.
+    // This git returns the branch, also if a tag has the same name.
     let named = git(folder, &["check-ref-format", "--branch", name]);
-    let named = named.map_err(|_| Error::NeverElsewhere(name.to_owned()))?;
+    let named = named.map_err(|e| match e {
+        Error::Git { .. } => Error::NeverElsewhere(name.to_owned()),
+        e => e,
+    })?;
     Ok(format!("{}{rest}", named.trim_end()))
 }
 

@@ -256,7 +256,7 @@ impl CommitTree {
     fn read_folder(&self, node: u32, above: u32, path: u32, tree: &Oid) -> Result<Arc<TreeFolder>> {
         let hash = self.repo.hash();
         let listed = self.remote.as_ref().map(|remote| remote.trees.tree(tree)).transpose();
-        // What is damaged here is asked of the server.
+        // weir reads a tree that is damaged here from the server.
         let listed = listed.inspect_err(|e| tracing::warn!("{e}")).unwrap_or_default();
         let (data, sizes) = match listed {
             Some((data, sizes)) => (data.to_vec(), Some(sizes)),
@@ -421,8 +421,7 @@ impl CommitTree {
 pub(crate) fn top_of_commit(hash: HashKind, commit: &Oid, data: &[u8]) -> Result<(Oid, u64)> {
     let malformed = |source| weir_repo::Error::Object { oid: *commit, source };
     let links = commit_links(hash, data).map_err(malformed)?;
-    // Later times are none for a system whose seconds have a sign.
-    Ok((links.tree, commit_time(data).min(i64::MAX as u64)))
+    Ok((links.tree, commit_time(data)))
 }
 
 impl KeptFiles {

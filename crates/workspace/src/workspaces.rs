@@ -39,7 +39,7 @@ const VERSION: u32 = 1;
 pub(crate) const TIMES_VERSION: u32 = 2;
 pub(crate) const RECORD: &str = "workspace.json";
 const LAYERS: &str = "layers";
-/// The folder of what is being deleted.
+/// The folder of workspaces whose files weir is deleting.
 const GONE: &str = "gone";
 /// The device of the view that a workspace is mounted on.
 const STANDS_ON: &str = "stands-on";
@@ -76,8 +76,8 @@ pub struct Workspace {
     pub(crate) frozen: Vec<String>,
 }
 
-/// The process of a view that starts. If this is dropped before the process is told that its times are
-/// written, it ends.
+/// A process that starts, and is to show a view. If the caller drops this before it has told the process that
+/// the view's times are written, the process ends.
 pub trait StartingView: Send {
     /// Tells the process that the file of its times is written, which it reads then.
     fn times_are_written(&mut self);
@@ -327,7 +327,7 @@ impl Workspaces {
             times: None,
             frozen: Vec::new(),
         };
-        // git keeps no tree at HEAD. What is listed is one.
+        // git keeps only commits at HEAD. A list of trees is always that of a commit.
         let is_commit = || {
             let found = new.repo.reader().kind_and_size(&new.commit)?;
             Ok::<_, Error>(matches!(found, Some((Kind::Commit, _)) | None))

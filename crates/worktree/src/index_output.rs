@@ -12,7 +12,7 @@ use weir_ground::thread::{spawn, spawn_scoped};
 
 use crate::index_file::checksum;
 
-/// Bytes that are worth a message to the thread, and the messages that may wait.
+/// The fewest bytes in a message to the thread, but for the last one; and how many messages may wait.
 const PUSHED_BYTES_MIN: usize = 256 << 10;
 const WAITING_MAX: usize = 16;
 
@@ -32,9 +32,9 @@ pub fn write_index(hash: HashKind, path: &Path, content: &[u8]) -> io::Result<()
     })
 }
 
-/// A file of an index that is still being made. A thread hashes and writes what is there already.
+/// A file of an index that is still being made. A thread hashes and writes the bytes that are there already.
 pub struct IndexOutput {
-    /// The bytes that the thread has got.
+    /// How many bytes were sent to the thread.
     pushed: usize,
     pieces: SyncSender<Vec<u8>>,
     thread: JoinHandle<io::Result<(File, PlainHasher)>>,
@@ -52,7 +52,8 @@ impl IndexOutput {
         Ok(IndexOutput { pushed: 0, pieces, thread })
     }
 
-    /// Takes what is new in `content`, the first bytes of the index, which do not change any more.
+    /// Sends the new bytes of `content` to the thread. `content` is the beginning of the index, and does not
+    /// change any more.
     pub fn push(&mut self, content: &[u8]) {
         if content.len() - self.pushed >= PUSHED_BYTES_MIN {
             self.push_all(content);
@@ -60,12 +61,12 @@ impl IndexOutput {
     }
 
     fn push_all(&mut self, content: &[u8]) {
-        // If the thread has ended, it says why in the end.
+        // If the thread has failed, `finish` returns why.
         let _ = self.pieces.send(content[self.pushed..].to_vec());
         self.pushed = content.len();
     }
 
-    /// Writes what is new in the whole index `content`, and its checksum.
+    /// Writes the rest of the index `content`, which is whole, and its checksum.
     ///
     /// # Errors
     /// If the file could not be written.

@@ -148,48 +148,70 @@ impl CommitTrees {
     /// # Errors
     /// As [`CommitTrees::parse`].
     pub fn with_ids(hash: HashKind, commit: &Oid, list: Region, oids: Vec<Oid>) -> Result<CommitTrees> {
-        let ListParts { commit_at, pieces, mut at } = ListParts::of(hash, commit, &list)?;
+        let (mut read, pieces) = CommitTrees::without_trees(hash, commit, list)?;
         if pieces.len() != oids.len() {
             return corrupt(NAME, "it is cut");
         }
-        let sizes_at = at;
+        let mut at = read.sizes_at;
         let empty = ObjectHasher::hash(hash, Kind::Blob, b"").expect("it is no attack");
-        let mut trees = OidMap::default();
-        trees.reserve(oids.len());
-        let mut sizes = Vec::new();
+        read.trees.reserve(oids.len());
         for (at_tree, oid) in pieces.into_iter().zip(oids) {
-            let first = sizes.len();
-            for entry in TreeIter::new(hash, &list[at_tree.clone()]) {
+            let first = read.sizes.len();
+            for entry in TreeIter::new(hash, &read.list[at_tree.clone()]) {
                 let entry = entry.map_err(|source| Error::Object { oid, source })?;
                 if !entry.is_tree() && !entry.is_gitlink() {
-                    let size = size(&list, &mut at)?;
+                    let size = size(&read.list, &mut at)?;
                     // Nobody reads an empty file, and so nobody would check it.
                     if (size == 0) != (entry.id == empty.as_bytes()) {
                         return corrupt(NAME, "a size is wrong");
                     }
-                    sizes.push(size);
+                    read.sizes.push(size);
                 }
             }
-            trees.insert(oid, ListedTree { at: at_tree, sizes: first..sizes.len() });
+            let tree = ListedTree { at: at_tree, sizes: first..read.sizes.len() };
+            if read.trees.insert(oid, tree).is_some() {
+                return corrupt(NAME, format!("the tree {oid} is in it twice"));
+            }
         }
-        if at != list.len() {
+        if at != read.list.len() {
             return corrupt(NAME, "something follows its end");
         }
-        let (is_hashed, entry_count) = (true, None);
-        let mut trees = CommitTrees {
+        read.is_hashed = true;
+        read.entry_count = u32::try_from(read.count_entries()?).ok();
+        read.list.check()?;
+        Ok(read)
+    }
+
+    /// Checks that a list is of `commit`. Returns it without its trees and sizes, and where its trees are.
+    fn without_trees(hash: HashKind, commit: &Oid, list: Region) -> Result<(CommitTrees, Vec<Range<usize>>)> {
+        let mut at = 0;
+        if !list.starts_with(MAGIC) {
+            return corrupt(NAME, "it does not begin as one");
+        }
+        at += MAGIC.len();
+        let commit_at = piece(&list, &mut at)?;
+        let count = number(&list, &mut at)? as usize;
+        let pieces = (0..count.min(list.len() / 4)).map(|_| piece(&list, &mut at));
+        let pieces: Vec<Range<usize>> = pieces.collect::<Result<_>>()?;
+        if pieces.len() != count {
+            return corrupt(NAME, "it is cut");
+        }
+        let found = ObjectHasher::hash(hash, Kind::Commit, &list[commit_at.clone()]);
+        if !found.is_ok_and(|found| found == *commit) {
+            return corrupt(NAME, format!("it is not of the commit {commit}"));
+        }
+        let read = CommitTrees {
             hash,
             list,
             commit: *commit,
             commit_at,
-            trees,
-            sizes,
-            sizes_at,
-            is_hashed,
-            entry_count,
+            trees: OidMap::default(),
+            sizes: Vec::new(),
+            sizes_at: at,
+            is_hashed: false,
+            entry_count: None,
         };
-        trees.entry_count = u32::try_from(trees.count_entries()?).ok();
-        trees.list.check()?;
-        Ok(trees)
+        Ok((read, pieces))
     }
 
     /// Returns what [`CommitTrees::with_notes`] needs to read this list again without a look at its trees:
@@ -218,44 +240,33 @@ impl CommitTrees {
     /// # Errors
     /// If the notes, the commit or the sizes are damaged, or those of another list.
     pub fn with_notes(hash: HashKind, commit: &Oid, list: Region, notes: &[u8]) -> Result<CommitTrees> {
-        let ListParts { commit_at, pieces, at: sizes_at } = ListParts::of(hash, commit, &list)?;
+        let (mut read, pieces) = CommitTrees::without_trees(hash, commit, list)?;
         let damaged = || corrupt(NAME, "the notes of it are damaged");
         let Some((content, sum)) = notes.split_last_chunk() else { return damaged() };
         let records = content.strip_prefix(NOTES_MAGIC).unwrap_or_default();
         let record_len = hash.len() + std::mem::size_of::<u32>();
-        if u32::from_be_bytes(*sum) != sum_of_notes(content, &list[sizes_at..])
+        if u32::from_be_bytes(*sum) != sum_of_notes(content, &read.list[read.sizes_at..])
             || records.len() != pieces.len() * record_len
         {
             return damaged();
         }
-        let (mut trees, mut sizes, mut at) = (OidMap::default(), Vec::new(), sizes_at);
-        trees.reserve(pieces.len());
+        let mut at = read.sizes_at;
+        read.trees.reserve(pieces.len());
         for (at_tree, record) in pieces.into_iter().zip(records.chunks_exact(record_len)) {
             let (oid, mut count_at) = (Oid::from_bytes(hash, &record[..hash.len()]), hash.len());
-            let first = sizes.len();
+            let first = read.sizes.len();
             for _ in 0..number(record, &mut count_at)? {
-                sizes.push(size(&list, &mut at)?);
+                read.sizes.push(size(&read.list, &mut at)?);
             }
             let oid = oid.expect("it has the bytes of one");
-            trees.insert(oid, ListedTree { at: at_tree, sizes: first..sizes.len() });
+            read.trees.insert(oid, ListedTree { at: at_tree, sizes: first..read.sizes.len() });
         }
-        list.check()?;
-        let (is_hashed, entry_count) = (false, None);
-        Ok(CommitTrees {
-            hash,
-            list,
-            commit: *commit,
-            commit_at,
-            trees,
-            sizes,
-            sizes_at,
-            is_hashed,
-            entry_count,
-        })
+        read.list.check()?;
+        Ok(read)
     }
 
-    /// Returns the number of files, links and submodules below the commit. It may be that of more than any
-    /// disk holds: folders may be equal.
+    /// Returns the number of files, links and submodules below the commit. It may be larger than any disk:
+    /// equal folders are one tree.
     ///
     /// # Errors
     /// If a tree below the commit is not there.
@@ -330,42 +341,10 @@ impl CommitTrees {
     }
 }
 
-/// Where the parts of a list are.
-struct ListParts {
-    commit_at: Range<usize>,
-    /// The trees.
-    pieces: Vec<Range<usize>>,
-    /// What follows them.
-    at: usize,
-}
-
-impl ListParts {
-    /// Finds them, and checks that the list is of `commit`.
-    fn of(hash: HashKind, commit: &Oid, list: &[u8]) -> Result<ListParts> {
-        let mut at = 0;
-        if !list.starts_with(MAGIC) {
-            return corrupt(NAME, "it does not begin as one");
-        }
-        at += MAGIC.len();
-        let commit_at = piece(list, &mut at)?;
-        let count = number(list, &mut at)? as usize;
-        let pieces = (0..count.min(list.len() / 4)).map(|_| piece(list, &mut at));
-        let pieces: Vec<Range<usize>> = pieces.collect::<Result<_>>()?;
-        if pieces.len() != count {
-            return corrupt(NAME, "it is cut");
-        }
-        let found = ObjectHasher::hash(hash, Kind::Commit, &list[commit_at.clone()]);
-        if !found.is_ok_and(|found| found == *commit) {
-            return corrupt(NAME, format!("it is not of the commit {commit}"));
-        }
-        Ok(ListParts { commit_at, pieces, at })
-    }
-}
-
 /// Hashes the trees of a list while it arrives.
 pub struct ListHasher {
     batch: BatchHasher<HashedTree>,
-    /// What has arrived of a part that is not whole.
+    /// The last bytes that have arrived: the beginning of an object or number, the rest of which has not.
     rest: Vec<u8>,
     next: NextPart,
     oids: Vec<Oid>,
@@ -385,28 +364,28 @@ impl AsRef<[u8]> for HashedTree {
     }
 }
 
-/// What comes next in a list.
+/// The part of a list that a hasher reads next.
 #[derive(Clone, Copy)]
 enum NextPart {
     Magic,
     Commit,
     Count,
-    /// This number of trees, and the sizes.
+    /// This number of trees. The sizes behind them are not hashed.
     Trees(u32),
 }
 
 impl ListHasher {
-    /// Returns one for a list of objects with this hash.
+    /// Returns a hasher for a list of objects with this hash.
     pub fn new(hash: HashKind) -> ListHasher {
         let unknown = ObjectHasher::hash(hash, Kind::Tree, b"").expect("it is no attack");
         let batch = BatchHasher::new(hash);
         ListHasher { batch, rest: Vec::new(), next: NextPart::Magic, oids: Vec::new(), unknown }
     }
 
-    /// Takes the next bytes of the list.
+    /// Hashes the trees that end in `data`, the next bytes of the list.
     ///
     /// # Errors
-    /// If it is none, or a tree attacks SHA-1.
+    /// If the bytes are those of no list, or a tree attacks SHA-1.
     pub fn push(&mut self, data: &[u8]) -> Result<()> {
         if matches!(self.next, NextPart::Trees(0)) {
             return Ok(());
@@ -422,8 +401,8 @@ impl ListHasher {
         Ok(())
     }
 
-    /// Takes the next part, and returns its length; `None` if it is not whole, or nothing follows that is to
-    /// be hashed.
+    /// Reads the next part, and returns its length; `None` if `data` does not have all of it, or all trees
+    /// were read.
     fn take(&mut self, data: &[u8]) -> Result<Option<usize>> {
         let first = data.first_chunk().map(|bytes| u32::from_be_bytes(*bytes));
         let piece = || data.get(4..)?.get(..first? as usize);

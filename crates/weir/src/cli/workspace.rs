@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Subcommand, ValueHint};
 
 #[derive(Subcommand)]
-// The arguments of a command are built if it is called: those of all take a millisecond.
+// clap builds the arguments of the command that the user calls, not those of all.
 #[command(defer = true)]
 pub(crate) enum WorkspaceCommand {
     /// Make a writable working tree of a commit, at once

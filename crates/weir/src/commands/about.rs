@@ -131,7 +131,7 @@ pub(crate) fn man(folder: &Path) -> Result<()> {
     let fail = FileError::on("write to", folder);
     std::fs::create_dir_all(folder).map_err(fail)?;
     let mut command = Cli::command().disable_help_subcommand(true);
-    // Its subcommands are there then.
+    // clap adds the deferred arguments of all subcommands.
     command.build();
     clap_mangen::generate_to(command.clone(), folder).map_err(fail)?;
     let mut names = Vec::new();

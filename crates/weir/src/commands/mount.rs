@@ -194,7 +194,7 @@ fn shown(global: &Global, args: &MountArgs) -> Result<Shown> {
         let repositories = RepositoryAt { path: source.path, opened: Mutex::default() };
         return Ok(Shown::One(Box::new(repositories), String::new()));
     }
-    // Of an attached clone, nothing is asked of the server if the trees are here.
+    // If the trees of an attached clone are here, weir asks the server for nothing.
     let listed = |commit: &Oid| attached_to(&source.path).and_then(|_| trees_in(&source.path, commit));
     let id = source.revision.as_deref().and_then(|revision| Oid::from_hex(repo.hash(), revision.as_bytes()));
     let trees = id.filter(|_| args.lower).as_ref().and_then(listed);

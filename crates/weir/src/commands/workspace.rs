@@ -353,7 +353,7 @@ fn remove_each(
 ) -> Result<ExitCode> {
     let mut found = each(folders, |folder| named_one(workspaces, folder));
     let not_found = folders.len() - found.len();
-    // Each once, whatever it was called.
+    // The user may name a workspace twice, by different paths.
     found.sort_by(|a, b| a.folder.cmp(&b.folder));
     found.dedup_by(|a, b| a.folder == b.folder);
     let (here, there) = by_place(found);

@@ -295,7 +295,7 @@ fn what_cannot_be_mounted_is_named() {
     assert!(fails("it", "file").contains("cannot mount on"), "{}", fails("it", "file"));
 }
 
-/// A commit may have any time. Who looks at one must not lose all others.
+/// A commit may have any time. A program that reads it must not end the mount of all repositories.
 #[test]
 fn a_commit_of_no_real_time_has_files() {
     let env = Env::new();

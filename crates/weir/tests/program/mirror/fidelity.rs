@@ -213,7 +213,8 @@ fn log_says_where_head_leads_since() {
     assert!(said.contains("(+0 ~0 -0)\n    HEAD is trunk\n"), "{said}");
 }
 
-/// A server names the ends of history for what is wanted alone. Those of before stay.
+/// A server names the commits at which the history of the wanted branch ends, and no others. weir keeps those
+/// that it knew before.
 #[test]
 fn a_shallow_upstream_gains_a_branch_without_its_end() {
     let env = Env::new();

@@ -178,7 +178,7 @@ fn older_states_are_for_those_who_may_read_them() {
         )
     };
     let answer = refs("r@1", "");
-    // git shows its password to who asks for one.
+    // git sends its password only to a server that asks for one.
     assert!(answer.starts_with("HTTP/1.1 401") && answer.contains("serve.older_states"), "{answer}");
     let url = server.url("r@1").replace("http://", "http://x:open%20sesame@");
     assert!(env.git(env.dir.path(), &["ls-remote", &url]).contains("refs/heads/main"));

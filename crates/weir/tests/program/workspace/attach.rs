@@ -324,7 +324,7 @@ fn an_attached_workspace_outlives_its_processes() {
     wait_until(|| "they go on".to_owned(), is_gone);
     let ls = env.weir(&["ws", "ls"]);
     assert!(ls.contains("broken"), "{ls}");
-    // A damaged size, which nothing but the notes of the list would tell.
+    // Only the notes of a list show that a size in it is damaged.
     let lists = place.join("git/weir-trees");
     let list = fs::read_dir(&lists).unwrap().map(|e| e.unwrap().path()).find(|p| p.extension().is_none());
     let list = list.unwrap();
@@ -337,7 +337,7 @@ fn an_attached_workspace_outlives_its_processes() {
     }
     assert_eq!(env.git(&it.folder, &["status", "--porcelain"]), "");
     drop(it);
-    // What an attach leaves that is killed while a list arrives.
+    // An attach that is killed while a list arrives leaves this.
     let left = env.path(STATE).join("remotes/left/git/weir-trees");
     fs::create_dir_all(&left).unwrap();
     fs::write(left.join(".tmp"), b"weir trees 1\n").unwrap();

@@ -56,7 +56,7 @@ fn a_switch_goes_back_to_where_head_was() {
     let git = |args: &[&str]| env.git(&it.folder, args);
     let switch = |revision: &str| env.weir_json(&["ws", "switch", "--", work, revision])["branch"].clone();
     let never = env.weir_fails(&["ws", "switch", work, "-"]);
-    assert!(never.contains("'@{-1}': HEAD was not elsewhere that often"), "{never}");
+    assert!(never.contains("'@{-1}' names nothing"), "{never}");
     assert_eq!(switch("other"), "other");
     assert_eq!(switch("v1"), serde_json::Value::Null);
     assert_eq!(switch("-"), "other");
@@ -67,7 +67,7 @@ fn a_switch_goes_back_to_where_head_was() {
     // HEAD was at 'main' before all that.
     assert_eq!(switch("@{-4}"), "main");
     assert_eq!(git(&["status", "--porcelain", "--branch"]), "## main...origin/main");
-    // A branch is meant, not the tag of that name; and what follows is of its commit.
+    // '-' names the branch, not a tag of the same name. '~1' counts from its commit.
     git(&["switch", "-q", "-c", "dup", "other"]);
     git(&["tag", "dup", "v1^{}"]);
     git(&["switch", "-q", "main"]);
