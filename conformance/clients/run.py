@@ -2,7 +2,7 @@
 """Clients of every sort clone and fetch from an archive served by weir: clients/run.py [NAME...].
 
 NAME is a client or a table. The clients are libraries that are not git, package managers, stock git through
-reverse proxies, stock git old and new over git://, HTTP and ssh, and agents. Each thing that is tried gets a
+reverse proxies, stock git old and new over git://, HTTP and ssh, and agents; and tools in workspaces. Each thing that is tried gets a
 server that was just started. git checks what a client has made: fsck finds nothing, and refs and objects are
 those of the upstream, or those that git's own server gives. Rows go to standard output as Markdown tables;
 what cannot be tried here is a row that says so. A client that is not there is fetched by its name. If
@@ -19,6 +19,7 @@ import libraries
 import packages
 import proxies
 import stock_git
+import workspaces
 from common import BUILT, Skipped, Table, WEIR
 
 TABLES = {
@@ -27,6 +28,7 @@ TABLES = {
     "proxies": proxies,
     "stock": stock_git,
     "agents": agents,
+    "workspaces": workspaces,
 }
 
 
