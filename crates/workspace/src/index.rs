@@ -15,7 +15,7 @@ use weir_git::{Kind, Oid, TreeEntry, TreeIter};
 use weir_ground::thread::spawn_scoped;
 use weir_repo::{CommitTrees, ObjectReader, Repo};
 use weir_worktree::{
-    CacheEntry, DEPTH_MAX, EntryStat, FolderStat, IndexOutput, IndexWriter, PathForm, SUBMODULE,
+    Buffers, CacheEntry, DEPTH_MAX, EntryStat, FolderStat, IndexOutput, IndexWriter, PathForm, SUBMODULE,
     UntrackedFolders, asks_to_convert, cached_tree, index_mode, is_name, write_index,
 };
 
@@ -151,14 +151,17 @@ pub(crate) fn write_index_of(
 ) -> Result<Option<String>> {
     let times = FileTimes::all(time);
     let commit = CommitFiles { repo, listed, stats: LowerFiles::new(&times) };
-    let mut writer = CommitIndexWriter::new(commit);
-    writer.index.reserve(listed.map_or(0, CommitTrees::file_count));
+    let mut writer = CommitIndexWriter::new(commit, Vec::new());
     // The file begins with the number of entries. If that is known, weir can write the file from the start.
     let announced = listed.and_then(CommitTrees::entry_count).filter(|count| *count > WHOLE_PATHS_MAX);
-    if let Some(count) = announced {
-        writer.index.announce(count);
-        writer.output = Some(IndexOutput::create(repo.hash(), path).map_err(Error::on(path))?);
+    match announced {
+        Some(count) => {
+            writer.index.announce(count);
+            writer.output = Some(IndexOutput::create(repo.hash(), path).map_err(Error::on(path))?);
+        }
+        None => writer.index.reserve(listed.map_or(0, CommitTrees::file_count)),
     }
+    let buffers = writer.output.as_ref().map(IndexOutput::buffers).unwrap_or_default();
     let folders = writer.shared_folders(top)?;
     let threads = thread::available_parallelism().map_or(1, NonZero::get).min(THREADS_MAX).min(folders.len());
     let (next, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
@@ -167,7 +170,8 @@ pub(crate) fn write_index_of(
             let (written, coming) = channel();
             for _ in 0..threads {
                 let (written, folders, next, is_over) = (written.clone(), &folders, &next, &is_over);
-                let work = move || write_shared(commit, folders, next, is_over, &written);
+                let buffers = &buffers;
+                let work = move || write_shared(commit, buffers, folders, next, is_over, &written);
                 // If this thread cannot be started, the others write its folders, or the caller does.
                 let _ = spawn_scoped("index", scope, work);
             }
@@ -184,10 +188,13 @@ pub(crate) fn write_index_of(
     if index.count <= WHOLE_PATHS_MAX {
         index = index.with_whole_paths()?;
     }
-    let output = output.filter(|_| announced == Some(index.count));
+    if let Some(count) = announced.filter(|count| *count != index.count) {
+        let words = format!("{} files are below the tree {top}, not {count} as counted", index.count);
+        return Err(Error::Odd(words));
+    }
     let content = index.finish_content(&trees, Some(&untracked), Some(wanted.token))?;
     let finished = match output {
-        Some(output) => output.finish(&content),
+        Some(output) => output.finish(content),
         None => write_index(repo.hash(), path, &content),
     };
     finished.map_err(Error::on(path))?;
@@ -197,15 +204,19 @@ pub(crate) fn write_index_of(
 /// Writes folders that no other thread writes, one after the other, and sends them.
 fn write_shared(
     commit: CommitFiles<'_>,
+    buffers: &Buffers,
     folders: &[CommitFolder],
     next: &AtomicUsize,
     is_over: &AtomicBool,
     written: &Sender<SentFolder>,
 ) {
+    // Some more than the mean.
+    let count = commit.listed.map_or(0, CommitTrees::file_count) / folders.len().max(1) * 5 / 4;
     while !is_over.load(Ordering::Relaxed)
         && let Some(folder) = folders.get(next.fetch_add(1, Ordering::Relaxed))
     {
-        let mut writer = CommitIndexWriter::new(commit);
+        let mut writer = CommitIndexWriter::new(commit, buffers.take());
+        writer.index.reserve(count);
         let parts = writer.tree(&folder.oid, &folder.name, &mut folder.path.clone(), folder.depth);
         let CommitIndexWriter { index: entries, converts, .. } = writer;
         let folder = parts.map(|parts| (folder.path.clone(), WrittenFolder { entries, parts, converts }));
@@ -215,11 +226,12 @@ fn write_shared(
 }
 
 impl<'r> CommitIndexWriter<'r> {
-    fn new(commit: CommitFiles<'r>) -> CommitIndexWriter<'r> {
+    /// Returns a writer of an index without entries, which it puts in `buffer`.
+    fn new(commit: CommitFiles<'r>, buffer: Vec<u8>) -> CommitIndexWriter<'r> {
         CommitIndexWriter {
             commit,
             reader: commit.repo.reader(),
-            index: IndexWriter::new(commit.repo.hash(), PathForm::Shared),
+            index: IndexWriter::new_in(commit.repo.hash(), PathForm::Shared, buffer),
             converts: None,
             shared: SharedFolders::default(),
             output: None,
@@ -335,9 +347,9 @@ impl<'r> CommitIndexWriter<'r> {
 
     /// Adds the files of a folder that another thread has written.
     fn take_in(&mut self, folder: WrittenFolder) -> Result<FolderParts> {
-        self.index.append(&folder.entries)?;
-        if let Some(output) = &mut self.output {
-            output.push(self.index.content());
+        match &mut self.output {
+            Some(output) => output.append(&mut self.index, folder.entries)?,
+            None => self.index.append(&folder.entries)?,
         }
         self.converts = self.converts.take().or(folder.converts);
         Ok(folder.parts)

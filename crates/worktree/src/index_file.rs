@@ -8,6 +8,7 @@ use weir_git::{HashKind, Oid, plain_sha};
 use crate::cached_trees::IndexChanges;
 use crate::error::{Error, Result};
 use crate::ewah::ewah;
+use crate::memory::populate;
 use crate::untracked;
 use crate::varint::{push_varint, varint};
 
@@ -81,6 +82,8 @@ pub struct IndexReader<'d> {
     left: u32,
     /// The path of the entry that was read last.
     pub path: Vec<u8>,
+    /// The bytes of that entry in the file.
+    bytes: &'d [u8],
 }
 
 fn damaged(what: &'static str) -> Error {
@@ -105,7 +108,7 @@ impl<'d> IndexReader<'d> {
             return Err(damaged("its version is not known"));
         }
         let end = rest.len().checked_sub(hash.len()).ok_or_else(|| damaged("it is cut"))?;
-        Ok(IndexReader { hash, version, rest: &rest[..end], left, path: Vec::new() })
+        Ok(IndexReader { hash, version, rest: &rest[..end], left, path: Vec::new(), bytes: &[] })
     }
 
     /// Reads the next entry, and its path.
@@ -121,12 +124,13 @@ impl<'d> IndexReader<'d> {
     }
 
     fn entry(&mut self) -> Option<CacheEntry> {
-        let whole = self.rest.len();
+        let whole = self.rest;
+        let (fields, rest) = self.rest.split_first_chunk::<FIELDS_BYTES>()?;
         let mut stat = [0; 10];
-        for field in &mut stat {
-            *field = number(&mut self.rest)?;
+        for (field, bytes) in stat.iter_mut().zip(fields.as_chunks().0) {
+            *field = u32::from_be_bytes(*bytes);
         }
-        let (id, rest) = self.rest.split_at_checked(self.hash.len())?;
+        let (id, rest) = rest.split_at_checked(self.hash.len())?;
         self.rest = rest;
         let flags = short(&mut self.rest)?;
         let is_extended = flags & IS_EXTENDED != 0;
@@ -139,9 +143,9 @@ impl<'d> IndexReader<'d> {
         self.path.truncate(kept);
         self.path.extend_from_slice(&self.rest[..len]);
         // Up to 8 NULs follow in old versions, so that entries are multiples of 8 bytes long.
-        let used = whole - self.rest.len() + len;
+        let used = whole.len() - self.rest.len() + len;
         let padding = if self.version == 4 { 1 } else { 8 - used % 8 };
-        self.rest = self.rest.get(len + padding..)?;
+        (self.bytes, self.rest) = whole.split_at_checked(used + padding)?;
         Some(CacheEntry { stat, oid: Oid::from_bytes(self.hash, id)?, flags, extended })
     }
 
@@ -224,12 +228,16 @@ pub struct IndexWriter {
     form: PathForm,
     /// Whether an entry has extended flags, which version 2 has not.
     is_extended: bool,
-    /// The file so far.
+    /// The file so far, but for what was taken.
     index: Vec<u8>,
+    /// Whether the number of entries was announced.
+    is_announced: bool,
     /// The number of entries so far.
     pub count: u32,
     /// The path of the entry before.
     pub last: Vec<u8>,
+    /// If that was copied: how many entries its reader had left.
+    copied: Option<u32>,
     /// The numbers of the entries that may have changed.
     changed: Vec<u32>,
 }
@@ -237,16 +245,35 @@ pub struct IndexWriter {
 impl IndexWriter {
     /// Returns an index without entries.
     pub fn new(hash: HashKind, form: PathForm) -> IndexWriter {
+        IndexWriter::new_in(hash, form, Vec::new())
+    }
+
+    /// Returns an index without entries, which is written to `buffer` in place of what is there.
+    pub fn new_in(hash: HashKind, form: PathForm, buffer: Vec<u8>) -> IndexWriter {
+        let mut index = buffer;
+        index.clear();
+        index.extend_from_slice(b"DIRC");
         // The version and the number of entries follow.
-        let index = [&b"DIRC"[..], &[0; 8]].concat();
-        IndexWriter { hash, form, is_extended: false, index, count: 0, last: Vec::new(), changed: Vec::new() }
+        index.extend_from_slice(&[0; 8]);
+        let (last, changed) = (Vec::new(), Vec::new());
+        IndexWriter {
+            hash,
+            form,
+            is_extended: false,
+            index,
+            is_announced: false,
+            count: 0,
+            last,
+            copied: None,
+            changed,
+        }
     }
 
     /// Returns the same entries with whole paths.
     pub fn with_whole_paths(self) -> Result<IndexWriter> {
         let rest = &self.index[ENTRIES_AT..];
         let mut entries =
-            IndexReader { hash: self.hash, version: 4, rest, left: self.count, path: Vec::new() };
+            IndexReader { hash: self.hash, version: 4, rest, left: self.count, path: Vec::new(), bytes: &[] };
         let mut whole = IndexWriter::new(self.hash, PathForm::Whole);
         while let Some(entry) = entries.next_entry()? {
             whole.push(&entries.path, &entry, false)?;
@@ -258,6 +285,7 @@ impl IndexWriter {
     /// change any more then.
     pub fn announce(&mut self, count: u32) {
         self.write_head(count);
+        self.is_announced = true;
     }
 
     fn write_head(&mut self, count: u32) {
@@ -270,19 +298,34 @@ impl IndexWriter {
         self.index[COUNT_AT..COUNT_AT + 4].copy_from_slice(&count.to_be_bytes());
     }
 
-    /// Returns the file so far.
+    /// Returns the file so far, but for what was taken.
     pub fn content(&self) -> &[u8] {
         &self.index
     }
 
+    /// Takes the file so far, after the number of entries was announced. What follows is written to `buffer`.
+    pub(crate) fn take_content(&mut self, buffer: Vec<u8>) -> Vec<u8> {
+        debug_assert!(self.is_announced, "the number of entries is in what is taken");
+        debug_assert!(buffer.is_empty(), "it is the end of the file");
+        std::mem::replace(&mut self.index, buffer)
+    }
+
+    /// Returns the file so far.
+    pub(crate) fn into_content(self) -> Vec<u8> {
+        self.index
+    }
+
     /// Makes room for `count` entries.
     pub fn reserve(&mut self, count: usize) {
-        self.index.reserve(count * ENTRY_BYTES);
+        self.reserve_bytes(count * ENTRY_BYTES);
     }
 
     /// Reserves memory for `bytes` more bytes of entries.
     pub fn reserve_bytes(&mut self, bytes: usize) {
-        self.index.reserve(bytes);
+        if self.index.capacity() - self.index.len() < bytes {
+            self.index.reserve(bytes);
+            populate(self.index.spare_capacity_mut());
+        }
     }
 
     /// Adds an entry, the path of which is behind all others. `may_differ` says whether git is to look at the
@@ -316,6 +359,31 @@ impl IndexWriter {
                 self.index.extend_from_slice(&[0; 8][used % 8..]);
             }
         }
+        self.copied = None;
+        self.end_entry(path)
+    }
+
+    /// Adds the `entry` that `entries` read last, which is of the same hash and form. The paths of all that
+    /// are copied come from one reader.
+    pub fn copy(&mut self, entries: &IndexReader<'_>, entry: &CacheEntry, may_differ: bool) -> Result<()> {
+        let follows = match self.form {
+            PathForm::Shared => self.copied == entries.left.checked_add(1),
+            PathForm::Whole => true,
+        };
+        if !follows || entry.flags & IS_EXTENDED != 0 {
+            self.push(&entries.path, entry, may_differ)?;
+        } else {
+            if may_differ {
+                self.changed.push(self.count);
+            }
+            self.index.extend_from_slice(entries.bytes);
+            self.end_entry(&entries.path)?;
+        }
+        self.copied = Some(entries.left);
+        Ok(())
+    }
+
+    fn end_entry(&mut self, path: &[u8]) -> Result<()> {
         self.last.clear();
         self.last.extend_from_slice(path);
         self.count = self.count.checked_add(1).ok_or(Error::Full)?;
@@ -327,12 +395,21 @@ impl IndexWriter {
     /// # Errors
     /// If the first of them is not behind the last.
     pub fn append(&mut self, other: &IndexWriter) -> Result<()> {
+        let rest_at = self.append_path(other)?;
+        self.index.extend_from_slice(&other.index[rest_at..]);
+        Ok(())
+    }
+
+    /// Adds the first entry of `other` but for its end, and notes the others. Returns where the rest begins
+    /// in the content of `other`, which is to follow as it is. As to the rest, it does as
+    /// [`IndexWriter::append`].
+    pub(crate) fn append_path(&mut self, other: &IndexWriter) -> Result<usize> {
         let entries = &other.index[ENTRIES_AT..];
         // The path of the first is whole there.
         let path_at = FIELDS_BYTES + self.hash.len() + size_of::<u16>() + 1;
-        let Some((fields, path)) = entries.split_at_checked(path_at) else { return Ok(()) };
+        let Some((fields, path)) = entries.split_at_checked(path_at) else { return Ok(other.index.len()) };
         let len = path.iter().position(|byte| *byte == 0).unwrap_or(path.len());
-        let (path, rest) = path.split_at(len);
+        let path = &path[..len];
         if path <= &*self.last {
             return Err(Error::unusable(path, "is out of order"));
         }
@@ -340,11 +417,11 @@ impl IndexWriter {
         self.index.extend_from_slice(&fields[..path_at - 1]);
         push_varint(&mut self.index, self.last.len() - shared);
         self.index.extend_from_slice(&path[shared..]);
-        self.index.extend_from_slice(rest);
         self.changed.extend(other.changed.iter().map(|number| self.count + number));
         self.count = self.count.checked_add(other.count).ok_or(Error::Full)?;
         self.last.clone_from(&other.last);
-        Ok(())
+        self.copied = None;
+        Ok(ENTRIES_AT + path_at + len)
     }
 
     /// Returns the file, with the extensions of cached trees and of what is not tracked. With a `token`, git
@@ -360,14 +437,16 @@ impl IndexWriter {
         Ok(index)
     }
 
-    /// Returns the file as [`IndexWriter::finish`] does, but without its checksum.
+    /// Returns the file as [`IndexWriter::finish`] does, but without its checksum and what was taken.
     pub fn finish_content(
         mut self,
         trees: &[u8],
         untracked: Option<&[u8]>,
         token: Option<&str>,
     ) -> Result<Vec<u8>> {
-        self.write_head(self.count);
+        if !self.is_announced {
+            self.write_head(self.count);
+        }
         let mut index = self.index;
         let mut extension = |name: &[u8; 4], data: &[u8]| -> Result<()> {
             index.extend_from_slice(name);
@@ -411,8 +490,14 @@ pub fn rewrite_index(hash: HashKind, data: &[u8]) -> Result<Vec<u8>> {
     let mut entries = IndexReader::new(hash, data)?;
     let mut writer = IndexWriter::new(hash, entries.form());
     let mut paths = Vec::new();
-    while let Some(entry) = entries.next_entry()? {
-        writer.push(&entries.path, &entry, entry.stat[MODE] % 2 == 1)?;
+    for n in 0_u32.. {
+        let Some(entry) = entries.next_entry()? else { break };
+        let may_differ = entry.stat[MODE] % 2 == 1;
+        match n % 5 {
+            4 => continue,
+            2 => writer.push(&entries.path, &entry, may_differ)?,
+            _ => writer.copy(&entries, &entry, may_differ)?,
+        }
         paths.push(entries.path.clone());
     }
     let known = entries.extensions()?;
@@ -439,6 +524,42 @@ pub fn rewrite_index(hash: HashKind, data: &[u8]) -> Result<Vec<u8>> {
 mod tests {
     use super::*;
     use crate::untracked::UntrackedFolders;
+
+    #[test]
+    fn copied_entries_are_as_if_they_were_added() {
+        let oid = Oid::from_bytes(HashKind::Sha1, &[7; 20]).unwrap();
+        let paths = ["a", "a/b", "a/bc/d", "a/bc/e", "a/bd", "b", "b/c", "b/cd"];
+        for (form, is_extended) in
+            [(PathForm::Shared, false), (PathForm::Whole, false), (PathForm::Whole, true)]
+        {
+            let extended = if is_extended { 0x2000 } else { 0 };
+            let entry = CacheEntry { extended, ..CacheEntry::new([5; 10], oid) };
+            let mut writer = IndexWriter::new(HashKind::Sha1, form);
+            paths.iter().for_each(|path| writer.push(path.as_bytes(), &entry, false).unwrap());
+            let whole = writer.finish(b"", None, None).unwrap();
+            // Each bit says whether an entry is copied, added or left out.
+            for (copied, left) in
+                (0..1 << paths.len()).flat_map(|bits| [(bits, 0), (bits, !bits), (!0, bits)])
+            {
+                let mut entries = IndexReader::new(HashKind::Sha1, &whole).unwrap();
+                let [mut copies, mut added] = [(); 2].map(|()| IndexWriter::new(HashKind::Sha1, form));
+                for n in 0..paths.len() {
+                    let entry = entries.next_entry().unwrap().unwrap();
+                    if left & (1 << n) != 0 {
+                        continue;
+                    }
+                    added.push(&entries.path, &entry, n % 2 == 0).unwrap();
+                    match copied & (1 << n) {
+                        0 => copies.push(&entries.path, &entry, n % 2 == 0).unwrap(),
+                        _ => copies.copy(&entries, &entry, n % 2 == 0).unwrap(),
+                    }
+                }
+                let [copies, added] =
+                    [copies, added].map(|writer| writer.finish(b"", None, Some("t")).unwrap());
+                assert_eq!(copies, added, "{copied:b} {left:b}");
+            }
+        }
+    }
 
     #[test]
     fn appended_entries_are_as_if_they_were_added_one_by_one() {

@@ -15,6 +15,7 @@ mod error;
 mod ewah;
 mod index_file;
 mod index_output;
+mod memory;
 mod names;
 mod text;
 mod tree_file;
@@ -31,7 +32,8 @@ pub use index_file::{
     CacheEntry, EntryStat, IndexExtensions, IndexReader, IndexWriter, MODE, MODIFIED, PathForm, SIZE,
     index_moved_to, is_whole_index,
 };
-pub use index_output::{IndexOutput, write_index};
+pub use index_output::{Buffers, IndexOutput, write_index};
+pub use memory::populate;
 pub use names::{DEPTH_MAX, is_like_dot_git, is_name, is_path_part};
 pub use text::{LineEnds, with_ident, with_line_ends};
 pub use tree_file::{LINK, SUBMODULE, TreeFile, index_mode};
