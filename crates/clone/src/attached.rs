@@ -5,8 +5,10 @@ use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::ops::Range;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -14,7 +16,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use weir_git::Oid;
 use weir_ground::FileError;
-use weir_ground::thread::spawn;
+use weir_ground::thread::{spawn, spawn_scoped};
 use weir_repo::{CommitTrees, ListHasher, Region, TREES_BYTES_MAX, pack_header};
 use weir_transport::{HttpFiles, TransportOptions, Url};
 
@@ -27,8 +29,8 @@ use crate::repository::{ChosenHead, Remote, Target, write_peeled_refs, write_rep
 const RECORD: &str = "attached.json";
 /// Where the lists of trees are in the git directory, each by its commit.
 const TREES: &str = "weir-trees";
-/// The extension of the notes of a list.
-const NOTES: &str = "notes";
+/// The extension of the notes of a list. Those of an older weir ("notes") have another form.
+const NOTES: &str = "notes2";
 /// The files of a pack, in the order in which all of each is read in the background: without its index, a
 /// pack cannot be read when the server has another.
 const SUFFIXES: [&str; 2] = ["idx", "pack"];
@@ -49,8 +51,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// After how long it is told that a reader waits, and how often that is looked at.
 const TOLD_AFTER: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(300);
-/// Bytes that are read at a time of a list of trees.
+/// Bytes that are read at a time of a list of trees, and in how many buffers.
 const BUFFER_BYTES: usize = 256 << 10;
+const BUFFERS: usize = 4;
 /// After how long reading in the background begins: who attaches is about to read.
 const FILL_AFTER: Duration = Duration::from_secs(1);
 /// How long reading in the background pauses when others read, and when the server is away or the disk full.
@@ -178,19 +181,43 @@ impl Attached {
         let mut new = tempfile::NamedTempFile::new_in(folder).map_err(on)?;
         let untrusted = |e: weir_repo::Error| Error::Untrusted { oid: *oid, why: e.to_string() };
         let mut reader = found.reader.take(TREES_BYTES_MAX as u64);
-        let (mut buffer, mut hasher) = (vec![0; BUFFER_BYTES], ListHasher::new(oid.kind()));
-        loop {
-            match reader.read(&mut buffer).map_err(|e| fail(e.into()))? {
-                0 => break,
-                len => {
-                    new.write_all(&buffer[..len]).map_err(on)?;
-                    hasher.push(&buffer[..len]).map_err(untrusted)?;
+        let hashed = std::thread::scope(|scope| {
+            let ((full, to_hash), (empty, to_fill)) = (channel::<Vec<u8>>(), channel());
+            // A list takes as long to hash as to arrive.
+            let hashing = spawn_scoped("hash", scope, move || {
+                let mut hasher = ListHasher::new(oid.kind());
+                (0..BUFFERS).for_each(|_| drop(empty.send(vec![0; BUFFER_BYTES])));
+                for buffer in to_hash {
+                    hasher.push(&buffer)?;
+                    // If the receiver was dropped, all has arrived.
+                    let _ = empty.send(buffer);
                 }
-            }
-        }
-        let oids = hasher.finish().map_err(untrusted)?;
+                hasher.finish()
+            });
+            let hashing = hashing.map_err(on)?;
+            let mut arrive = || -> Result<()> {
+                // If the thread has ended, it knows why this is no list.
+                while let Ok(mut buffer) = to_fill.recv() {
+                    buffer.resize(BUFFER_BYTES, 0);
+                    let len = reader.read(&mut buffer).map_err(|e| fail(e.into()))?;
+                    if len == 0 {
+                        break;
+                    }
+                    buffer.truncate(len);
+                    new.write_all(&buffer).map_err(on)?;
+                    if full.send(buffer).is_err() {
+                        break;
+                    }
+                }
+                Ok(())
+            };
+            let arrived = arrive();
+            drop(full);
+            let hashed = hashing.join().unwrap_or_else(|panic| resume_unwind(panic));
+            arrived.and_then(|()| hashed.map_err(untrusted))
+        })?;
         let list = map_list(new.reopen().map_err(on)?).map_err(untrusted)?;
-        let trees = CommitTrees::with_ids(oid.kind(), oid, list, oids).map_err(untrusted)?;
+        let trees = CommitTrees::with_hashed(oid.kind(), oid, list, &hashed).map_err(untrusted)?;
         let notes = path.with_extension(NOTES);
         fs::write(&notes, trees.notes()).map_err(FileError::on("write", &notes))?;
         new.persist(&path).map_err(|e| on(e.error))?;

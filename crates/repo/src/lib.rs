@@ -31,7 +31,7 @@ mod select;
 mod update;
 
 pub use answer::bundles::BundleParts;
-pub use answer::commit_trees::{CommitTrees, ListHasher, TREES_BYTES_MAX, write_commit_trees};
+pub use answer::commit_trees::{CommitTrees, HashedTrees, ListHasher, TREES_BYTES_MAX, write_commit_trees};
 pub use answer::deepen::{DEPTH_INFINITE, Deepen, deepen};
 pub use answer::export::{ExportReport, bundle_header, copy_out, export_bundle, export_directory};
 pub use answer::pack_writer::{PackPlan, PackWriter, WrittenPack};
@@ -62,7 +62,7 @@ pub use refs::states::{FollowedRefs, RefStates, StateChange};
 pub use repo::archive_file::{check_end, epoch_of, has_doubtful_tail, lock_archive};
 pub use repo::base::{base_holds, base_path};
 pub use repo::bodies::{Bodies, Body, BodyBundle, RefClass, WholeClone};
-pub use repo::directory::{folders_of, named_by_file, open_directory};
+pub use repo::directory::{folders_of, named_by_file, open_directory, open_directory_beside};
 pub use repo::named_state::NamedState;
 pub use repo::origin::Origin;
 pub use repo::reached::{are_reachable, reachable_among};

@@ -11,7 +11,7 @@ use crate::objects::reader::ObjectReader;
 use crate::repo::repository::Repo;
 
 const MAGIC: &[u8] = b"weir trees 1\n";
-const NOTES_MAGIC: &[u8] = b"weir tree ids 1\n";
+const NOTES_MAGIC: &[u8] = b"weir tree ids 2\n";
 /// The name of the format in errors.
 const NAME: &str = "list of trees";
 /// The most bytes of a list. A million files take about 50 MB.
@@ -21,6 +21,8 @@ const PIECE_BYTES_MAX: u32 = 128 << 20;
 /// The most trees of a list: each takes some 200 bytes of memory, however small it is. A repository of ten
 /// million files has about a million.
 const TREES_MAX: u32 = 2_000_000;
+/// The bytes of a number, but for a size.
+const NUMBER_BYTES: usize = 4;
 /// Stands for a file that the repository does not have.
 const NO_SIZE: u64 = u64::MAX;
 
@@ -117,15 +119,10 @@ pub struct CommitTrees {
     entry_count: Option<u32>,
 }
 
-/// A tree the entries of which are being counted.
-struct CountedTree<'l> {
-    oid: Oid,
-    entries: TreeIter<'l>,
-    count: u64,
-}
-
 /// Where a tree is in the list, and the sizes of its files among all.
 struct ListedTree {
+    /// Its number among all.
+    number: usize,
     at: Range<usize>,
     sizes: Range<usize>,
 }
@@ -139,68 +136,72 @@ impl CommitTrees {
     pub fn parse(hash: HashKind, commit: &Oid, list: Region) -> Result<CommitTrees> {
         let mut hasher = ListHasher::new(hash);
         hasher.push(&list)?;
-        let oids = hasher.finish()?;
-        CommitTrees::with_ids(hash, commit, list, oids)
+        let hashed = hasher.finish()?;
+        CommitTrees::with_hashed(hash, commit, list, &hashed)
     }
 
-    /// Reads a list the trees of which have the ids `oids`, as [`ListHasher`] found them.
+    /// Reads a list, of which [`ListHasher`] has found `hashed`.
     ///
     /// # Errors
     /// As [`CommitTrees::parse`].
-    pub fn with_ids(hash: HashKind, commit: &Oid, list: Region, oids: Vec<Oid>) -> Result<CommitTrees> {
-        let (mut read, pieces) = CommitTrees::without_trees(hash, commit, list)?;
-        if pieces.len() != oids.len() {
-            return corrupt(NAME, "it is cut");
-        }
+    pub fn with_hashed(
+        hash: HashKind,
+        commit: &Oid,
+        list: Region,
+        hashed: &HashedTrees,
+    ) -> Result<CommitTrees> {
+        let mut read = CommitTrees::without_trees(hash, commit, list, hashed.trees.len())?;
+        let mut at_tree = read.sizes_at;
+        let pieces: Result<Vec<Range<usize>>> =
+            hashed.trees.iter().map(|tree| read.piece_of(&mut at_tree, tree.len)).collect();
+        read.sizes_at = at_tree;
         let mut at = read.sizes_at;
-        let empty = ObjectHasher::hash(hash, Kind::Blob, b"").expect("it is no attack");
-        read.trees.reserve(oids.len());
-        for (at_tree, oid) in pieces.into_iter().zip(oids) {
+        read.trees.reserve(hashed.trees.len());
+        let mut empty = hashed.empty.iter().peekable();
+        for (number, (at_tree, tree)) in pieces?.into_iter().zip(&hashed.trees).enumerate() {
             let first = read.sizes.len();
-            for entry in TreeIter::new(hash, &read.list[at_tree.clone()]) {
-                let entry = entry.map_err(|source| Error::Object { oid, source })?;
-                if !entry.is_tree() && !entry.is_gitlink() {
-                    let size = size(&read.list, &mut at)?;
-                    // Nobody reads an empty file, and so nobody would check it.
-                    if (size == 0) != (entry.id == empty.as_bytes()) {
-                        return corrupt(NAME, "a size is wrong");
-                    }
-                    read.sizes.push(size);
+            for n in first..first + tree.files as usize {
+                let size = size(&read.list, &mut at)?;
+                // Nobody reads an empty file, and so nobody would check it.
+                let is_empty = empty.next_if(|at| **at as usize == n).is_some();
+                if (size == 0) != is_empty {
+                    return corrupt(NAME, "a size is wrong");
                 }
+                read.sizes.push(size);
             }
-            let tree = ListedTree { at: at_tree, sizes: first..read.sizes.len() };
-            if read.trees.insert(oid, tree).is_some() {
-                return corrupt(NAME, format!("the tree {oid} is in it twice"));
+            let listed = ListedTree { number, at: at_tree, sizes: first..read.sizes.len() };
+            if read.trees.insert(tree.oid, listed).is_some() {
+                return corrupt(NAME, format!("the tree {} is in it twice", tree.oid));
             }
         }
         if at != read.list.len() {
             return corrupt(NAME, "something follows its end");
         }
         read.is_hashed = true;
-        read.entry_count = u32::try_from(read.count_entries()?).ok();
+        let links = commit_links(hash, read.commit_data());
+        let top = links.map_err(|source| Error::Object { oid: *commit, source })?.tree;
+        read.entry_count = u32::try_from(hashed.count_below(top, &read)?).ok();
         read.list.check()?;
         Ok(read)
     }
 
-    /// Checks that a list is of `commit`. Returns it without its trees and sizes, and where its trees are.
-    fn without_trees(hash: HashKind, commit: &Oid, list: Region) -> Result<(CommitTrees, Vec<Range<usize>>)> {
+    /// Checks that a list is of `commit`, and has `count` trees. Returns it without its trees and sizes, with
+    /// the place of the first tree in place of that of the sizes.
+    fn without_trees(hash: HashKind, commit: &Oid, list: Region, count: usize) -> Result<CommitTrees> {
         let mut at = 0;
         if !list.starts_with(MAGIC) {
             return corrupt(NAME, "it does not begin as one");
         }
         at += MAGIC.len();
         let commit_at = piece(&list, &mut at)?;
-        let count = number(&list, &mut at)? as usize;
-        let pieces = (0..count.min(list.len() / 4)).map(|_| piece(&list, &mut at));
-        let pieces: Vec<Range<usize>> = pieces.collect::<Result<_>>()?;
-        if pieces.len() != count {
+        if number(&list, &mut at)? as usize != count {
             return corrupt(NAME, "it is cut");
         }
         let found = ObjectHasher::hash(hash, Kind::Commit, &list[commit_at.clone()]);
         if !found.is_ok_and(|found| found == *commit) {
             return corrupt(NAME, format!("it is not of the commit {commit}"));
         }
-        let read = CommitTrees {
+        Ok(CommitTrees {
             hash,
             list,
             commit: *commit,
@@ -210,15 +211,24 @@ impl CommitTrees {
             sizes_at: at,
             is_hashed: false,
             entry_count: None,
-        };
-        Ok((read, pieces))
+        })
+    }
+
+    /// Returns where the tree of `len` bytes is that follows `at`, and moves `at` behind it.
+    fn piece_of(&self, at: &mut usize, len: u32) -> Result<Range<usize>> {
+        let begin = *at + NUMBER_BYTES;
+        *at = begin + len as usize;
+        if *at > self.list.len() {
+            return corrupt(NAME, "it is cut");
+        }
+        Ok(begin..*at)
     }
 
     /// Returns what [`CommitTrees::with_notes`] needs to read this list again without a look at its trees:
     ///
     /// ```text
-    /// "weir tree ids 1\n"
-    /// of each tree, in order: its id, and how many sizes it has (32 bits)
+    /// "weir tree ids 2\n"
+    /// of each tree, in order: its id, how many bytes it has, and how many sizes (32 bits each)
     /// a CRC-32 of all that, and of the sizes in the list
     /// ```
     pub fn notes(&self) -> Vec<u8> {
@@ -227,6 +237,7 @@ impl CommitTrees {
         let mut notes = NOTES_MAGIC.to_vec();
         for (oid, tree) in trees {
             notes.extend_from_slice(oid.as_bytes());
+            push_number(&mut notes, u32::try_from(tree.at.len()).expect("a list has a GiB at most"));
             push_number(&mut notes, u32::try_from(tree.sizes.len()).expect("a list has a GiB at most"));
         }
         let sum = sum_of_notes(&notes, &self.list[self.sizes_at..]);
@@ -234,74 +245,44 @@ impl CommitTrees {
         notes
     }
 
-    /// Reads a list that was read before, and of which these are the [`CommitTrees::notes`]. A tree is
-    /// checked each time that it is read.
+    /// Reads a list that was read before, and of which these are the [`CommitTrees::notes`], but no tree. A
+    /// tree is checked each time that it is read.
     ///
     /// # Errors
     /// If the notes, the commit or the sizes are damaged, or those of another list.
     pub fn with_notes(hash: HashKind, commit: &Oid, list: Region, notes: &[u8]) -> Result<CommitTrees> {
-        let (mut read, pieces) = CommitTrees::without_trees(hash, commit, list)?;
         let damaged = || corrupt(NAME, "the notes of it are damaged");
         let Some((content, sum)) = notes.split_last_chunk() else { return damaged() };
-        let records = content.strip_prefix(NOTES_MAGIC).unwrap_or_default();
-        let record_len = hash.len() + std::mem::size_of::<u32>();
-        if u32::from_be_bytes(*sum) != sum_of_notes(content, &read.list[read.sizes_at..])
-            || records.len() != pieces.len() * record_len
-        {
+        let Some(records) = content.strip_prefix(NOTES_MAGIC) else { return damaged() };
+        let record_len = hash.len() + 2 * NUMBER_BYTES;
+        if !records.len().is_multiple_of(record_len) {
             return damaged();
         }
+        let count = records.len() / record_len;
+        let mut read = CommitTrees::without_trees(hash, commit, list, count)?;
+        let mut found = Vec::with_capacity(count);
         let mut at = read.sizes_at;
-        read.trees.reserve(pieces.len());
-        for (at_tree, record) in pieces.into_iter().zip(records.chunks_exact(record_len)) {
-            let (oid, mut count_at) = (Oid::from_bytes(hash, &record[..hash.len()]), hash.len());
+        for record in records.chunks_exact(record_len) {
+            let (id, mut number_at) = (&record[..hash.len()], hash.len());
+            let len = number(record, &mut number_at)?;
+            let sizes = number(record, &mut number_at)?;
+            let at_tree = read.piece_of(&mut at, len)?;
+            found.push((Oid::from_bytes(hash, id).expect("it has the bytes of one"), at_tree, sizes));
+        }
+        read.sizes_at = at;
+        if u32::from_be_bytes(*sum) != sum_of_notes(content, &read.list[at..]) {
+            return damaged();
+        }
+        read.trees.reserve(count);
+        for (number, (oid, at_tree, sizes)) in found.into_iter().enumerate() {
             let first = read.sizes.len();
-            for _ in 0..number(record, &mut count_at)? {
+            for _ in 0..sizes {
                 read.sizes.push(size(&read.list, &mut at)?);
             }
-            let oid = oid.expect("it has the bytes of one");
-            read.trees.insert(oid, ListedTree { at: at_tree, sizes: first..read.sizes.len() });
+            read.trees.insert(oid, ListedTree { number, at: at_tree, sizes: first..read.sizes.len() });
         }
         read.list.check()?;
         Ok(read)
-    }
-
-    /// Returns the number of files, links and submodules below the commit. It may be larger than any disk:
-    /// equal folders are one tree.
-    ///
-    /// # Errors
-    /// If a tree below the commit is not there.
-    fn count_entries(&self) -> Result<u64> {
-        let links = commit_links(self.hash, self.commit_data());
-        let top = links.map_err(|source| Error::Object { oid: self.commit, source })?.tree;
-        let counted = |oid: Oid| -> Result<CountedTree<'_>> {
-            let (tree, _) = self.tree(&oid)?;
-            Ok(CountedTree { oid, entries: TreeIter::new(self.hash, tree), count: 0 })
-        };
-        let (mut counts, mut above) = (OidMap::<u64>::default(), Vec::new());
-        let mut tree = counted(top)?;
-        loop {
-            match tree.entries.next() {
-                Some(entry) => {
-                    let entry = entry.map_err(|source| Error::Object { oid: tree.oid, source })?;
-                    if !entry.is_tree() {
-                        tree.count = tree.count.saturating_add(1);
-                        continue;
-                    }
-                    let id = Oid::from_bytes(self.hash, entry.id).expect("entries have ids of the hash");
-                    match counts.get(&id) {
-                        Some(count) => tree.count = tree.count.saturating_add(*count),
-                        None => above.push(std::mem::replace(&mut tree, counted(id)?)),
-                    }
-                }
-                None => {
-                    let CountedTree { oid, count, .. } = tree;
-                    counts.insert(oid, count);
-                    let Some(folder) = above.pop() else { return Ok(count) };
-                    tree = folder;
-                    tree.count = tree.count.saturating_add(count);
-                }
-            }
-        }
     }
 
     /// Returns how many files, links and submodules are below the commit, if that is known, and if an index
@@ -331,7 +312,7 @@ impl CommitTrees {
     /// # Errors
     /// If there is no such tree, or it is damaged.
     pub fn tree<'t>(&'t self, oid: &Oid) -> Result<(&'t [u8], impl Iterator<Item = Option<u64>> + use<'t>)> {
-        let ListedTree { at, sizes } = self.trees.get(oid).ok_or(Error::Missing(*oid))?;
+        let ListedTree { at, sizes, .. } = self.trees.get(oid).ok_or(Error::Missing(*oid))?;
         let data = &self.list[at.clone()];
         if !self.is_hashed && ObjectHasher::hash(self.hash, Kind::Tree, data).ok() != Some(*oid) {
             return corrupt(NAME, format!("the tree {oid} in it is damaged"));
@@ -341,15 +322,85 @@ impl CommitTrees {
     }
 }
 
+/// What [`ListHasher`] has found of the trees of a list.
+pub struct HashedTrees {
+    trees: Vec<FoundTree>,
+    /// Where the ids of their folders are in the list.
+    folders: Vec<u32>,
+    /// The numbers of the files without bytes among all that have a size.
+    empty: Vec<u32>,
+}
+
+/// A tree of a list.
+struct FoundTree {
+    oid: Oid,
+    /// Its bytes.
+    len: u32,
+    /// How many files and links are in it, but not below, and how many submodules.
+    files: u32,
+    modules: u32,
+    /// Its folders among all.
+    folders: Range<usize>,
+}
+
+/// A tree the entries of which are being counted.
+struct CountedTree {
+    number: usize,
+    count: u64,
+    /// Its folders that are not counted yet.
+    folders: Range<usize>,
+}
+
+impl HashedTrees {
+    /// Returns whether the tree `oid` is among them.
+    pub fn contains(&self, oid: &Oid) -> bool {
+        self.trees.iter().any(|tree| tree.oid == *oid)
+    }
+
+    /// Returns how many files, links and submodules are below the tree `top`, which `list` has.
+    fn count_below(&self, top: Oid, list: &CommitTrees) -> Result<u64> {
+        let number_of = |oid: &Oid| list.trees.get(oid).map(|tree| tree.number).ok_or(Error::Missing(*oid));
+        let counted = |number: usize| {
+            let tree = &self.trees[number];
+            let count = u64::from(tree.files) + u64::from(tree.modules);
+            CountedTree { number, count, folders: tree.folders.clone() }
+        };
+        let (mut counts, mut above) = (vec![None; self.trees.len()], Vec::new());
+        let mut tree = counted(number_of(&top)?);
+        loop {
+            if let Some(folder) = tree.folders.next() {
+                let id = list.list.get(self.folders[folder] as usize..).unwrap_or_default();
+                let id = id.get(..list.hash.len()).and_then(|id| Oid::from_bytes(list.hash, id));
+                let number = number_of(&id.ok_or(Error::Missing(top))?)?;
+                match counts[number] {
+                    Some(count) => tree.count = tree.count.saturating_add(count),
+                    None => above.push(std::mem::replace(&mut tree, counted(number))),
+                }
+                continue;
+            }
+            counts[tree.number] = Some(tree.count);
+            let Some(folder) = above.pop() else { return Ok(tree.count) };
+            let CountedTree { count, .. } = std::mem::replace(&mut tree, folder);
+            tree.count = tree.count.saturating_add(count);
+        }
+    }
+}
+
 /// Hashes the trees of a list while it arrives.
 pub struct ListHasher {
     batch: BatchHasher<HashedTree>,
     /// The last bytes that have arrived: the beginning of an object or number, the rest of which has not.
     rest: Vec<u8>,
+    /// Where they are in the list.
+    rest_at: usize,
     next: NextPart,
-    oids: Vec<Oid>,
+    found: HashedTrees,
+    /// The number of files that have a size.
+    files: u32,
     /// Stands for a tree that is being hashed.
     unknown: Oid,
+    /// The id of a file without bytes.
+    empty: Oid,
 }
 
 /// A tree in a list while it is hashed.
@@ -378,14 +429,25 @@ impl ListHasher {
     /// Returns a hasher for a list of objects with this hash.
     pub fn new(hash: HashKind) -> ListHasher {
         let unknown = ObjectHasher::hash(hash, Kind::Tree, b"").expect("it is no attack");
+        let empty = ObjectHasher::hash(hash, Kind::Blob, b"").expect("it is no attack");
+        let found = HashedTrees { trees: Vec::new(), folders: Vec::new(), empty: Vec::new() };
         let batch = BatchHasher::new(hash);
-        ListHasher { batch, rest: Vec::new(), next: NextPart::Magic, oids: Vec::new(), unknown }
+        ListHasher {
+            batch,
+            rest: Vec::new(),
+            rest_at: 0,
+            next: NextPart::Magic,
+            found,
+            files: 0,
+            unknown,
+            empty,
+        }
     }
 
     /// Hashes the trees that end in `data`, the next bytes of the list.
     ///
     /// # Errors
-    /// If the bytes are those of no list, or a tree attacks SHA-1.
+    /// If the bytes are those of no list, or a tree is malformed or attacks SHA-1.
     pub fn push(&mut self, data: &[u8]) -> Result<()> {
         if matches!(self.next, NextPart::Trees(0)) {
             return Ok(());
@@ -393,17 +455,18 @@ impl ListHasher {
         let mut rest = std::mem::take(&mut self.rest);
         rest.extend_from_slice(data);
         let mut at = 0;
-        while let Some(len) = self.take(&rest[at..])? {
+        while let Some(len) = self.take(&rest[at..], self.rest_at + at)? {
             at += len;
         }
         rest.drain(..at);
         self.rest = rest;
+        self.rest_at += at;
         Ok(())
     }
 
-    /// Reads the next part, and returns its length; `None` if `data` does not have all of it, or all trees
-    /// were read.
-    fn take(&mut self, data: &[u8]) -> Result<Option<usize>> {
+    /// Reads the next part, which is at `at` in the list, and returns its length; `None` if `data` does not
+    /// have all of it, or all trees were read.
+    fn take(&mut self, data: &[u8], at: usize) -> Result<Option<usize>> {
         let first = data.first_chunk().map(|bytes| u32::from_be_bytes(*bytes));
         let piece = || data.get(4..)?.get(..first? as usize);
         let is_piece = matches!(self.next, NextPart::Commit | NextPart::Trees(1..));
@@ -434,8 +497,8 @@ impl ListHasher {
             NextPart::Trees(left) => {
                 let Some(tree) = piece() else { return Ok(None) };
                 self.next = NextPart::Trees(left - 1);
-                let number = self.oids.len();
-                self.oids.push(self.unknown);
+                self.note_entries(tree, at + 4)?;
+                let number = self.found.trees.len() - 1;
                 self.batch.push(Kind::Tree, HashedTree { data: tree.to_vec(), number });
                 self.take_hashed()?;
                 Ok(Some(4 + tree.len()))
@@ -443,22 +506,51 @@ impl ListHasher {
         }
     }
 
+    /// Notes what is in a tree, the content of which is at `at` in the list.
+    fn note_entries(&mut self, tree: &[u8], at: usize) -> Result<()> {
+        if at + tree.len() > TREES_BYTES_MAX {
+            return corrupt(NAME, format!("it has over {TREES_BYTES_MAX} bytes"));
+        }
+        let (first, before) = (self.found.folders.len(), self.files);
+        let mut modules = 0;
+        let mut entries = TreeIter::new(self.unknown.kind(), tree);
+        while let Some(entry) = entries.next() {
+            let Ok(entry) = entry else { return corrupt(NAME, "a tree in it is malformed") };
+            if entry.is_tree() {
+                let end = at + tree.len() - entries.rest().len();
+                // A list has fewer bytes than a number of 32 bits can count.
+                self.found.folders.push((end - entry.id.len()) as u32);
+            } else if entry.is_gitlink() {
+                modules += 1;
+            } else {
+                if entry.id == self.empty.as_bytes() {
+                    self.found.empty.push(self.files);
+                }
+                self.files += 1;
+            }
+        }
+        let folders = first..self.found.folders.len();
+        let (oid, len, files) = (self.unknown, tree.len() as u32, self.files - before);
+        self.found.trees.push(FoundTree { oid, len, files, modules, folders });
+        Ok(())
+    }
+
     fn take_hashed(&mut self) -> Result<()> {
         while let Some((HashedTree { number, .. }, oid)) = self.batch.pop() {
-            self.oids[number] = oid.or_else(|_| corrupt(NAME, "an object in it attacks SHA-1"))?;
+            self.found.trees[number].oid = oid.or_else(|_| corrupt(NAME, "an object in it attacks SHA-1"))?;
         }
         Ok(())
     }
 
-    /// Returns the ids of the trees, in order.
+    /// Returns what it has found.
     ///
     /// # Errors
     /// If the list is cut, or a tree attacks SHA-1.
-    pub fn finish(mut self) -> Result<Vec<Oid>> {
+    pub fn finish(mut self) -> Result<HashedTrees> {
         self.batch.flush();
         self.take_hashed()?;
         match self.next {
-            NextPart::Trees(0) => Ok(self.oids),
+            NextPart::Trees(0) => Ok(self.found),
             _ => corrupt(NAME, "it is cut"),
         }
     }

@@ -23,6 +23,7 @@ pub fn read_loose(objects: &Path, oid: &Oid, bytes_max: u64) -> Result<(Kind, Ve
 }
 
 /// A folder of loose objects.
+#[derive(Clone)]
 pub(crate) struct Loose {
     pub(crate) folder: PathBuf,
 }

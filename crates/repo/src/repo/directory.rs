@@ -15,7 +15,7 @@ use crate::reach::history::{Derived, History, parse_shallow};
 use crate::refs::config::{FILE_BYTES_MAX as CONFIG_BYTES_MAX, GitConfig};
 use crate::refs::list::{Head, Ref, Refs, is_fully_peeled, parse_head, parse_packed_refs};
 use crate::refs::reftable::{RefValue, read_stack};
-use crate::repo::object_folders::objects_below;
+use crate::repo::object_folders::{objects_below, objects_beside};
 use crate::repo::repository::{DirectoryExtras, Repo};
 
 /// The most symbolic refs that are followed in a row, as in git.
@@ -46,11 +46,30 @@ pub fn folders_of(path: &Path) -> Result<(PathBuf, PathBuf)> {
 /// # Errors
 /// If there is no git directory, or it cannot be read.
 pub fn open_directory(path: &Path) -> Result<Repo> {
+    open(path, &|folder, hash| objects_below(folder, hash))
+}
+
+/// Opens the git directory at `path` with the objects of `other` in place of those that its alternates name.
+///
+/// # Errors
+/// If there is no git directory, it cannot be read, or `other` has another hash.
+pub fn open_directory_beside(path: &Path, other: &Repo) -> Result<Repo> {
+    open(path, &|folder, hash| match other.hash() == hash {
+        true => objects_beside(other.objects(), folder),
+        false => {
+            let words = format!("it has another hash than '{}'", other.path().display());
+            corrupt(path.display().to_string(), words)
+        }
+    })
+}
+
+/// Opens the git directory at `path` with the objects that `objects_of` returns for its folder of objects.
+fn open(path: &Path, objects_of: &dyn Fn(&Path, HashKind) -> Result<Objects>) -> Result<Repo> {
     let (git_dir, common) = folders_of(path)?;
     // Included files cannot change the format of a repository.
     let config = GitConfig::parse(&read_or_empty(&common.join("config"), CONFIG_BYTES_MAX)?)?;
     let hash = config.hash_of_format()?;
-    let objects = objects_below(&common.join("objects"), hash)?;
+    let objects = objects_of(&common.join("objects"), hash)?;
     let shallow = parse_shallow(hash, &read_or_empty(&common.join("shallow"), LIST_BYTES_MAX)?)?;
     let history = History::new(objects, shallow, Derived::default(), None);
     let mut repo = Repo::new(history, path);

@@ -31,7 +31,29 @@ pub(crate) fn objects_below(folder: &Path, hash: HashKind) -> Result<Objects> {
     Ok(objects)
 }
 
+/// Returns the objects of `other`, and those below `folder`, but not those of its alternates.
+pub(crate) fn objects_beside(other: &Objects, folder: &Path) -> Result<Objects> {
+    let mut objects = Objects::of_packs(other.hash, other.packs.clone());
+    objects.loose.clone_from(&other.loose);
+    add_own(&mut objects, folder)?;
+    Ok(objects)
+}
+
 fn add_folder(objects: &mut Objects, folder: &Path, depth: usize) -> Result<()> {
+    add_own(objects, folder)?;
+    for path in parse_alternates(&read_or_empty(&folder.join("info/alternates"), SMALL_BYTES_MAX)?) {
+        let alternate = folder.join(path);
+        if depth >= ALTERNATES_DEPTH_MAX || !alternate.is_dir() {
+            objects.lost_folders.push(alternate);
+        } else if !objects.loose.iter().any(|known| known.folder == alternate) {
+            add_folder(objects, &alternate, depth + 1)?;
+        }
+    }
+    Ok(())
+}
+
+/// Adds the objects of `folder`, but not those of its alternates.
+fn add_own(objects: &mut Objects, folder: &Path) -> Result<()> {
     let pack_folder = folder.join("pack");
     match fs::read_dir(&pack_folder) {
         Ok(entries) => {
@@ -46,14 +68,6 @@ fn add_folder(objects: &mut Objects, folder: &Path, depth: usize) -> Result<()> 
         Err(e) => return Err(named(e, &pack_folder)),
     }
     objects.loose.push(Loose { folder: folder.to_owned() });
-    for path in parse_alternates(&read_or_empty(&folder.join("info/alternates"), SMALL_BYTES_MAX)?) {
-        let alternate = folder.join(path);
-        if depth >= ALTERNATES_DEPTH_MAX || !alternate.is_dir() {
-            objects.lost_folders.push(alternate);
-        } else if !objects.loose.iter().any(|known| known.folder == alternate) {
-            add_folder(objects, &alternate, depth + 1)?;
-        }
-    }
     Ok(())
 }
 
