@@ -5,9 +5,10 @@ use std::path::Path;
 
 use serde_json::json;
 use weir_pool::open_local;
+use weir_repo::open_directory_beside;
 use weir_workspace::{
-    CommitSwitch, Error as WorkspaceError, RunningGit, SwitchTarget, UserSearch, Workspace, Workspaces,
-    bring_up, earlier_head, git, is_mounted, linked_tree_on, move_head, moved_refs, name_of_head,
+    CommitSwitch, Error as WorkspaceError, HeadMove, SwitchTarget, UserSearch, Workspace, Workspaces,
+    bring_up, earlier_head, git, is_mounted, linked_tree_on, moved_refs, name_of_head,
 };
 
 use crate::cli::Global;
@@ -61,63 +62,64 @@ fn try_switch(
     if !is_mounted(&folder) {
         workspaces.mount(&workspace, &OwnProcesses)?;
     }
+    // The search goes on while weir reads refs and trees.
+    let users = UserSearch::begin(&folder);
     workspaces.mend_monitor(&workspace, &OwnProcesses);
     let revision = &earlier_head(&folder, revision)?;
     let source =
         NamedSource { name: workspace.repository.clone(), path: workspace.source.clone(), revision: None };
     let (source, git_dir) = (source.open()?, folder.join(".git"));
-    let open = || open_local(&git_dir).map_err(|e| Error::Message(format!("{}: {e}", git_dir.display())));
-    let mut own = open()?;
-    let moved = if attached_to(&workspace.source).is_some() {
+    let is_attached = attached_to(&workspace.source).is_some();
+    let open = || open_local(&git_dir);
+    // The process of a view answers for each object of its own that weir looks at.
+    let open_refs = || match is_attached {
+        true => open(),
+        false => open_directory_beside(&git_dir, &source),
+    };
+    let failed = |e| Error::Message(format!("{}: {e}", git_dir.display()));
+    let mut own = open_refs().map_err(failed)?;
+    if is_attached {
         // What it is attached to stays as it was.
         if let Err(e) = git(&folder, &["fetch", "-q", "origin"]) {
             warn_line!("warning: {e}; nothing that is new there is known here");
         }
-        own = open()?;
-        Vec::new()
-    } else {
-        moved_refs(&own, &source)
-    };
-    // A later commit's view has the objects of all.
-    if let Some((_, missing)) = moved.iter().find(|(_, oid)| !own.contains(oid)) {
-        workspaces.add_objects(&mut workspace, missing, &OwnProcesses)?;
+        own = open().map_err(failed)?;
     }
+    let moved = if is_attached { Vec::new() } else { moved_refs(&own, &source) };
     if !moved.is_empty() {
+        // A later commit's view has the objects of all.
+        let whole = open().map_err(failed)?;
+        if let Some((_, missing)) = moved.iter().find(|(_, oid)| !whole.contains(oid)) {
+            workspaces.add_objects(&mut workspace, missing, &OwnProcesses)?;
+        }
         bring_up(&folder, &moved)?;
-        own = open()?;
+        own = open_refs().map_err(failed)?;
     }
-    let is_attached = attached_to(&workspace.source).is_some();
     let to = SwitchTarget::find(&own, (!is_attached).then_some(&source), revision)?;
-    if !own.contains(&to.commit) {
-        workspaces.add_objects(&mut workspace, &to.commit, &OwnProcesses)?;
-        own = open()?;
-    }
     to.branch.as_deref().map_or(Ok(()), |branch| check_is_nowhere_else(&git_dir, branch))?;
     let before = name_of_head(&own);
     let from = own.refs().head_oid().ok_or_else(|| {
         let words = format!("the branch '{before}' has no commit yet");
         Error::Message(format!("{words}; switch with 'git checkout {revision}'"))
     })?;
+    let why = format!("checkout: moving from {before} to {revision}");
     let switch = CommitSwitch {
         own,
-        open: &|| Ok(open_local(&git_dir)?),
+        open_own: &|| Ok(open_refs()?),
+        open: &|| Ok(open()?),
         source: (!is_attached).then_some(&source),
         from,
-        to: to.commit,
-        // The search goes on while weir reads trees.
-        users: UserSearch::begin(&folder),
+        head: HeadMove { folder: folder.clone(), to: to.clone(), why },
+        users,
         prefers_mount,
     };
-    let switched = workspaces.switch(&mut workspace, switch, &OwnProcesses).map_err(|e| match e {
+    let mut switched = workspaces.switch(&mut workspace, switch, &OwnProcesses).map_err(|e| match e {
         WorkspaceError::HeadMoved(_) => SwitchError::HeadMoved,
         e => e.into(),
     })?;
-    let said = format!("checkout: moving from {before} to {revision}");
-    let moving = move_head(&folder, &to, &said);
-    workspaces.end_switch(&workspace, &switched);
-    moving.and_then(RunningGit::wait)?;
+    workspaces.end_switch(&workspace, &mut switched);
     let count = switched.count;
-    switched.head_is_moved();
+    switched.wait()?;
     if global.json {
         let said = json!({ "commit": to.commit.to_string(), "branch": to.branch, "files": count });
         return Ok(output::json(&said)?);

@@ -6,8 +6,8 @@
 //! nanoseconds, and the seconds. All numbers are little-endian; records ascend by hash.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, Metadata};
-use std::io::{self, Write};
+use std::fs::{self, Metadata};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -15,6 +15,7 @@ use rustix::fs::Timespec;
 
 use crate::error::{Error, Result};
 use crate::known_folders::now;
+use crate::replaced_file::replace_file;
 
 const MAGIC: &[u8; 8] = b"weirtim1";
 const RECORD_BYTES: usize = 16;
@@ -110,9 +111,7 @@ impl FileTimes {
             data.extend_from_slice(&time.nanoseconds.to_le_bytes());
             data.extend_from_slice(&time.seconds.to_le_bytes());
         }
-        let new = path.with_extension("new");
-        let written = File::create(&new).and_then(|mut file| file.write_all(&data));
-        written.and_then(|()| fs::rename(&new, path)).map_err(Error::on(path))
+        replace_file(path, &data)
     }
 
     /// Reads the file `path`. If it is gone or damaged, as after a loss of power, all files have the time of

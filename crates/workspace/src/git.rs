@@ -1,7 +1,7 @@
 //! Runs git in workspaces.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use weir_git::LOCAL_ENVIRONMENT;
@@ -28,43 +28,15 @@ pub fn git_command() -> Command {
 /// # Errors
 /// If git cannot be started, or fails.
 pub fn git(folder: &Path, args: &[&str]) -> Result<String> {
-    RunningGit::start(folder, args)?.wait()
-}
-
-/// A running process of git.
-pub struct RunningGit {
-    child: Child,
-    command: String,
-    folder: PathBuf,
-}
-
-impl RunningGit {
-    /// Starts git in `folder`.
-    ///
-    /// # Errors
-    /// If it cannot be started.
-    pub(crate) fn start(folder: &Path, args: &[&str]) -> Result<RunningGit> {
-        let mut git = git_command();
-        git.arg("-C").arg(folder).args(args);
-        git.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = git.spawn().map_err(Error::NoGit)?;
-        Ok(RunningGit { child, command: args[0].to_owned(), folder: folder.to_owned() })
+    let mut git = git_command();
+    git.arg("-C").arg(folder).args(args).stdin(Stdio::null());
+    let output = git.output().map_err(Error::NoGit)?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        let said = if said.is_empty() { format!("it ended with {}", output.status) } else { said };
+        return Err(Error::Git { command: args[0].to_owned(), folder: folder.to_owned(), said });
     }
-
-    /// Waits until it ends, and returns what it has printed.
-    ///
-    /// # Errors
-    /// If it fails.
-    pub fn wait(self) -> Result<String> {
-        let RunningGit { child, command, folder } = self;
-        let output = child.wait_with_output().map_err(Error::NoGit)?;
-        if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            let said = if said.is_empty() { format!("it ended with {}", output.status) } else { said };
-            return Err(Error::Git { command, folder, said });
-        }
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Gives `input` to a command of git, and returns what it prints, and its status.

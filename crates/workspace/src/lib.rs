@@ -30,6 +30,7 @@ mod hidden;
 mod index;
 mod index_lock;
 mod kept_index;
+mod known_files;
 mod known_folders;
 mod monitor;
 mod monitor_socket;
@@ -43,6 +44,7 @@ mod remote_commit;
 mod remote_files;
 mod remotes;
 mod remount;
+mod replaced_file;
 mod revision;
 mod short_path;
 mod staged_in_way;
@@ -63,7 +65,7 @@ pub use doctor::{Diagnosis, MountWay, Need, diagnosis};
 pub use error::{Error, Result};
 pub use file_times::FileTimes;
 pub use fork::{Forked, NewFork};
-pub use git::{GIT_THAT_ASKS, GitVersion, RunningGit, git, git_command};
+pub use git::{GIT_THAT_ASKS, GitVersion, git, git_command};
 pub use git_dir::Monitor;
 pub use monitor::serve_monitor;
 pub use mount::{Mount, MountOptions, mount, mount_guarded};
@@ -74,7 +76,7 @@ pub use remote_commit::{RemoteCommit, Reopen};
 pub use remote_files::{RemoteFiles, mount_remote_files};
 pub use remount::{CommitSwitch, Switched};
 pub use revision::{
-    SwitchTarget, bring_up, earlier_head, linked_tree_on, move_head, moved_refs, name_of_head,
+    HeadMove, SwitchTarget, bring_up, earlier_head, linked_tree_on, moved_refs, name_of_head,
 };
 pub use status::{PathChange, WorkspaceStatus, is_sparse};
 pub use unsaved::Unsaved;

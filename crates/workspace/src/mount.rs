@@ -30,7 +30,11 @@ const CHANGING: Duration = Duration::from_secs(1);
 /// Requests that the kernel sends ahead, and bytes it reads ahead.
 const BACKGROUND_MAX: u16 = 64;
 const READAHEAD_BYTES: u32 = 1 << 20;
-
+/// The fewest bytes of a buffer that the allocator maps by itself, and the most that it keeps of others.
+#[cfg(target_env = "gnu")]
+const MAPPED_BYTES_MIN: libc::c_int = 4 << 20;
+#[cfg(target_env = "gnu")]
+const FREE_BYTES_MAX: libc::c_int = 8 << 20;
 /// How often it is looked whether to stop.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -148,7 +152,19 @@ pub(crate) fn session_of<F: Filesystem>(files: F, path: &Path, config: &Config) 
     if !path.is_dir() {
         return Err(mount_error(path)(std::io::ErrorKind::NotADirectory.into()));
     }
+    map_large_buffers();
     Session::new(files, path, config).map_err(mount_error(path))
+}
+
+/// Lets the allocator map each large buffer by itself. Each thread of fuser has one of 16 MiB, of which it
+/// needs little. When glibc has freed the first, it would take others from its heap, and clear all of each.
+fn map_large_buffers() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: numbers are set.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED_BYTES_MIN);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, FREE_BYTES_MAX);
+    }
 }
 
 fn mount_error(path: &Path) -> impl Fn(std::io::Error) -> Error {

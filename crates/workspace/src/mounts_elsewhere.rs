@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::panic::resume_unwind;
@@ -76,10 +77,15 @@ fn mounts_of<'l>(mountinfo: &'l str, device: &str) -> Vec<MountLine<'l>> {
     mountinfo.lines().filter(is_of).map(MountLine).collect()
 }
 
+/// Returns the processes that may have files open: not those of the kernel, which run no program.
 fn processes() -> impl Iterator<Item = PathBuf> {
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     let processes = all.filter(|entry| entry.file_name().as_bytes().iter().all(u8::is_ascii_digit));
-    processes.map(|entry| entry.path())
+    let runs = |path: &PathBuf| match fs::read_link(path.join("exe")) {
+        Err(e) => e.kind() != ErrorKind::NotFound,
+        Ok(_) => true,
+    };
+    processes.map(|entry| entry.path()).filter(runs)
 }
 
 /// Returns whether a process watches files on the device that the kernel prints as `device`.

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, umount2};
-use nix::unistd::{ForkResult, fork};
 use rustix::fs::{CWD, StatVfsMountFlags};
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
+use rustix::thread::{Timespec, nanosleep};
 
 use crate::error::{Error, Result};
 
@@ -26,6 +26,8 @@ const IN_USE_MAX: Duration = Duration::from_millis(100);
 const IN_USE_TICK: Duration = Duration::from_micros(500);
 /// How long a union mount stays at least that another has replaced: until the switch is done.
 const CLOSED_AFTER_MIN: Duration = Duration::from_millis(50);
+/// The stack of the process that closes one: for two calls of the system.
+const CLOSING_STACK_BYTES: usize = 16 << 10;
 
 /// What is mounted upon each other.
 pub(crate) struct Layers<'a> {
@@ -149,25 +151,51 @@ impl Drop for ReplacedMount {
 /// Closes the last descriptor of a union mount in a process of its own, a while later: the kernel first
 /// writes all that is dirty on the disk, whoever it belongs to (`ovl_sync_fs`), which may take long, and
 /// delays who writes there meanwhile.
+///
+/// The process has the memory of this one. A copy, as of fork(2), would cost a switch a millisecond.
 fn close_aside(mount: &OwnedFd) {
-    let number = mount.as_raw_fd().unsigned_abs();
     let wait = until_next_closing(SystemTime::now());
-    // SAFETY: the copy calls the system only, whatever other threads have locked.
-    let forked = unsafe { fork() };
-    if let Ok(ForkResult::Child) = forked {
-        // Who waits for the end of a stream of this process does not wait for it.
-        // SAFETY: nothing of this process runs on in the copy.
-        unsafe {
-            if let Some(last) = number.checked_sub(1) {
-                libc::close_range(0, last, 0);
-            }
-            libc::close_range(number + 1, libc::c_uint::MAX, 0);
-            libc::sleep(wait.as_secs() as libc::c_uint);
-            libc::usleep(wait.subsec_micros());
-            libc::close(mount.as_raw_fd());
-            libc::_exit(0)
+    let closing = Closing {
+        mount: mount.as_raw_fd().unsigned_abs(),
+        wait: Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() },
+        stack: Stack([0; CLOSING_STACK_BYTES]),
+    };
+    // It stays until both processes have ended.
+    let closing = Box::leak(Box::new(closing));
+    // SAFETY: the end of an array of bytes, which is aligned as the stack of a function has to be.
+    let top = unsafe { closing.stack.0.as_mut_ptr().add(CLOSING_STACK_BYTES) };
+    let flags = libc::CLONE_VM | libc::SIGCHLD;
+    // SAFETY: the process has a stack and data of its own. If it does not start, the caller closes the mount.
+    unsafe { libc::clone(close_later, top.cast(), flags, std::ptr::from_mut(closing).cast()) };
+}
+
+/// What the process needs that closes a mount.
+struct Closing {
+    mount: libc::c_uint,
+    wait: Timespec,
+    stack: Stack,
+}
+
+#[repr(align(16))]
+struct Stack([u8; CLOSING_STACK_BYTES]);
+
+/// Closes a mount a while later, and all other descriptors at once: who waits for the end of a stream of the
+/// process that started this one does not wait for it.
+///
+/// It shares the variables of the thread that started it, so it calls nothing of libc that changes any, as
+/// `errno`: of the calls below none fails, and the last is that of the system itself.
+extern "C" fn close_later(closing: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: `close_aside` has left it for this process.
+    let Closing { mount, wait, .. } = unsafe { &*closing.cast::<Closing>() };
+    // SAFETY: the descriptors are copies, which belong to this process.
+    unsafe {
+        if let Some(last) = mount.checked_sub(1) {
+            libc::syscall(libc::SYS_close_range, 0_u64, u64::from(last), 0_u64);
         }
+        libc::syscall(libc::SYS_close_range, u64::from(*mount) + 1, u64::from(libc::c_uint::MAX), 0_u64);
     }
+    let _ = nanosleep(wait);
+    0
 }
 
 /// Returns how long after `now` a process closes a mount: at the next full second. All processes wait for the

@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Scope, ScopedJoinHandle};
 
 use rustix::fs::{AtFlags, CWD, Timestamps, utimensat};
@@ -26,40 +26,50 @@ use crate::error::{Error, Result};
 use crate::file_times::{FileTime, FileTimes};
 use crate::hidden::LayersAbove;
 use crate::index::LowerFiles;
+use crate::known_files::KnownFile;
 use crate::mounts_elsewhere::UserSearch;
 use crate::overlay::{self, ReplacedMount, unmount_dead};
+use crate::replaced_file::{LeftFiles, replace_file};
+use crate::revision::{HeadMove, MovingHead};
 use crate::switch::{BegunSwitch, TreeSwitch, begun_path};
 use crate::touched;
 use crate::tree::CommitTree;
 use crate::tree_changes::{TreeChanges, tree_changes};
-use crate::workspaces::{Processes, StartingView, TIMES_VERSION, Workspace, Workspaces, id};
+use crate::workspaces::{
+    Processes, RECORD, STANDS_ON, StartingView, TIMES_VERSION, Workspace, Workspaces, id,
+};
 
+/// The file that says where a workspace finds objects.
+const ALTERNATES: &str = ".git/objects/info/alternates";
 /// Up to this number, weir writes files faster than it mounts a view of them.
 const WRITTEN_MAX: usize = 64;
 
 /// A switch of a workspace.
 pub struct CommitSwitch<'a> {
-    /// The git directory of the workspace.
+    /// The git directory of the workspace, perhaps with the objects of the source alone.
     pub own: Repo,
-    /// Opens it again.
+    /// Opens the same again.
+    pub open_own: &'a dyn Fn() -> Result<Repo>,
+    /// Opens it with all objects that git finds there.
     pub open: &'a dyn Fn() -> Result<Repo>,
     /// The repository of which the workspace is one, as it is now; `None` if that is on another machine.
     pub source: Option<&'a Repo>,
     /// The commit that HEAD is at.
     pub from: Oid,
     /// The other one.
-    pub to: Oid,
+    pub head: HeadMove,
     /// Who uses the workspace.
     pub users: UserSearch,
     /// Whether the workspace may be mounted again if few files differ, too.
     pub prefers_mount: bool,
 }
 
-/// A switch that is done but for HEAD. Until it is dropped, no other process makes, forks, mounts or removes
+/// A switch of which the files are written. Until it is dropped, no other process makes, forks, mounts or removes
 /// workspaces.
 pub struct Switched {
     /// The number of files that differ.
     pub count: usize,
+    head: MovingHead,
     /// The workspace as it was, if weir has mounted it again, and what differs.
     left: Option<(Workspace, NotedChanges, ReplacedMount)>,
     /// The file that tells a later switch that this one is not finished.
@@ -75,9 +85,14 @@ struct NotedChanges {
 }
 
 impl Switched {
-    /// Ends the switch, after the caller has moved HEAD.
-    pub fn head_is_moved(self) {
+    /// Waits until git has moved HEAD.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub fn wait(self) -> Result<()> {
+        self.head.wait()?;
         let _ = fs::remove_file(&self.begun);
+        Ok(())
     }
 }
 
@@ -100,6 +115,8 @@ impl NextMount<'_> {
 struct NextIndex<'scope> {
     /// Lets the thread write the index, which opens a file in the workspace.
     write: Sender<()>,
+    /// Gets what the index said before of the files that differ.
+    known: Receiver<Result<Vec<KnownFile>>>,
     thread: io::Result<ScopedJoinHandle<'scope, Result<()>>>,
 }
 
@@ -111,14 +128,23 @@ impl<'scope> NextIndex<'scope> {
         switch: TreeSwitch<'env>,
         begun: &'env BegunSwitch,
     ) -> NextIndex<'scope> {
-        let (write, may_write) = channel();
+        let ((write, may_write), (tell, known)) = (channel(), channel());
         let make = move || {
-            let switch = next.switch(switch);
-            let content = switch.write_files(begun, &mut next.source.reader(), |_| false)?;
+            let tell = |files| {
+                // If the receiver was dropped, weir does not mount the workspace again.
+                let _ = tell.send(files);
+            };
+            let content = next.switch(switch).index_of_view(begun, &mut next.source.reader(), tell)?;
             // If the sender was dropped, weir does not mount the workspace again, and needs no such index.
             may_write.recv().map_or(Ok(()), |()| begun.lock.write(&content))
         };
-        NextIndex { write, thread: spawn_scoped("index", scope, make) }
+        NextIndex { write, known, thread: spawn_scoped("index", scope, make) }
+    }
+
+    /// Waits until the thread knows what the index said before. Returns that as [`TreeSwitch::known`] does.
+    fn known(&self, switch: &TreeSwitch<'_>, begun: &BegunSwitch) -> Result<Vec<KnownFile>> {
+        // A thread that has failed before tells nothing.
+        self.known.recv().unwrap_or_else(|_| switch.known(begun))
     }
 
     fn let_write(&self) {
@@ -151,11 +177,11 @@ impl SeenFiles {
 }
 
 impl Workspaces {
-    /// Shows the files of another commit in a mounted workspace, and writes the index. HEAD stays as it is.
-    /// [`Workspaces::end_switch`] and [`Switched::head_is_moved`] are to follow.
+    /// Shows the files of another commit in a mounted workspace, writes the index, and begins to move HEAD.
+    /// [`Workspaces::end_switch`] and [`Switched::wait`] are to follow.
     ///
     /// # Errors
-    /// If a file that differs has other changes, or cannot be written.
+    /// If a file that differs has other changes, or cannot be written. HEAD stays as it is then.
     pub fn switch(
         &self,
         workspace: &mut Workspace,
@@ -164,11 +190,16 @@ impl Workspaces {
     ) -> Result<Switched> {
         let alone = self.lock()?;
         self.renew(workspace)?;
-        let CommitSwitch { own, open, source, from, to, users, prefers_mount } = switch;
+        let CommitSwitch { mut own, open_own, open, source, from, head, users, prefers_mount } = switch;
+        let to = head.to.commit;
         let base = Oid::from_hex_any(workspace.commit.as_bytes()).ok_or(Error::NoNode)?;
         // The source's own files are read directly. Each read of the workspace's objects asks the process of
         // a view.
-        let has_all = |source: &&Repo| [base, from, to].iter().all(|commit| source.contains(commit));
+        let has_all = |repo: &&Repo| [base, from, to].iter().all(|commit| repo.contains(commit));
+        let has_own = has_all(&&own);
+        if !has_own {
+            own = open()?;
+        }
         let trees_of = source.filter(has_all).unwrap_or(&own);
         let (base, time) = CommitTree::top_of(trees_of, &base)?;
         let times = match self.times_path(workspace) {
@@ -182,7 +213,8 @@ impl Workspaces {
         let commits = [from, to];
         let tree_switch = TreeSwitch { folder: &folder, hash, commits, trees, lower, token: &token };
         let begun_path = begun_path(&folder.join(".git"));
-        let switched = |count, left| Switched { count, left, begun: begun_path.clone(), _alone: alone };
+        let switched =
+            |count, head, left| Ok(Switched { count, head, left, begun: begun_path.clone(), _alone: alone });
         let begun = tree_switch.begin(&mut trees_of.reader())?;
         if self.head(workspace).is_some_and(|(head, _)| head != from) {
             return Err(Error::HeadMoved(folder));
@@ -190,18 +222,17 @@ impl Workspaces {
         let count = begun.changes.files.len();
         let may_mount = !workspace.uses_fuse_overlayfs && (prefers_mount || count >= WRITTEN_MAX);
         let source = source.filter(|source| may_mount && source.contains(&to));
-        let next = source.map(|source| NextMount {
-            workspace: next_workspace(workspace, source, &to, begun.time()),
-            source,
-            times: begun.times_after(&times),
+        let next = source.map(|source| {
+            let workspace = next_workspace(workspace, source, &to, begun.time());
+            NextMount { workspace, source, times: begun.times_after(&times) }
         });
         let has_all = source.is_some_and(|source| std::ptr::eq(trees_of, source));
         let trees = [base, trees[0], trees[1]];
         let see = |source: &Repo| match has_all {
             true => self.seen(workspace, source, trees, &begun),
+            false if has_own => self.seen(workspace, &open_own()?, trees, &begun),
             false => self.seen(workspace, &open()?, trees, &begun),
         };
-        let mut own = Some(own);
         let remounted = std::thread::scope(|scope| {
             let next = next.as_ref()?;
             // A thread makes the index while weir finds out whether anybody uses the workspace.
@@ -210,40 +241,62 @@ impl Workspaces {
                 return None;
             }
             // Its own packs are files of the workspace, which are in use while it is open.
-            own = None;
+            drop(own);
             Some(self.remount(next, index, workspace, (tree_switch, &begun), || see(next.source), processes))
         });
         let (Some(next), Some(remounted)) = (next, remounted) else {
-            let own = own.map_or_else(open, Ok)?;
-            tree_switch.check(&begun, |_| false)?;
+            let own = self.with_objects(workspace, &to, open, processes)?;
+            tree_switch.check(&begun, &tree_switch.known(&begun)?, |_| false)?;
             write_all(tree_switch, begun, &own)?;
-            return Ok(switched(count, None));
+            return switched(count, head.begin()?, None);
         };
-        let remounted = remounted.inspect_err(|_| {
-            let _ = self.record(workspace);
-            let _ = self.write_objects(workspace, &[]);
-            self.sweep(workspace);
-            if !begun.resumes {
-                let _ = fs::remove_file(&begun_path);
-            }
-        })?;
+        let remounted = remounted.inspect_err(|_| self.undo(workspace, &begun, &begun_path))?;
         if let Some((noted, seen, replaced)) = remounted {
-            let changes = self.finish_remount(&next, &seen, next.switch(tree_switch), begun)?;
+            let (changes, head) = self.finish_remount(&next, &seen, next.switch(tree_switch), begun, head)?;
             let left = std::mem::replace(workspace, next.workspace);
-            return Ok(switched(count, Some((left, NotedChanges { changes, noted }, replaced))));
+            return switched(count, head, Some((left, NotedChanges { changes, noted }, replaced)));
         }
         self.record(workspace)?;
         self.write_objects(workspace, &[])?;
-        write_all(tree_switch, begun, &open()?)?;
-        Ok(switched(count, None))
+        let own = self.with_objects(workspace, &to, open, processes);
+        let own = own.inspect_err(|_| self.undo(workspace, &begun, &begun_path))?;
+        write_all(tree_switch, begun, &own)?;
+        switched(count, head.begin()?, None)
+    }
+
+    /// Leaves a workspace as it was before a switch that has written no file yet.
+    fn undo(&self, workspace: &Workspace, begun: &BegunSwitch, begun_path: &Path) {
+        let _ = self.record(workspace);
+        let _ = self.write_objects(workspace, &[]);
+        self.sweep(workspace);
+        if !begun.resumes {
+            let _ = fs::remove_file(begun_path);
+        }
+    }
+
+    /// Returns the workspace's own repository, as `open` does, after git finds the commit `to` there.
+    fn with_objects(
+        &self,
+        workspace: &mut Workspace,
+        to: &Oid,
+        open: &dyn Fn() -> Result<Repo>,
+        processes: &dyn Processes,
+    ) -> Result<Repo> {
+        let own = open()?;
+        if own.contains(to) {
+            return Ok(own);
+        }
+        self.add_objects_alone(workspace, to, processes)?;
+        open()
     }
 
     /// Ends the views that a workspace needed before a switch, and those that killed processes have left.
-    pub fn end_switch(&self, workspace: &Workspace, switched: &Switched) {
-        if let Some((left, NotedChanges { changes, noted }, _)) = &switched.left {
+    pub fn end_switch(&self, workspace: &Workspace, switched: &mut Switched) {
+        if let Some((left, NotedChanges { changes, noted }, replaced)) = switched.left.take() {
+            drop(replaced);
             // The index says the same by now. But git remembers which untracked files folders have.
             let is_kept = |path: &[u8]| changes.renames_in_folder(path);
-            if let Err(e) = touched::forget_other(&self.place(&workspace.folder), *noted, is_kept) {
+            if let Err(e) = touched::forget_other(&self.place(&workspace.folder), noted, is_kept) {
                 tracing::debug!("git looks at more files than it has to: {e}");
             }
             if self.list().is_ok_and(|all| all.iter().all(|one| one.commit != left.commit)) {
@@ -289,22 +342,26 @@ impl Workspaces {
         let folder = &next.workspace.folder;
         let entered = self.entered_path(old);
         if entered.exists() || !overlay::is_free(folder) {
-            switch.check(begun, |_| false)?;
+            switch.check(begun, &index.known(&switch, begun)?, |_| false)?;
             return Ok(None);
         }
         index.let_write();
+        let (place, mut left) = (self.place(folder), LeftFiles::default());
+        let written = self.written(&next.workspace);
+        let [list, record] = [touched::FILE, RECORD].map(|name| place.join(name));
+        [list, record, written.join(ALTERNATES)].iter().for_each(|path| left.keep(path));
         // The view starts while this process finds what the user sees, and checks that nothing is lost.
         let mut view = self.start_view(&next.workspace, processes);
         let Some(seen) = see()? else {
-            switch.check(begun, |_| false)?;
+            switch.check(begun, &index.known(&switch, begun)?, |_| false)?;
             return Ok(None);
         };
-        switch.check(begun, |path| seen.is_untouched(path))?;
+        switch.check(begun, &index.known(&switch, begun)?, |path| seen.is_untouched(path))?;
         next.times.write(&self.times_path(&next.workspace).unwrap_or_default())?;
         if let Ok(Some(view)) = &mut view {
             view.times_are_written();
         }
-        let noted = touched::note_other(&self.place(folder), begun.changes.paths())?;
+        let noted = touched::note_other(&place, begun.changes.paths())?;
         let new = view.and_then(|view| self.mount_next(next, view, processes));
         let Ok(new) = new.inspect_err(|e| tracing::warn!("'{}' is not mounted again: {e}", folder.display()))
         else {
@@ -353,27 +410,44 @@ impl Workspaces {
         self.with_layers(workspace, |layers| overlay::mount_detached(&by, layers))
     }
 
-    /// Writes the files that a layer covers, and the index, in a workspace that weir has mounted again.
-    /// Returns what differs.
+    /// Writes the files that a layer covers, and the index, in a workspace that weir has mounted again, and
+    /// begins to move HEAD. Returns what differs.
     fn finish_remount(
         &self,
         next: &NextMount<'_>,
         seen: &SeenFiles,
         switch: TreeSwitch<'_>,
         begun: BegunSwitch,
-    ) -> Result<TreeChanges> {
+        head: HeadMove,
+    ) -> Result<(TreeChanges, MovingHead)> {
         let NextMount { workspace, source, .. } = next;
+        let (written, mut left) = (self.written(workspace), LeftFiles::default());
+        let stands_on = self.place(&workspace.folder).join(STANDS_ON);
+        [written.join(ALTERNATES), written.join(".git/index"), stands_on]
+            .iter()
+            .for_each(|path| left.keep(path));
         self.note_mounted(workspace)?;
-        self.remove_left(workspace, &seen.left);
-        self.renew_folders(workspace, &begun)?;
-        self.write_objects(workspace, &[])?;
+        let time = begun.time();
+        let end = |changes: &TreeChanges| {
+            self.remove_left(workspace, &seen.left);
+            self.renew_folders(workspace, changes, time)?;
+            self.write_objects(workspace, &[])
+        };
         if !seen.hidden.is_empty() {
+            end(&begun.changes)?;
             let is_hidden = |path: &[u8]| seen.hidden.contains(path);
             begun.lock.write(&switch.write_files(&begun, &mut source.reader(), is_hidden)?)?;
         }
         let BegunSwitch { lock, changes, .. } = begun;
         lock.commit()?;
-        Ok(changes)
+        let head = head.begin()?;
+        if seen.hidden.is_empty()
+            && let Err(e) = end(&changes)
+        {
+            head.wait()?;
+            return Err(e);
+        }
+        Ok((changes, head))
     }
 
     /// Returns which files a user sees of the commits with the trees `trees`: the one below a workspace,
@@ -454,18 +528,25 @@ impl Workspaces {
 
     /// Sets the time of folders that have other files after the switch. A folder of the upper layer does not
     /// take it from the view.
-    fn renew_folders(&self, workspace: &Workspace, begun: &BegunSwitch) -> Result<()> {
+    fn renew_folders(&self, workspace: &Workspace, changes: &TreeChanges, time: FileTime) -> Result<()> {
         let written = self.written(workspace);
-        let time = begun.time().as_timespec();
+        let time = time.as_timespec();
         let times = Timestamps { last_access: time, last_modification: time };
-        for folder in begun.changes.folders.keys() {
+        let mut missing: Option<&[u8]> = None;
+        for folder in changes.folders.keys() {
+            // The folders in one that is not there follow it.
+            if missing.is_some_and(|missing| folder.starts_with(missing)) {
+                continue;
+            }
             let path = Path::new(OsStr::from_bytes(folder.strip_suffix(b"/").unwrap_or(folder)));
-            if fs::symlink_metadata(written.join(path)).is_ok_and(|about| about.is_dir()) {
-                let path = workspace.folder.join(path);
-                match utimensat(CWD, &path, &times, AtFlags::SYMLINK_NOFOLLOW) {
-                    Err(e) if e != Errno::NOENT => return Err(Error::on(&path)(e.into())),
-                    _ => {}
-                }
+            if !fs::symlink_metadata(written.join(path)).is_ok_and(|about| about.is_dir()) {
+                missing = Some(folder);
+                continue;
+            }
+            let path = workspace.folder.join(path);
+            match utimensat(CWD, &path, &times, AtFlags::SYMLINK_NOFOLLOW) {
+                Err(e) if e != Errno::NOENT => return Err(Error::on(&path)(e.into())),
+                _ => {}
             }
         }
         Ok(())
@@ -474,7 +555,7 @@ impl Workspaces {
     /// Writes where a workspace finds the objects of its commits, and those of other `views`. Lines that are
     /// not weir's stay.
     fn write_objects(&self, workspace: &Workspace, views: &[PathBuf]) -> Result<()> {
-        let path = workspace.folder.join(".git/objects/info/alternates");
+        let path = workspace.folder.join(ALTERNATES);
         let before = match fs::read(&path) {
             // The user has copied all objects.
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
@@ -487,8 +568,7 @@ impl Workspaces {
             |line: &&[u8]| !line.is_empty() && !Path::new(OsStr::from_bytes(line)).starts_with(&own);
         let others = before.split(|byte| *byte == b'\n').filter(is_other);
         text.extend(others.flat_map(|line| [line, b"\n"].concat()));
-        let new = path.with_extension("new");
-        fs::write(&new, text).and_then(|()| fs::rename(&new, &path)).map_err(Error::on(&path))
+        replace_file(&path, &text)
     }
 }
 

@@ -1,13 +1,16 @@
 //! Finds the commit that a workspace is to show, and moves its refs.
 
 use std::fs;
-use std::path::Path;
+use std::panic::resume_unwind;
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
 
 use weir_git::{Kind, Oid};
+use weir_ground::thread::spawn;
 use weir_repo::{Head, Repo, resolve_revision};
 
 use crate::error::{Error, Result};
-use crate::git::{RunningGit, git, git_with};
+use crate::git::{git, git_with};
 
 /// Returns the branch that HEAD is on, or the id that it is at.
 pub fn name_of_head(repo: &Repo) -> String {
@@ -49,28 +52,59 @@ pub fn linked_tree_on(git_dir: &Path, branch: &str) -> Option<String> {
     Some(place.trim_end().trim_end_matches("/.git").to_owned())
 }
 
-/// Begins to move HEAD of the workspace in `folder`, and to log `why`. It is moved when the git that is
-/// returned has ended well.
-///
-/// # Errors
-/// If git fails.
-pub fn move_head(folder: &Path, to: &SwitchTarget, why: &str) -> Result<RunningGit> {
-    match &to.branch {
-        Some(branch) => {
-            if !to.has_branch {
-                git(folder, &["branch", "-q", "--track", branch, &format!("origin/{branch}")])?;
+/// A move of the HEAD of a workspace.
+pub struct HeadMove {
+    /// The folder of the workspace.
+    pub folder: PathBuf,
+    /// Where HEAD goes.
+    pub to: SwitchTarget,
+    /// What git logs (git-reflog(1)).
+    pub why: String,
+}
+
+impl HeadMove {
+    /// Begins to move HEAD in a thread, which starts git: whoever starts a program waits until it runs.
+    ///
+    /// # Errors
+    /// If the system starts no thread.
+    pub(crate) fn begin(self) -> Result<MovingHead> {
+        spawn("git", move || self.run()).map(MovingHead).map_err(Error::NoGit)
+    }
+
+    fn run(&self) -> Result<()> {
+        let HeadMove { folder, to, why } = self;
+        match &to.branch {
+            Some(branch) => {
+                if !to.has_branch {
+                    git(folder, &["branch", "-q", "--track", branch, &format!("origin/{branch}")])?;
+                }
+                let name = format!("refs/heads/{branch}");
+                git(folder, &["symbolic-ref", "-m", why, "HEAD", &name])?;
             }
-            let name = format!("refs/heads/{branch}");
-            RunningGit::start(folder, &["symbolic-ref", "-m", why, "HEAD", &name])
+            None => {
+                let commit = to.commit.to_string();
+                git(folder, &["update-ref", "--no-deref", "-m", why, "HEAD", &commit])?;
+            }
         }
-        None => {
-            let commit = to.commit.to_string();
-            RunningGit::start(folder, &["update-ref", "--no-deref", "-m", why, "HEAD", &commit])
-        }
+        Ok(())
+    }
+}
+
+/// A HEAD that git moves.
+pub(crate) struct MovingHead(JoinHandle<Result<()>>);
+
+impl MovingHead {
+    /// Waits until git has moved it.
+    ///
+    /// # Errors
+    /// If git fails.
+    pub(crate) fn wait(self) -> Result<()> {
+        self.0.join().unwrap_or_else(|panic| resume_unwind(panic))
     }
 }
 
 /// The commit that a workspace is to show, and the branch that HEAD is to name.
+#[derive(Clone)]
 pub struct SwitchTarget {
     /// The commit.
     pub commit: Oid,

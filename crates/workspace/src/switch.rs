@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::fs::{self, Metadata, OpenOptions};
-use std::io::{ErrorKind, Write};
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::panic::resume_unwind;
@@ -18,8 +18,8 @@ use weir_git::{HashKind, Kind, Oid};
 use weir_ground::thread::spawn_scoped;
 use weir_repo::ObjectReader;
 use weir_worktree::{
-    CacheEntry, EntryStat, IndexChanges, IndexReader, IndexWriter, LINK, MODE, MODIFIED, SIZE, SUBMODULE,
-    TreeFile, stat_of,
+    CacheEntry, EntryStat, IndexChanges, IndexExtensions, IndexReader, IndexWriter, LINK, MODE, MODIFIED,
+    SIZE, SUBMODULE, TreeFile, populate, stat_of,
 };
 
 use crate::error::{Error, Result};
@@ -27,13 +27,11 @@ use crate::file_times::{FileTime, FileTimes};
 use crate::folders_above::{Above, FoldersAbove};
 use crate::index::LowerFiles;
 use crate::index_lock::{IndexLock, in_use};
-use crate::staged_in_way::StagedInWay;
+use crate::known_files::{KnownFile, KnownFiles, refused};
 use crate::status::heeds_modes;
 use crate::tree::{PATH_HASH_START, PathHasher, path_hash};
 use crate::tree_changes::{TreeChange, TreeChanges, tree_changes};
 
-/// Paths that an error names.
-const NAMED_MAX: usize = 5;
 /// Files of git that say that it is in the middle of something, and how that is ended.
 const UNFINISHED: [(&str, &str, &str); 6] = [
     ("MERGE_HEAD", "merge", "--abort"),
@@ -89,10 +87,13 @@ impl BegunSwitch {
     }
 }
 
-/// The entry of the index for a file before the switch.
-struct KnownFile {
-    entry: Option<CacheEntry>,
-    path: Vec<u8>,
+/// What an index says of new files, by their paths.
+type NewStats<'c> = BTreeMap<&'c [u8], EntryStat>;
+
+/// The entries of the index after a switch, and the extensions of the one before.
+struct IndexDraft<'i> {
+    entries: IndexWriter,
+    extensions: IndexExtensions<'i>,
 }
 
 impl TreeSwitch<'_> {
@@ -142,7 +143,15 @@ impl TreeSwitch<'_> {
         // What a switch left that ended half way.
         let _ = fs::remove_file(git_dir.join("switch.new"));
         let path = &git_dir.join("index");
-        let read = || Ok((fs::read(path)?, FileTime::modified(&fs::metadata(path)?)));
+        let read = || {
+            let mut file = File::open(path)?;
+            let about = file.metadata()?;
+            let mut index = Vec::new();
+            index.try_reserve_exact(usize::try_from(about.len()).map_err(io::Error::other)?)?;
+            populate(index.spare_capacity_mut());
+            file.read_to_end(&mut index)?;
+            Ok((index, FileTime::modified(&about)))
+        };
         let (changes, read) = std::thread::scope(|scope| {
             let reading = spawn_scoped("read", scope, read);
             let changes = tree_changes(reader, &self.trees[0], &self.trees[1]);
@@ -153,12 +162,18 @@ impl TreeSwitch<'_> {
     }
 
     /// Checks that nothing is lost: each file that differs is as the index has it, the index as the commit,
-    /// and nothing is where a new file comes. The caller knows the former of files that are `untouched`.
+    /// and nothing is where a new file comes. The caller knows the former of files that are `untouched`, and
+    /// has the `known` entries from [`TreeSwitch::known`].
     ///
     /// # Errors
     /// With what would be lost. Nothing has changed then.
-    pub(crate) fn check(&self, switch: &BegunSwitch, untouched: impl Fn(&[u8]) -> bool) -> Result<()> {
-        self.check_files(switch, untouched)?;
+    pub(crate) fn check(
+        &self,
+        switch: &BegunSwitch,
+        known: &[KnownFile],
+        untouched: impl Fn(&[u8]) -> bool,
+    ) -> Result<()> {
+        self.check_files(switch, known, untouched)?;
         let path = begun_path(&self.git_dir());
         let [from, to] = self.commits;
         fs::write(&path, format!("{from} {to}")).map_err(Error::on(&path))
@@ -176,6 +191,37 @@ impl TreeSwitch<'_> {
         is_written: impl Fn(&[u8]) -> bool,
     ) -> Result<Vec<u8>> {
         self.remove(switch.changes.files.iter().filter(|change| is_written(&change.path)))?;
+        let stats = self.write_new(switch, reader, is_written)?;
+        let draft = self.draft(switch, &stats, |_, _| {})?;
+        self.finish_index(switch, draft)
+    }
+
+    /// Returns the index after a switch of which all files are below already. Calls `tell` with what the
+    /// index said before of the files that differ, as [`TreeSwitch::known`] returns it.
+    ///
+    /// # Errors
+    /// If weir cannot read the index, or an object.
+    pub(crate) fn index_of_view(
+        &self,
+        switch: &BegunSwitch,
+        reader: &mut ObjectReader<'_>,
+        tell: impl FnOnce(Result<Vec<KnownFile>>),
+    ) -> Result<Vec<u8>> {
+        let stats = self.write_new(switch, reader, |_| false)?;
+        let mut known = KnownFiles::new(&switch.changes.files);
+        let draft = self.draft(switch, &stats, |path, entry| known.look(path, entry))?;
+        tell(known.finish());
+        self.finish_index(switch, draft)
+    }
+
+    /// Writes the new files at the paths for which `is_written` returns true. Returns what the index says of
+    /// all new ones.
+    fn write_new<'c>(
+        &self,
+        switch: &'c BegunSwitch,
+        reader: &mut ObjectReader<'_>,
+        is_written: impl Fn(&[u8]) -> bool,
+    ) -> Result<NewStats<'c>> {
         let mut stats = BTreeMap::new();
         for change in &switch.changes.files {
             let Some(new) = change.new else { continue };
@@ -185,53 +231,22 @@ impl TreeSwitch<'_> {
             };
             stats.insert(&*change.path, stat);
         }
-        self.index(switch, &stats)
+        Ok(stats)
     }
 
-    /// Returns the entries of the index at the paths of `changes`.
-    fn known(&self, index: &[u8], changes: &[TreeChange]) -> Result<Vec<KnownFile>> {
-        let mut entries = IndexReader::new(self.hash, index)?;
-        let mut known: Vec<KnownFile> =
-            changes.iter().map(|change| KnownFile { entry: None, path: change.path.clone() }).collect();
-        let mut next = 0;
-        let mut staged = StagedInWay::new(changes);
+    /// Returns what the index says of the files that differ.
+    ///
+    /// # Errors
+    /// If an entry forbids the switch, or weir cannot read the index.
+    pub(crate) fn known(&self, switch: &BegunSwitch) -> Result<Vec<KnownFile>> {
+        let mut entries = IndexReader::new(self.hash, &switch.index)?;
+        let mut known = KnownFiles::new(&switch.changes.files);
         while let Some(entry) = entries.next_entry()? {
-            staged.look(&entries.path);
-            if entry.is_unmerged() {
-                return Err(self.refused("there is an unfinished merge of", &[&entries.path]));
-            }
-            if entry.is_skipped() {
-                return Err(Error::Odd(
-                    "this is a sparse checkout; switch with git, which knows how".to_owned(),
-                ));
-            }
-            while next < known.len() && known[next].path < entries.path {
-                next += 1;
-            }
-            if next < known.len() && known[next].path == entries.path {
-                known[next].entry = Some(entry);
-            }
+            known.look(&entries.path, &entry);
         }
         // It refuses what is split or sparse.
         entries.extensions()?;
-        if !staged.found.is_empty() {
-            let found: Vec<&[u8]> = staged.found.iter().map(Vec::as_slice).collect();
-            return Err(self.refused("there are staged changes in", &found));
-        }
-        Ok(known)
-    }
-
-    fn refused(&self, what: &str, paths: &[&[u8]]) -> Error {
-        let named: Vec<String> =
-            paths.iter().take(NAMED_MAX).map(|path| format!("'{}'", String::from_utf8_lossy(path))).collect();
-        let more = match paths.len().checked_sub(NAMED_MAX) {
-            None | Some(0) => String::new(),
-            Some(more) => format!(" and {more} more"),
-        };
-        let names = named.join(", ");
-        Error::Odd(format!(
-            "{what} {names}{more}, where the commits differ; commit, stash or remove it first"
-        ))
+        known.finish()
     }
 
     fn at(&self, path: &[u8]) -> PathBuf {
@@ -249,10 +264,14 @@ impl TreeSwitch<'_> {
 
     /// Does the work of [`TreeSwitch::check`]. If the switch was begun before, files and the index may be the
     /// new ones already.
-    fn check_files(&self, switch: &BegunSwitch, untouched: impl Fn(&[u8]) -> bool) -> Result<()> {
-        let &BegunSwitch { ref changes, ref index, index_time, resumes, .. } = switch;
+    fn check_files(
+        &self,
+        switch: &BegunSwitch,
+        known: &[KnownFile],
+        untouched: impl Fn(&[u8]) -> bool,
+    ) -> Result<()> {
+        let &BegunSwitch { ref changes, index_time, resumes, .. } = switch;
         let changes = &changes.files;
-        let known = &self.known(index, changes)?;
         let removed: BTreeSet<&[u8]> =
             changes.iter().filter(|c| c.old.is_some()).map(|c| c.path.as_slice()).collect();
         let mut above = FoldersAbove::new(self.folder);
@@ -320,7 +339,7 @@ impl TreeSwitch<'_> {
             ("there are files of the submodule", full),
         ] {
             if !paths.is_empty() {
-                return Err(self.refused(what, &paths));
+                return Err(refused(what, &paths));
             }
         }
         Ok(())
@@ -469,12 +488,17 @@ impl TreeSwitch<'_> {
         Ok(stat_of(&fs::symlink_metadata(&at).map_err(&failed)?, file.mode))
     }
 
-    /// Returns the index after the switch. `stats` is what it says of the new files.
-    fn index(&self, switch: &BegunSwitch, stats: &BTreeMap<&[u8], EntryStat>) -> Result<Vec<u8>> {
+    /// Returns the entries of the index after the switch. `stats` is what it says of the new files. Calls
+    /// `look` with each entry before.
+    fn draft<'s>(
+        &self,
+        switch: &'s BegunSwitch,
+        stats: &NewStats<'_>,
+        mut look: impl FnMut(&[u8], &CacheEntry),
+    ) -> Result<IndexDraft<'s>> {
         let BegunSwitch { changes, index, index_time, .. } = switch;
-        let hash = self.hash;
-        let mut entries = IndexReader::new(hash, index)?;
-        let mut writer = IndexWriter::new(hash, entries.form());
+        let mut entries = IndexReader::new(self.hash, index)?;
+        let mut writer = IndexWriter::new(self.hash, entries.form());
         writer.reserve_bytes(index.len() + index.len() / 16);
         let mut left = changes.files.iter().peekable();
         // What is as it is in the lower layer is not looked at, unless it is among what was touched.
@@ -491,6 +515,7 @@ impl TreeSwitch<'_> {
             _ => Ok(()),
         };
         while let Some(entry) = entries.next_entry()? {
+            look(&entries.path, &entry);
             while let Some(change) = left.next_if(|change| change.path < entries.path) {
                 add(&mut writer, change)?;
             }
@@ -499,20 +524,27 @@ impl TreeSwitch<'_> {
                 continue;
             }
             match is_lower(hasher.hash(&entries.path), &entry) {
-                true => writer.push(&entries.path, &entry, false)?,
+                true => writer.copy(&entries, &entry, false)?,
                 false => writer.push(&entries.path, &without_race(entry, *index_time), true)?,
             }
         }
         left.try_for_each(|change| add(&mut writer, change))?;
+        // It refuses what is split or sparse.
+        Ok(IndexDraft { entries: writer, extensions: entries.extensions()? })
+    }
+
+    /// Returns the index with the entries of `draft`.
+    fn finish_index(&self, switch: &BegunSwitch, draft: IndexDraft<'_>) -> Result<Vec<u8>> {
+        let (hash, changes) = (self.hash, &switch.changes);
+        let IndexDraft { entries, extensions } = draft;
         let more = |change: &TreeChange| i64::from(change.new.is_some()) - i64::from(change.old.is_some());
         let files: Vec<(&[u8], i64)> =
             changes.files.iter().map(|change| (change.path.as_slice(), more(change))).collect();
         let changes = IndexChanges { files: &files, folders: &changes.folders };
-        let known = entries.extensions()?;
-        let trees = known.trees.filter(|trees| !trees.is_empty());
+        let trees = extensions.trees.filter(|trees| !trees.is_empty());
         let trees = trees.map_or(Ok(Vec::new()), |trees| changes.apply(hash, trees))?;
         // The monitor will name all that was written.
-        Ok(writer.finish(&trees, known.untracked, Some(self.token))?)
+        Ok(entries.finish(&trees, extensions.untracked, Some(self.token))?)
     }
 }
 

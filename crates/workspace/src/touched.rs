@@ -6,17 +6,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::heeded::{heeded, turn_off};
 use crate::known_folders::{KnownFolders, now};
+use crate::replaced_file::replace_file;
 use crate::touched_scan::{Asked, GONE, LARGE, TouchedPath, TouchedScan};
 
 const MAGIC: &[u8] = b"weir touched 1\n";
-const FILE: &str = "touched";
+pub(crate) const FILE: &str = "touched";
 /// The answer that everything may have changed.
 const ALL: &[u8] = b"/\0";
 /// The same answer with a token that no list knows, so that the next question gets this answer, too.
@@ -286,9 +286,7 @@ impl Touched {
             number(&mut data, path.len() as u64);
             data.extend_from_slice(path);
         }
-        let (path, new) = (place.join(FILE), place.join("touched.new"));
-        File::create(&new).and_then(|mut file| file.write_all(&data)).map_err(Error::on(&new))?;
-        fs::rename(&new, &path).map_err(Error::on(&path))
+        replace_file(&place.join(FILE), &data)
     }
 }
 

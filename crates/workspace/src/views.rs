@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::overlay::{is_shown, unmount_dead};
+use crate::replaced_file::LeftFiles;
 use crate::workspaces::{Processes, StartingView, Workspace, Workspaces, id};
 
 /// The folder of the views.
@@ -99,9 +100,11 @@ impl Workspaces {
         let needed: BTreeSet<PathBuf> = workspaces.iter().flat_map(|one| self.views(one)).collect();
         let entries = fs::read_dir(self.views_folder()).into_iter().flatten().flatten();
         let paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+        let mut left = LeftFiles::default();
         let is_view = |path: &Path| path.extension().is_none();
         for view in paths.iter().filter(|path| is_view(path) && !needed.contains(*path)) {
             unmount_dead(view);
+            left.keep(view);
             let _ = fs::remove_dir(view);
         }
         for path in paths.iter().filter(|path| !is_view(path)) {
@@ -112,6 +115,7 @@ impl Workspaces {
                     && fs::File::open(path).is_ok_and(|file| file.try_lock().is_err())
             };
             if !needed.contains(&view) && !is_locked() {
+                left.keep(path);
                 let _ = fs::remove_file(path);
             }
         }

@@ -31,6 +31,7 @@ use crate::git_dir::{self, Checkout, FirstIndex, Monitor};
 use crate::known_folders::KnownFolders;
 use crate::monitor_socket;
 use crate::overlay::{self, Layers, is_mounted, is_shown, unmount_dead};
+use crate::replaced_file::replace_file;
 use crate::touched;
 use crate::tree::{CommitTree, top_of_commit};
 
@@ -42,7 +43,7 @@ const LAYERS: &str = "layers";
 /// The folder of workspaces whose files weir is deleting.
 const GONE: &str = "gone";
 /// The device of the view that a workspace is mounted on.
-const STANDS_ON: &str = "stands-on";
+pub(crate) const STANDS_ON: &str = "stands-on";
 /// A file that is there while a program may be in a mount that a workspace had before.
 const ENTERED: &str = "entered";
 
@@ -393,9 +394,7 @@ impl Workspaces {
 
     pub(crate) fn record(&self, workspace: &Workspace) -> Result<()> {
         let path = self.place(&workspace.folder).join(RECORD);
-        let new = path.with_extension("new");
-        let text = serde_json::to_vec_pretty(workspace).expect("it has no odd keys");
-        fs::write(&new, text).and_then(|()| fs::rename(&new, &path)).map_err(Error::on(&path))
+        replace_file(&path, &serde_json::to_vec_pretty(workspace).expect("it has no odd keys"))
     }
 
     /// Gives a workspace, which is mounted, the objects that its source has as of `commit`, which came there
@@ -411,6 +410,16 @@ impl Workspaces {
     ) -> Result<()> {
         let _alone = self.lock()?;
         self.renew(workspace)?;
+        self.add_objects_alone(workspace, commit, processes)
+    }
+
+    /// Does the work of [`Workspaces::add_objects`] for a caller that has the lock.
+    pub(crate) fn add_objects_alone(
+        &self,
+        workspace: &mut Workspace,
+        commit: &Oid,
+        processes: &dyn Processes,
+    ) -> Result<()> {
         let commit = commit.to_string();
         let objects = self.show_later(workspace, &commit, processes)?.join("objects");
         workspace.later.push(commit);
@@ -510,7 +519,7 @@ impl Workspaces {
     /// Notes which view a workspace is mounted on.
     pub(crate) fn note_mounted(&self, workspace: &Workspace) -> Result<()> {
         let path = self.place(&workspace.folder).join(STANDS_ON);
-        fs::write(&path, self.device(workspace)).map_err(Error::on(&path))
+        replace_file(&path, self.device(workspace).as_bytes())
     }
 
     /// Returns the device of the view that a workspace is to stand on.

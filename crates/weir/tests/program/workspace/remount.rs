@@ -109,6 +109,42 @@ fn workspace_switch_writes_nothing_where_it_mounts_anew() {
 }
 
 #[test]
+fn workspace_switch_between_own_commits_and_those_that_came_later() {
+    let env = Env::new();
+    let Some((up, it)) = remountable(&env) else { return };
+    let work = it.folder.to_str().unwrap();
+    let git = |args: &[&str]| env.git(&it.folder, args);
+    // The source does not have it, and the workspace has it in a pack of its own.
+    git(&["switch", "-q", "-c", "own"]);
+    fs::write(it.folder.join("mine"), b"mine\n").unwrap();
+    git(&["add", "mine"]);
+    git(&["commit", "-q", "-m", "mine"]);
+    git(&["gc", "-q"]);
+    for (n, way) in [&["--mount"][..], &[]].into_iter().enumerate() {
+        // The workspace knows no ref that leads there.
+        let stream = format!(
+            "commit refs/pull/{n}/head\ncommitter C <c@x> {n} +0000\ndata 1\nx\nfrom refs/heads/main^0\nM 644 \
+             inline pulled{n}\ndata 1\nn\n"
+        );
+        env.git_with(&up, &["fast-import", "--quiet"], stream.as_bytes());
+        env.weir(&["mirror", "--all"]);
+        let commit = env.git(&up, &["rev-parse", &format!("refs/pull/{n}/head")]);
+        let before = device(&it.folder);
+        let switched = |revision: &str, own: bool| {
+            env.weir(&[&["ws", "switch", work, revision], way].concat());
+            assert_eq!(it.folder.join("mine").exists(), own);
+            assert_eq!(it.folder.join(format!("pulled{n}")).exists(), !own);
+            assert_eq!(git(&["-c", "core.fsmonitor=false", "status", "--porcelain"]), "", "{revision}");
+            assert_eq!(git(&["fsck", "--no-dangling"]), "");
+        };
+        switched(&commit, false);
+        assert_eq!(git(&["rev-parse", "HEAD"]), commit);
+        assert_eq!(device(&it.folder) == before, way.is_empty());
+        switched("own", true);
+    }
+}
+
+#[test]
 fn workspace_switch_that_is_refused_leaves_no_view() {
     let env = Env::new();
     let Some((_, it)) = remountable(&env) else { return };
