@@ -56,7 +56,7 @@ pub struct CommitSwitch<'a> {
     pub source: Option<&'a Repo>,
     /// The commit that HEAD is at.
     pub from: Oid,
-    /// The other one.
+    /// The move of HEAD to the other one.
     pub head: HeadMove,
     /// Who uses the workspace.
     pub users: UserSearch,
@@ -181,7 +181,8 @@ impl Workspaces {
     /// [`Workspaces::end_switch`] and [`Switched::wait`] are to follow.
     ///
     /// # Errors
-    /// If a file that differs has other changes, or cannot be written. HEAD stays as it is then.
+    /// If a file that differs has other changes, or cannot be written. HEAD has moved only if nothing is left
+    /// to do but to give folders their times, or to leave the objects of the old commit.
     pub fn switch(
         &self,
         workspace: &mut Workspace,
