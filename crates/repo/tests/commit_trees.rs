@@ -152,6 +152,10 @@ fn a_list_arrives_in_any_pieces() {
             let other = [&other[..], &sizes[..2 * count as usize]].concat();
             assert!(CommitTrees::parse(hash, &commit, region(&other)).is_err());
         }
+        // The sizes of six files follow the trees.
+        let mut endless = ListHasher::new(hash);
+        endless.push(&list).unwrap();
+        assert!((0..100).any(|_| endless.push(&[0; 10]).is_err()));
         let mut cut = ListHasher::new(hash);
         cut.push(&list[..60]).unwrap();
         assert!(cut.finish().is_err());

@@ -23,6 +23,8 @@ const PIECE_BYTES_MAX: u32 = 128 << 20;
 const TREES_MAX: u32 = 2_000_000;
 /// The bytes of a number, but for a size.
 const NUMBER_BYTES: usize = 4;
+/// The most bytes of a size.
+const SIZE_BYTES_MAX: usize = 10;
 /// Stands for a file that the repository does not have.
 const NO_SIZE: u64 = u64::MAX;
 
@@ -395,8 +397,9 @@ pub struct ListHasher {
     rest_at: usize,
     next: NextPart,
     found: HashedTrees,
-    /// The number of files that have a size.
+    /// The number of files that have a size, and the bytes that follow those that end the last tree.
     files: u32,
+    sizes_bytes: usize,
     /// Stands for a tree that is being hashed.
     unknown: Oid,
     /// The id of a file without bytes.
@@ -439,6 +442,7 @@ impl ListHasher {
             next: NextPart::Magic,
             found,
             files: 0,
+            sizes_bytes: 0,
             unknown,
             empty,
         }
@@ -450,6 +454,11 @@ impl ListHasher {
     /// If the bytes are those of no list, or a tree is malformed or attacks SHA-1.
     pub fn push(&mut self, data: &[u8]) -> Result<()> {
         if matches!(self.next, NextPart::Trees(0)) {
+            // The sizes follow.
+            self.sizes_bytes = self.sizes_bytes.saturating_add(data.len());
+            if self.sizes_bytes > self.files as usize * SIZE_BYTES_MAX {
+                return corrupt(NAME, "something follows its end");
+            }
             return Ok(());
         }
         let mut rest = std::mem::take(&mut self.rest);
