@@ -28,8 +28,16 @@ pub fn git_command() -> Command {
 /// # Errors
 /// If git cannot be started, or fails.
 pub fn git(folder: &Path, args: &[&str]) -> Result<String> {
+    git_holding(folder, args, Stdio::null())
+}
+
+/// Returns what git prints in `folder`, which reads nothing and keeps `stdin` open until it ends.
+///
+/// # Errors
+/// As [`git`].
+pub(crate) fn git_holding(folder: &Path, args: &[&str], stdin: Stdio) -> Result<String> {
     let mut git = git_command();
-    git.arg("-C").arg(folder).args(args).stdin(Stdio::null());
+    git.arg("-C").arg(folder).args(args).stdin(stdin);
     let output = git.output().map_err(Error::NoGit)?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();

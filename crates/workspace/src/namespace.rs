@@ -192,7 +192,7 @@ impl<'p> Namespace<'p> {
 }
 
 /// Returns a path as it is: the kernel writes white space and backslashes as three octal digits.
-fn unescaped(path: &[u8]) -> PathBuf {
+pub(crate) fn unescaped(path: &[u8]) -> PathBuf {
     let (mut plain, mut rest) = (Vec::new(), path);
     while let [first, after @ ..] = rest {
         let digits = after.get(..3).filter(|_| *first == b'\\');

@@ -17,6 +17,7 @@ use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 use rustix::thread::{Timespec, nanosleep};
 
 use crate::error::{Error, Result};
+use crate::namespace::unescaped;
 
 /// The program that makes union mounts where the kernel does not.
 pub(crate) const FUSE_OVERLAYFS: &str = "fuse-overlayfs";
@@ -26,6 +27,8 @@ const IN_USE_MAX: Duration = Duration::from_millis(100);
 const IN_USE_TICK: Duration = Duration::from_micros(500);
 /// How long a union mount stays at least that another has replaced: until the switch is done.
 const CLOSED_AFTER_MIN: Duration = Duration::from_millis(50);
+/// How proc_pid_mountinfo(5) names the type and the source of weir's union mounts.
+const UNION_SOURCE: &[u8] = b" - overlay weir ";
 /// The stack of the process that closes one: for two calls of the system.
 const CLOSING_STACK_BYTES: usize = 16 << 10;
 
@@ -320,6 +323,19 @@ pub fn is_mounted(folder: &Path) -> bool {
         (Err(e), _) => e.raw_os_error() == Some(nix::errno::Errno::ENOTCONN as i32),
         _ => false,
     }
+}
+
+/// Unmounts the union mounts of weir that are left on `folder`: a process may have been killed between two of
+/// them.
+pub(crate) fn unmount_left(folder: &Path) {
+    let is_left = || {
+        let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
+        mounts.split(|byte| *byte == b'\n').any(|line| {
+            let is_ours = line.windows(UNION_SOURCE.len()).any(|part| part == UNION_SOURCE);
+            is_ours && line.split(|byte| *byte == b' ').nth(4).is_some_and(|at| unescaped(at) == folder)
+        })
+    };
+    while is_left() && unmount(folder).or_else(|_| detach(folder)).is_ok() {}
 }
 
 /// Unmounts all that is mounted on the folder `path`, also where its process has ended.

@@ -203,23 +203,21 @@ impl Workspaces {
         }
         let trees_of = source.filter(has_all).unwrap_or(&own);
         let (base, time) = CommitTree::top_of(trees_of, &base)?;
-        let times = match self.times_path(workspace) {
-            Some(path) => FileTimes::read(&path)?,
-            None => FileTimes::all(time),
-        };
+        let times = self.times_path(workspace).map(|path| FileTimes::read(&path)).transpose()?;
+        let times = times.unwrap_or_else(|| FileTimes::all(time));
         let tree = |commit: &Oid| CommitTree::top_of(trees_of, commit).map(|(tree, _)| tree);
         let (trees, folder) = ([tree(&from)?, tree(&to)?], workspace.folder.clone());
         let token = touched::oldest_token(&self.place(&folder));
         let (hash, lower) = (own.hash(), LowerFiles::new(&times));
-        let commits = [from, to];
-        let tree_switch = TreeSwitch { folder: &folder, hash, commits, trees, lower, token: &token };
+        let (commits, branch) = ([from, to], head.to.branch.clone());
+        let asked = branch.as_deref();
+        let tree_switch = TreeSwitch { folder: &folder, hash, commits, asked, trees, lower, token: &token };
         let begun_path = begun_path(&folder.join(".git"));
         let switched =
-            |count, head, left| Ok(Switched { count, head, left, begun: begun_path.clone(), _alone: alone });
+            |count, head, _alone, left| Ok(Switched { count, head, left, begun: begun_path.clone(), _alone });
+        self.check_head(workspace, &from)?;
         let begun = tree_switch.begin(&mut trees_of.reader())?;
-        if self.head(workspace).is_some_and(|(head, _)| head != from) {
-            return Err(Error::HeadMoved(folder));
-        }
+        self.check_head(workspace, &from)?;
         let count = begun.changes.files.len();
         let may_mount = !workspace.uses_fuse_overlayfs && (prefers_mount || count >= WRITTEN_MAX);
         let source = source.filter(|source| may_mount && source.contains(&to));
@@ -249,20 +247,29 @@ impl Workspaces {
             let own = self.with_objects(workspace, &to, open, processes)?;
             tree_switch.check(&begun, &tree_switch.known(&begun)?, |_| false)?;
             write_all(tree_switch, begun, &own)?;
-            return switched(count, head.begin()?, None);
+            return switched(count, head.begin(&alone)?, alone, None);
         };
         let remounted = remounted.inspect_err(|_| self.undo(workspace, &begun, &begun_path))?;
         if let Some((noted, seen, replaced)) = remounted {
-            let (changes, head) = self.finish_remount(&next, &seen, next.switch(tree_switch), begun, head)?;
+            let (changes, head) =
+                self.finish_remount(&next, &seen, next.switch(tree_switch), begun, (head, &alone))?;
             let left = std::mem::replace(workspace, next.workspace);
-            return switched(count, head, Some((left, NotedChanges { changes, noted }, replaced)));
+            return switched(count, head, alone, Some((left, NotedChanges { changes, noted }, replaced)));
         }
         self.record(workspace)?;
         self.write_objects(workspace, &[])?;
         let own = self.with_objects(workspace, &to, open, processes);
         let own = own.inspect_err(|_| self.undo(workspace, &begun, &begun_path))?;
         write_all(tree_switch, begun, &own)?;
-        switched(count, head.begin()?, None)
+        switched(count, head.begin(&alone)?, alone, None)
+    }
+
+    /// Checks that HEAD is still at the commit `from`.
+    fn check_head(&self, workspace: &Workspace, from: &Oid) -> Result<()> {
+        match self.head(workspace) {
+            Some((head, _)) if head != *from => Err(Error::HeadMoved(workspace.folder.clone())),
+            _ => Ok(()),
+        }
     }
 
     /// Leaves a workspace as it was before a switch that has written no file yet.
@@ -419,7 +426,7 @@ impl Workspaces {
         seen: &SeenFiles,
         switch: TreeSwitch<'_>,
         begun: BegunSwitch,
-        head: HeadMove,
+        (head, alone): (HeadMove, &File),
     ) -> Result<(TreeChanges, MovingHead)> {
         let NextMount { workspace, source, .. } = next;
         let (written, mut left) = (self.written(workspace), LeftFiles::default());
@@ -441,7 +448,7 @@ impl Workspaces {
         }
         let BegunSwitch { lock, changes, .. } = begun;
         lock.commit()?;
-        let head = head.begin()?;
+        let head = head.begin(alone)?;
         if seen.hidden.is_empty()
             && let Err(e) = end(&changes)
         {

@@ -1,6 +1,6 @@
 //! Finds the commit that a workspace is to show, and moves its refs.
 
-use std::fs;
+use std::fs::{self, File};
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
@@ -10,7 +10,7 @@ use weir_ground::thread::spawn;
 use weir_repo::{Head, Repo, resolve_revision};
 
 use crate::error::{Error, Result};
-use crate::git::{git, git_with};
+use crate::git::{git, git_holding, git_with};
 
 /// Returns the branch that HEAD is on, or the id that it is at.
 pub fn name_of_head(repo: &Repo) -> String {
@@ -65,25 +65,32 @@ pub struct HeadMove {
 impl HeadMove {
     /// Begins to move HEAD in a thread, which starts git: whoever starts a program waits until it runs.
     ///
+    /// git has the lock `alone` until it ends. If this process is killed, other processes wait for git.
+    ///
     /// # Errors
-    /// If the system starts no thread.
-    pub(crate) fn begin(self) -> Result<MovingHead> {
-        spawn("git", move || self.run()).map(MovingHead).map_err(Error::NoGit)
+    /// If the system starts no thread, or no descriptor is left.
+    pub(crate) fn begin(self, alone: &File) -> Result<MovingHead> {
+        let alone = alone.try_clone().map_err(Error::NoGit)?;
+        spawn("git", move || self.run(&alone)).map(MovingHead).map_err(Error::NoGit)
     }
 
-    fn run(&self) -> Result<()> {
+    fn run(&self, alone: &File) -> Result<()> {
         let HeadMove { folder, to, why } = self;
+        let git = |args: &[&str]| {
+            let alone = alone.try_clone().map_err(Error::NoGit)?;
+            git_holding(folder, args, alone.into())
+        };
         match &to.branch {
             Some(branch) => {
                 if !to.has_branch {
-                    git(folder, &["branch", "-q", "--track", branch, &format!("origin/{branch}")])?;
+                    git(&["branch", "-q", "--track", branch, &format!("origin/{branch}")])?;
                 }
                 let name = format!("refs/heads/{branch}");
-                git(folder, &["symbolic-ref", "-m", why, "HEAD", &name])?;
+                git(&["symbolic-ref", "-m", why, "HEAD", &name])?;
             }
             None => {
                 let commit = to.commit.to_string();
-                git(folder, &["update-ref", "--no-deref", "-m", why, "HEAD", &commit])?;
+                git(&["update-ref", "--no-deref", "-m", why, "HEAD", &commit])?;
             }
         }
         Ok(())
@@ -123,6 +130,14 @@ impl SwitchTarget {
     pub fn find(own: &Repo, source: Option<&Repo>, revision: &str) -> Result<SwitchTarget> {
         if revision.is_empty() {
             return Err(Error::EmptyRevision);
+        }
+        // git stays on the branch, also if another has that name.
+        if revision == "HEAD"
+            && let Head::Symbolic(name) = &own.refs().head
+            && let (Some(name), Some(commit)) = (name.strip_prefix(b"refs/heads/"), own.refs().head_oid())
+            && let Ok(name) = std::str::from_utf8(name)
+        {
+            return Ok(SwitchTarget { commit, branch: Some(name.to_owned()), has_branch: true });
         }
         let branch = format!("refs/heads/{revision}");
         let remote = format!("refs/remotes/origin/{revision}");

@@ -51,6 +51,8 @@ pub(crate) struct TreeSwitch<'a> {
     pub(crate) hash: HashKind,
     /// The commit that HEAD is at, and the one that it will be.
     pub(crate) commits: [Oid; 2],
+    /// The branch that HEAD will be on.
+    pub(crate) asked: Option<&'a str>,
     /// Their trees.
     pub(crate) trees: [Oid; 2],
     /// The entries that an index has for files of the view.
@@ -112,9 +114,11 @@ impl TreeSwitch<'_> {
         let Some((_, other)) = text.split_once(' ').filter(|(begun, _)| *begun == from) else {
             return Ok(false);
         };
+        let (other, branch) = other.split_once(' ').unwrap_or((other, other));
         if other == to {
             return Ok(true);
         }
+        let other = branch;
         let (folder, path) = (self.folder.display(), path.display());
         Err(Error::Odd(format!(
             "a switch to '{other}' is not finished; 'weir workspace switch {folder} {other}' ends it, or \
@@ -176,7 +180,8 @@ impl TreeSwitch<'_> {
         self.check_files(switch, known, untouched)?;
         let path = begun_path(&self.git_dir());
         let [from, to] = self.commits;
-        fs::write(&path, format!("{from} {to}")).map_err(Error::on(&path))
+        let branch = self.asked.map(|branch| format!(" {branch}")).unwrap_or_default();
+        fs::write(&path, format!("{from} {to}{branch}")).map_err(Error::on(&path))
     }
 
     /// Writes the files at the paths for which `is_written` returns true. The others are below already.
@@ -324,7 +329,8 @@ impl TreeSwitch<'_> {
                     }
                 }
                 (None, Some(about)) => {
-                    let goes = about.is_dir() && self.goes(&self.at(&change.path), &removed)?;
+                    let goes = about.is_dir()
+                        && (self.is_repository_of(change)? || self.goes(&self.at(&change.path), &removed)?);
                     let is_new = !goes && resumes && self.is_switched(change, &about)?;
                     if !goes && !is_new {
                         in_way.push(change.path.as_slice());
@@ -343,6 +349,12 @@ impl TreeSwitch<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Returns whether the new tree has a submodule where a repository is.
+    fn is_repository_of(&self, change: &TreeChange) -> Result<bool> {
+        let git_dir = [&change.path, &b"/.git"[..]].concat();
+        Ok(change.new.is_some_and(|new| new.mode == SUBMODULE) && self.about(&git_dir)?.is_some())
     }
 
     /// Returns whether all files in `folder` are among those that the switch removes.

@@ -552,6 +552,7 @@ impl Workspaces {
     pub(crate) fn remove_alone(&self, workspace: &Workspace) -> Result<()> {
         if is_mounted(&workspace.folder) {
             overlay::unmount(&workspace.folder)?;
+            overlay::unmount_left(&workspace.folder);
         }
         let (place, gone) = (self.place(&workspace.folder), self.root.join(GONE));
         unmount_dead(&self.next_place(workspace));

@@ -379,3 +379,49 @@ fn status_does_not_look_into_repositories_in_a_workspace() {
     let said = env.weir_fails(&["ws", "rm", work]);
     assert!(said.contains("commits that are nowhere else"), "{said}");
 }
+
+/// The git that moves HEAD goes on when weir is killed, and the next switch waits for it.
+#[test]
+fn workspace_switch_waits_for_the_git_of_one_that_was_killed() {
+    let env = Env::new();
+    let Some((_, it)) = mirrored(&env) else { return };
+    let (work, bin) = (it.folder.to_str().unwrap(), env.path("bin"));
+    let git = String::from_utf8(weir_testing::command("which").arg("git").output().unwrap().stdout).unwrap();
+    fs::create_dir(&bin).unwrap();
+    let (git, asked) = (git.trim(), env.path("asked"));
+    let script = format!(
+        "#!/bin/sh\nfor word; do [ \"$word\" != symbolic-ref ] || {{ touch {}; sleep 1; }}; done\nexec {git} \"$@\"\n",
+        asked.display()
+    );
+    fs::write(bin.join("git"), script).unwrap();
+    fs::set_permissions(bin.join("git"), fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let mut killed = env.weir_command(&["ws", "switch", work, "other"]).env("PATH", path).spawn().unwrap();
+    wait_until(|| "git moves no HEAD".to_owned(), || asked.exists());
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    env.weir(&["ws", "switch", work, "v1"]);
+    sleep(Duration::from_secs(2));
+    assert_eq!(env.git(&it.folder, &["rev-parse", "HEAD"]), env.git(&it.folder, &["rev-parse", "v1^{}"]));
+    assert_eq!(env.git(&it.folder, &["-c", "core.fsmonitor=false", "status", "--porcelain"]), "");
+}
+
+/// A switch that is killed between two mounts leaves one below the other.
+#[test]
+fn workspace_rm_unmounts_all_that_lies_upon_each_other() {
+    let env = Env::new();
+    if !nix::unistd::getuid().is_root() {
+        weir_testing::skip("overlay", "who is not root mounts nothing upon a workspace");
+        return;
+    }
+    let Some((_, it)) = mirrored(&env) else { return };
+    let work = it.folder.to_str().unwrap();
+    let bound = weir_testing::command("mount").args(["--bind", work, work]).status().unwrap();
+    assert!(bound.success());
+    env.weir(&["ws", "rm", "--force", work]);
+    assert!(!it.folder.exists());
+    let views = fs::read_dir(env.path(STATE).join("views")).unwrap().map(|entry| entry.unwrap().path());
+    // The process of a view has its lock until it has ended.
+    let left: Vec<PathBuf> = views.filter(|path| path.extension().is_none_or(|end| end != "lock")).collect();
+    assert!(left.is_empty(), "{left:?}");
+}

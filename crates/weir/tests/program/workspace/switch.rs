@@ -57,6 +57,7 @@ fn a_switch_goes_back_to_where_head_was() {
     let switch = |revision: &str| env.weir_json(&["ws", "switch", "--", work, revision])["branch"].clone();
     let never = env.weir_fails(&["ws", "switch", work, "-"]);
     assert!(never.contains("'@{-1}' names nothing"), "{never}");
+    assert_eq!(switch("HEAD"), "main");
     assert_eq!(switch("other"), "other");
     assert_eq!(switch("v1"), serde_json::Value::Null);
     assert_eq!(switch("-"), "other");
@@ -64,8 +65,8 @@ fn a_switch_goes_back_to_where_head_was() {
     assert_eq!(git(&["reflog", "-1", "--format=%gs"]).rsplit(' ').next(), Some("other"));
     assert_eq!(switch("-"), serde_json::Value::Null);
     assert_eq!(git(&["rev-parse", "HEAD"]), git(&["rev-parse", "v1^{}"]));
-    // HEAD was at 'main' before all that.
-    assert_eq!(switch("@{-4}"), "main");
+    // HEAD was at 'main' before all that, after a switch to where it was.
+    assert_eq!(switch("@{-5}"), "main");
     assert_eq!(git(&["status", "--porcelain", "--branch"]), "## main...origin/main");
     // '-' names the branch, not a tag of the same name. '~1' counts from its commit.
     git(&["switch", "-q", "-c", "dup", "other"]);
@@ -249,6 +250,8 @@ fn workspace_switch_is_finished_by_another_try() {
         fs::write(git_dir.join("index.lock"), b"").unwrap();
         fs::hard_link(git_dir.join("index.lock"), git_dir.join("switch.lock")).unwrap();
         assert!(env.weir_fails(&switch("v1")).contains(&format!("a switch to '{to}' is not finished")));
+        fs::write(git_dir.join("switch.begun"), format!("{from} {to} other")).unwrap();
+        assert!(env.weir_fails(&switch("v1")).contains("a switch to 'other' is not finished"));
         env.weir(&switch("other"));
         assert_eq!(git(&["status", "--porcelain", "--branch"]), "## other...origin/other");
         assert_eq!(git(&["-c", "core.fsmonitor=false", "diff", "other", "--"]), "");
@@ -274,7 +277,9 @@ fn workspace_switch_between_files_and_submodules() {
     let submodule = "1234567890123456789012345678901234567890";
     let stream = commit("main", "M 644 inline f\ndata 2\na\n\nM 644 inline g\ndata 2\na\n\n")
         + &commit("sub", "from refs/heads/main\n")
-        + &format!("M 160000 {submodule} f\nM 644 inline g\ndata 2\nb\n\n");
+        + &format!("M 160000 {submodule} f\nM 644 inline g\ndata 2\nb\n\n")
+        + &commit("other", "from refs/heads/main\n")
+        + &format!("M 160000 {submodule} other\n\n");
     env.git_with(&up, &["fast-import", "--quiet"], stream.as_bytes());
     env.mirror_new("it", &up);
     let Some(it) = Workspace::new(&env, "it", "work") else { return };
@@ -292,5 +297,20 @@ fn workspace_switch_between_files_and_submodules() {
         fs::remove_file(it.folder.join("f/own")).unwrap();
         env.weir(&switch("main"));
         assert_eq!(env.git(&it.folder, &["status", "--porcelain"]), "");
+        // The repository of a submodule stays when another commit has none there, and comes back to it.
+        let own = it.folder.join("other");
+        fs::create_dir(&own).unwrap();
+        fs::write(own.join("own"), b"own").unwrap();
+        assert!(env.weir_fails(&switch("other")).contains("git does not track 'other'"));
+        env.git(&own, &["init", "-q"]);
+        env.weir(&switch("other"));
+        assert_eq!(
+            env.git(&it.folder, &["ls-files", "--stage", "other"]),
+            format!("160000 {submodule} 0\tother")
+        );
+        env.weir(&switch("main"));
+        assert_eq!(env.git(&it.folder, &["status", "--porcelain"]), "?? other/");
+        assert_eq!(fs::read(own.join("own")).unwrap(), b"own");
+        fs::remove_dir_all(&own).unwrap();
     }
 }
