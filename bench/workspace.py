@@ -7,7 +7,8 @@ with the kernel's caches dropped. Needs root, FUSE and overlayfs.
 
   WEIR=PROGRAM            the weir to ask (target/release/weir)
   WEIR_BENCH_FILES="N .." numbers of files (19384 200000; 2000 in a smoke run)
-  WEIR_BENCH_OTHER=PROGRAM  another weir, as of before a change: both switch in turns, and git after each
+  WEIR_BENCH_OTHER=PROGRAM  another weir, as of before a change: both switch and attach in turns, and git
+                          switches after each
   WEIR_BENCH_AWAY=MS      how far away the server is from which workspaces are attached, in milliseconds (1)
   WEIR_BENCH_SMOKE=1      few files: that everything runs, not how fast
 
@@ -199,16 +200,21 @@ def attached(count):
         run(*attach, near)
         run(WEIR, "-q", "workspace", "rm", "--force", near)
         places = far, partial, shallow
-        took = [seconds(*attach, far)]
-        for _ in range(1 if SMOKE else 6):
-            run(WEIR, "-q", "workspace", "rm", "--force", far)
-            took.append(seconds(*attach, far))
+        programs = [OTHER, WEIR] if OTHER else [WEIR]
+        took = {program: [] for program in programs}
+        for n in range(2 if SMOKE else 7):
+            for program in programs:
+                if n or program != programs[0]:
+                    run(WEIR, "-q", "workspace", "rm", "--force", far)
+                took[program].append(seconds(program, *attach[1:], far))
         made = [
-            statistics.median(took),
+            statistics.median(took[WEIR]),
             seconds(*clone, "--filter=blob:none", partial),
             seconds(*clone, "--depth=1", shallow),
         ]
         rows = [("make it", made)]
+        if OTHER:
+            rows.append(("by the other weir, in turns", [statistics.median(took[OTHER])]))
         rows.append(("first status", [seconds("git", "-C", place, "status") for place in places]))
         rows.append(("another of the same commit", [seconds(*attach, near)]))
         rows.append(("read all files", [read_all(place) for place in places]))
