@@ -85,7 +85,8 @@ def tree(folder):
         for name in files:
             path = os.path.join(at, name)
             with open(path, "rb") as f:
-                found[os.path.relpath(path, folder)] = hashlib.sha1(f.read()).hexdigest(), os.lstat(path).st_mode
+                content = hashlib.sha1(f.read()).hexdigest()
+            found[os.path.relpath(path, folder)] = content, os.lstat(path).st_mode
     return found
 
 
@@ -216,7 +217,8 @@ def watch_by(which):
                     before = tree(folder)
                     edit(rng, [folder])
                     after = tree(folder)
-                    changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
+                    paths = before.keys() | after.keys()
+                    changed = {path for path in paths if before.get(path) != after.get(path)}
                     watch.told.clear()
                     missed = watch.misses(changed)
                     assert not missed, f"nothing told of {missed[:5]} after step {step}"
@@ -243,7 +245,7 @@ CLIENTS = {
 
 def table(out, work, wanted):
     # A working tree of a clone may be anywhere, a workspace only where this system mounts one.
-    doctor = subprocess.run([WEIR, "workspace", "doctor"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    doctor = subprocess.run([WEIR, "workspace", "doctor"], capture_output=True)
     if doctor.returncode:
         raise Skipped("'weir workspace doctor' says that there are no workspaces here")
     os.environ["XDG_STATE_HOME"] = os.path.join(work, "state")

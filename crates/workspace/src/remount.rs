@@ -64,8 +64,8 @@ pub struct CommitSwitch<'a> {
     pub prefers_mount: bool,
 }
 
-/// A switch of which the files are written. Until it is dropped, no other process makes, forks, mounts or removes
-/// workspaces.
+/// A switch of which the files are written. Until it is dropped, no other process makes, forks, mounts or
+/// removes workspaces.
 pub struct Switched {
     /// The number of files that differ.
     pub count: usize,

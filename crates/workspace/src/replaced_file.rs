@@ -15,8 +15,8 @@ pub(crate) fn replace_file(path: &Path, data: &[u8]) -> Result<()> {
     fs::write(&new, data).and_then(|()| fs::rename(&new, path)).map_err(Error::on(path))
 }
 
-/// Files that the caller is about to replace or remove. When they are dropped, another thread frees their blocks: a
-/// disk that hears of each at once (`discard` in mount(8)) takes as long for that as for a write.
+/// Files that the caller is about to replace or remove. When they are dropped, another thread frees their
+/// blocks: a disk that hears of each at once (`discard` in mount(8)) takes as long for that as for a write.
 #[derive(Default)]
 pub(crate) struct LeftFiles(Vec<OwnedFd>);
 

@@ -5,8 +5,8 @@ use std::mem::MaybeUninit;
 use rustix::mm::{Advice, madvise};
 use rustix::param::page_size;
 
-/// Asks the kernel for the pages of `spare`, to which the caller is about to write, in one call: it gives them
-/// twice as fast as one by one at the first write to each.
+/// Asks the kernel for the pages of `spare`, to which the caller is about to write, in one call: it gives
+/// them twice as fast as one by one at the first write to each.
 pub fn populate(spare: &mut [MaybeUninit<u8>]) {
     let page = page_size();
     let before = spare.as_ptr().align_offset(page);

@@ -123,8 +123,8 @@ fn workspace_switch_between_own_commits_and_those_that_came_later() {
     for (n, way) in [&["--mount"][..], &[]].into_iter().enumerate() {
         // The workspace knows no ref that leads there.
         let stream = format!(
-            "commit refs/pull/{n}/head\ncommitter C <c@x> {n} +0000\ndata 1\nx\nfrom refs/heads/main^0\nM 644 \
-             inline pulled{n}\ndata 1\nn\n"
+            "commit refs/pull/{n}/head\ncommitter C <c@x> {n} +0000\ndata 1\nx\n\
+             from refs/heads/main^0\nM 644 inline pulled{n}\ndata 1\nn\n"
         );
         env.git_with(&up, &["fast-import", "--quiet"], stream.as_bytes());
         env.weir(&["mirror", "--all"]);

@@ -390,7 +390,8 @@ fn workspace_switch_waits_for_the_git_of_one_that_was_killed() {
     fs::create_dir(&bin).unwrap();
     let (git, asked) = (git.trim(), env.path("asked"));
     let script = format!(
-        "#!/bin/sh\nfor word; do [ \"$word\" != symbolic-ref ] || {{ touch {}; sleep 1; }}; done\nexec {git} \"$@\"\n",
+        "#!/bin/sh\nfor word; do [ \"$word\" != symbolic-ref ] || {{ touch {}; sleep 1; }}; done\n\
+         exec {git} \"$@\"\n",
         asked.display()
     );
     fs::write(bin.join("git"), script).unwrap();
