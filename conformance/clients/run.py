@@ -3,10 +3,11 @@
 
 NAME is a client or a table. The clients are libraries that are not git, package managers, stock git through
 reverse proxies, stock git old and new over git://, HTTP and ssh, and agents; and tools in workspaces. Each
-thing that is tried of a server gets one that was just started. git checks what a client has made: fsck finds nothing, and refs and objects are
-those of the upstream, or those that git's own server gives. Rows go to standard output as Markdown tables;
-what cannot be tried here is a row that says so. A client that is not there is fetched by its name. If
-WEIR_GIT_REPO names a clone of git's own repository, old versions of git are built from it and tried as well.
+thing that is tried of a server gets one that was just started. git checks what a client has made: fsck finds
+nothing, and refs and objects are those of the upstream, or those that git's own server gives. Rows go to
+standard output as Markdown tables; what cannot be tried here is a row that says so. A client that is not
+there is fetched by its name. If WEIR_GIT_REPO names a clone of git's own repository, old versions of git are
+built from it and tried as well.
 """
 
 import os
