@@ -155,7 +155,7 @@ impl Drop for ReplacedMount {
 /// writes all that is dirty on the disk, whoever it belongs to (`ovl_sync_fs`), which may take long, and
 /// delays who writes there meanwhile.
 ///
-/// The process has the memory of this one. A copy, as of fork(2), would cost a switch a millisecond.
+/// The process shares the memory of this one. fork(2) would copy its page tables, and delay a switch.
 fn close_aside(mount: &OwnedFd) {
     let wait = until_next_closing(SystemTime::now());
     let closing = Closing {
@@ -172,7 +172,7 @@ fn close_aside(mount: &OwnedFd) {
     unsafe { libc::clone(close_later, top.cast(), flags, std::ptr::from_mut(closing).cast()) };
 }
 
-/// What the process needs that closes a mount.
+/// The stack of a process that closes a mount, and its data.
 struct Closing {
     mount: libc::c_uint,
     wait: Timespec,

@@ -58,7 +58,7 @@ pub struct HeadMove {
     pub folder: PathBuf,
     /// Where HEAD goes.
     pub to: SwitchTarget,
-    /// What git logs (git-reflog(1)).
+    /// The message for the reflog (git-reflog(1)).
     pub why: String,
 }
 

@@ -89,7 +89,7 @@ impl BegunSwitch {
     }
 }
 
-/// What an index says of new files, by their paths.
+/// The numbers of new files in an index, by their paths.
 type NewStats<'c> = BTreeMap<&'c [u8], EntryStat>;
 
 /// The entries of the index after a switch, and the extensions of the one before.

@@ -142,7 +142,7 @@ impl CommitTrees {
         CommitTrees::with_hashed(hash, commit, list, &hashed)
     }
 
-    /// Reads a list, of which [`ListHasher`] has found `hashed`.
+    /// Reads a list, the trees of which are `hashed`.
     ///
     /// # Errors
     /// As [`CommitTrees::parse`].
@@ -324,7 +324,7 @@ impl CommitTrees {
     }
 }
 
-/// What [`ListHasher`] has found of the trees of a list.
+/// The ids and the contents of a list's trees, as [`ListHasher`] finds them.
 pub struct HashedTrees {
     trees: Vec<FoundTree>,
     /// Where the ids of their folders are in the list.
