@@ -16,7 +16,7 @@ from common import BUILT, HERE, HOME, WEIR, Skipped, cell, git, install, need, r
 from libraries import python_client
 
 FILES = 300
-# How many random edits each tool is tried on.
+# The number of random edits in a row of the table.
 STEPS = int(os.environ.get("WEIR_STEPS", 80))
 JJ_VERSION = "0.45.1"
 

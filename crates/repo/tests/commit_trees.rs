@@ -137,7 +137,7 @@ fn a_list_arrives_in_any_pieces() {
             let trees = CommitTrees::with_hashed(hash, &commit, region(&list), &hashed).unwrap();
             assert_eq!(trees.tree(&oid_of(folder.path(), "main:a")).unwrap().1.count(), 1);
         }
-        // What was found of another list; and a tree that is there twice.
+        // The trees of another list; and a tree that is there twice.
         let size = u32::from_be_bytes(list[13..17].try_into().unwrap()) as usize;
         let head = &list[..17 + size];
         let first = u32::from_be_bytes(list[head.len() + 4..][..4].try_into().unwrap()) as usize;

@@ -20,7 +20,7 @@ pub(crate) struct KnownFiles {
     files: Vec<KnownFile>,
     next: usize,
     staged: StagedInWay,
-    /// Why the switch is refused, whatever else the index has.
+    /// The reason to refuse the switch, whatever else the index has.
     refusal: Option<Error>,
 }
 

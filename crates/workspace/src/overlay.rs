@@ -27,7 +27,7 @@ const IN_USE_MAX: Duration = Duration::from_millis(100);
 const IN_USE_TICK: Duration = Duration::from_micros(500);
 /// How long a union mount stays at least that another has replaced: until the switch is done.
 const CLOSED_AFTER_MIN: Duration = Duration::from_millis(50);
-/// How proc_pid_mountinfo(5) names the type and the source of weir's union mounts.
+/// The type and the source of weir's union mounts in proc_pid_mountinfo(5).
 const UNION_SOURCE: &[u8] = b" - overlay weir ";
 /// The stack of the process that closes one: for two calls of the system.
 const CLOSING_STACK_BYTES: usize = 16 << 10;

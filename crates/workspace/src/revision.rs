@@ -56,7 +56,7 @@ pub fn linked_tree_on(git_dir: &Path, branch: &str) -> Option<String> {
 pub struct HeadMove {
     /// The folder of the workspace.
     pub folder: PathBuf,
-    /// Where HEAD goes.
+    /// The commit that HEAD goes to, and its branch.
     pub to: SwitchTarget,
     /// The message for the reflog (git-reflog(1)).
     pub why: String,

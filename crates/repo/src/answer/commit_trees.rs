@@ -327,7 +327,7 @@ impl CommitTrees {
 /// The ids and the contents of a list's trees, as [`ListHasher`] finds them.
 pub struct HashedTrees {
     trees: Vec<FoundTree>,
-    /// Where the ids of their folders are in the list.
+    /// The places of the ids of their folders in the list.
     folders: Vec<u32>,
     /// The numbers of the files without bytes among all that have a size.
     empty: Vec<u32>,
@@ -338,7 +338,7 @@ struct FoundTree {
     oid: Oid,
     /// Its bytes.
     len: u32,
-    /// How many files and links are in it, but not below, and how many submodules.
+    /// The numbers of files and links, and of submodules, in it but not below.
     files: u32,
     modules: u32,
     /// Its folders among all.
@@ -393,7 +393,7 @@ pub struct ListHasher {
     batch: BatchHasher<HashedTree>,
     /// The last bytes that have arrived: the beginning of an object or number, the rest of which has not.
     rest: Vec<u8>,
-    /// Where they are in the list.
+    /// The place of these bytes in the list.
     rest_at: usize,
     next: NextPart,
     found: HashedTrees,
