@@ -284,30 +284,15 @@ def main():
 
 
 def write_page(tables):
+    """Writes git's version and the tables into the page, whose words stay as they are."""
+    path = os.path.join(ROOT, "docs", "conformance.md")
     version = subprocess.check_output(["git", "--version"], text=True).split()[2]
-    with open(os.path.join(ROOT, "docs", "conformance.md"), "w") as out:
-        out.write(
-            "# Conformance\n\n"
-            f"`make conformance` runs git's own test suite (here of git {version}, "
-            "from the distribution's source package) with `weir upload-pack` in\n"
-            "git-upload-pack's place, over file://, plain paths and a pretended ssh, "
-            "`weir daemon` in git daemon's, and `weir http-backend`\n"
-            "in git-http-backend's, behind Apache. The scripts that call git-upload-pack are "
-            "run a second time with each directory made an archive\n"
-            "before it is served. A case fails the run unless it "
-            "stands in `conformance/exceptions.tsv`, or for archives\n"
-            "in `conformance/archive-exceptions.tsv`, with a reason. "
-            "Skipped are cases that git itself skips: for want of another file system\n"
-            "or user, or of a slow run.\n\n"
-            "`make clients` tries other clients on archives, "
-            "each time with a server that was just started, over git:// and HTTP: libgit2, dulwich,\n"
-            "go-git, JGit, gitoxide, isomorphic-git, and, if WEIR_GIT_REPO names a clone of git/git, "
-            "git 1.0.0 and 1.5.0; cargo, npm, pip and go; git\n"
-            "through nginx, Apache httpd and HAProxy; git of this system and of Debian sid "
-            "by each protocol version, also over ssh. Jujutsu fetches by\n"
-            "calling git; by hand, jj 0.45.1 over git 2.51 made colocated clones, "
-            "one of them shallow, and fetched.\n"
-        )
+    words = open(path).read().partition("\n## On ")[0]
+    words, count = re.subn(r"\(here of git [^,]+,", f"(here of git {version},", words)
+    if count != 1:
+        sys.exit(f"{path}: the words above its tables do not say once \"(here of git VERSION,\"")
+    with open(path, "w") as out:
+        out.write(words)
         for way, rows in tables.items():
             out.write(
                 f"\n## On {way}\n| script | passed | failed | exceptions | skipped |\n|---|---|---|---|---|\n"
