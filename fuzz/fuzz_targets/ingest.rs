@@ -26,6 +26,7 @@ fuzz_target!(|data: &[u8]| {
         lost: &none,
         delta_bytes_max: 1 << 10,
         progress: &weir_repo::Progress::default(),
+        arriving: None,
     };
     let spill = |_| Ok(SpillPlace::unlimited(tempfile::tempfile()?));
     let _ = ingest(&mut &pack[..], &spill, &options);

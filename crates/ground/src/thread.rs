@@ -1,7 +1,14 @@
 //! Starting threads. A process that has too many threads gets an error, not a panic.
 
 use std::io;
+use std::panic::resume_unwind;
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
+
+use rustix::process::setpriority_process;
+use rustix::thread::gettid;
+
+/// The nice value of threads that give way (sched(7)): others get nine times as much of a processor.
+const NICE: i32 = 10;
 
 /// Starts a thread named `name`. Linux shows the first 15 bytes of the name.
 ///
@@ -26,6 +33,31 @@ pub fn spawn_scoped<'scope, T: Send + 'scope>(
     Builder::new().name(name.to_owned()).spawn_scoped(scope, work)
 }
 
+/// Has the calling thread, and those that it starts from now on, get less of the processors than others, as
+/// `nice` does. On Linux each thread has a priority of its own.
+pub fn give_way() {
+    // If it cannot, its work is done all the same.
+    let _ = setpriority_process(Some(gettid()), NICE);
+}
+
+/// Runs `work` on a thread named `name` that gives way to others; on the calling thread if none can be
+/// started.
+///
+/// # Panics
+/// If `work` panics.
+pub fn giving_way<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> T {
+    let mut work = Some(work);
+    let given = std::thread::scope(|scope| {
+        let work = &mut work;
+        let started = spawn_scoped(name, scope, move || {
+            give_way();
+            work.take().map(|work| work())
+        });
+        started.ok().and_then(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+    });
+    given.unwrap_or_else(|| work.take().expect("it was not begun")())
+}
+
 /// Runs `work` on `threads` threads at once, and returns the result of each. Uses fewer threads if no more
 /// can be started; if none can, runs `work` once on the calling thread.
 ///
@@ -41,7 +73,7 @@ pub fn on_threads<T: Send>(name: &str, threads: usize, work: impl Fn() -> T + Sy
             return vec![work()];
         }
         let joined = started.into_iter().map(|thread| thread.join());
-        joined.map(|given| given.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+        joined.map(|given| given.unwrap_or_else(|panic| resume_unwind(panic))).collect()
     })
 }
 

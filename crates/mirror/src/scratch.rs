@@ -33,7 +33,11 @@ impl Scratch {
             && let Some(share) = self.quota.share(bytes)
             && let Ok(file) = tempfile::tempfile_in(folder)
         {
-            return Ok(SpillPlace { file, bytes_max: self.pack_bytes_max, share: Some(share) });
+            return Ok(SpillPlace {
+                file: Arc::new(file),
+                bytes_max: self.pack_bytes_max,
+                share: Some(share),
+            });
         }
         std::fs::create_dir_all(store)?;
         Ok(SpillPlace::unlimited(tempfile::tempfile_in(store)?))

@@ -20,6 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         lost: &none,
         delta_bytes_max: 256 << 20,
         progress: &weir_repo::Progress::default(),
+        arriving: None,
     };
     let started = Instant::now();
     let mut file = std::fs::File::open(path)?;

@@ -17,6 +17,7 @@
 //! ```
 
 mod answer;
+mod arriving;
 mod error;
 mod files;
 pub mod ingest;
@@ -36,6 +37,7 @@ pub use answer::deepen::{DEPTH_INFINITE, Deepen, deepen};
 pub use answer::export::{ExportReport, bundle_header, copy_out, export_bundle, export_directory};
 pub use answer::pack_writer::{PackPlan, PackWriter, WrittenPack};
 pub use answer::whole_clone::{CloneIndex, StoredClone};
+pub use arriving::ArrivingPack;
 pub use error::{Error, Result};
 pub use files::{read_at_most, read_if_there};
 pub use objects::entry::{DeltaOp, delta_ops};

@@ -85,6 +85,7 @@ fn chain_over_gits_limit_is_read_and_broken() {
         lost: &OidSet::default(),
         delta_bytes_max: 1 << 20,
         progress: &weir_repo::Progress::default(),
+        arriving: None,
     };
     let taken = ingest(&mut &pack[..], &spill, &options).unwrap().unwrap();
     assert!(taken.chain_len > 4095);

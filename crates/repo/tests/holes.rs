@@ -30,6 +30,7 @@ fn take(pack: &[u8], base: Option<&Repo>, lost: &[Oid]) -> weir_repo::Result<Opt
         lost: &lost.iter().copied().collect(),
         delta_bytes_max: 1 << 20,
         progress: &weir_repo::Progress::default(),
+        arriving: None,
     };
     ingest(&mut &pack[..], &spill, &options)
 }

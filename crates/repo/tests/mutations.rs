@@ -103,6 +103,7 @@ fn take(pack: &[u8]) -> weir_repo::Result<Option<Ingested>> {
         lost: &none,
         delta_bytes_max: 4 << 10,
         progress: &weir_repo::Progress::default(),
+        arriving: None,
     };
     ingest(&mut &pack[..], &|_| Ok(SpillPlace::unlimited(tempfile::tempfile()?)), &options)
 }

@@ -249,7 +249,7 @@ fn rewrite(
     by_offset.sort_unstable();
     // By number; 0 for entries not written yet.
     let mut new_offsets = vec![0u64; streamed.entries.len()];
-    let mut out = PackSpool::new(spill);
+    let mut out = PackSpool::new(spill, None);
     out.write(b"PACK\0\0\0\x02\0\0\0\0")?;
     debug_assert_eq!(out.len(), PACK_HEADER_BYTES);
     let mut objects = PackTable::new(Ids::new(options.hash), Vec::with_capacity(kept.len()), Vec::new());

@@ -24,6 +24,8 @@ mod table;
 
 use std::io::Read;
 
+use weir_ground::thread::giving_way;
+
 use crate::error::Result;
 
 pub use ingested::Ingested;
@@ -43,7 +45,14 @@ pub fn ingest(
     spill: SpillFn<'_>,
     options: &IngestOptions<'_>,
 ) -> Result<Option<Ingested>> {
-    let mut streamed = stream::stream(input, spill, options)?;
-    let outside_bases = resolve::resolve(&mut streamed, options)?;
-    finish::finish(streamed, outside_bases, spill, options)
+    let streamed = stream::stream(input, spill, options);
+    if let Some(arriving) = options.arriving {
+        arriving.end(streamed.is_ok());
+    }
+    let mut streamed = streamed?;
+    let rest = move || {
+        let outside_bases = resolve::resolve(&mut streamed, options)?;
+        finish::finish(streamed, outside_bases, spill, options)
+    };
+    if options.arriving.is_some_and(|pack| pack.is_read()) { giving_way("ingest", rest) } else { rest() }
 }

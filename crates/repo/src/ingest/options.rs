@@ -2,6 +2,7 @@
 
 use weir_git::{HashKind, Oid, OidSet};
 
+use crate::arriving::ArrivingPack;
 use crate::progress::Progress;
 use crate::repo::repository::Repo;
 
@@ -52,4 +53,6 @@ pub struct IngestOptions<'a> {
     pub delta_bytes_max: usize,
     /// Where the progress is reported.
     pub progress: &'a Progress,
+    /// The pack, for those who send it on while it arrives.
+    pub arriving: Option<&'a ArrivingPack>,
 }

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use weir_archive::Region;
 
 use super::buffers;
+use crate::arriving::ArrivingPack;
 use crate::objects::resident::Resident;
 
 /// Packs up to this size stay in memory.
@@ -22,7 +23,7 @@ const PIECE_BYTES: usize = 8 << 20;
 /// A place for a pack that outgrew the place before.
 pub struct SpillPlace {
     /// An empty file that no other process has.
-    pub file: File,
+    pub file: Arc<File>,
     /// The most bytes the file may take; for more, another place is asked for.
     pub bytes_max: u64,
     /// The share of a limit for all packs in that place. Once the limit is used up, another place is asked
@@ -33,7 +34,7 @@ pub struct SpillPlace {
 impl SpillPlace {
     /// Returns a place for which weir sets no limit.
     pub fn unlimited(file: File) -> SpillPlace {
-        SpillPlace { file, bytes_max: u64::MAX, share: None }
+        SpillPlace { file: Arc::new(file), bytes_max: u64::MAX, share: None }
     }
 
     /// Returns whether the pack may have `bytes` here.
@@ -93,7 +94,7 @@ impl Drop for QuotaShare {
 
 /// Returns the place for a pack of more than the given number of bytes. It is called again if that place is
 /// outgrown or full.
-pub type SpillFn<'a> = &'a dyn Fn(u64) -> io::Result<SpillPlace>;
+pub type SpillFn<'a> = &'a (dyn Fn(u64) -> io::Result<SpillPlace> + Sync);
 
 /// A pack being written.
 pub(crate) struct PackSpool<'a> {
@@ -101,11 +102,13 @@ pub(crate) struct PackSpool<'a> {
     place: Option<SpillPlace>,
     len: u64,
     spill: SpillFn<'a>,
+    /// Those who send the pack on meanwhile.
+    arriving: Option<&'a ArrivingPack>,
 }
 
 impl<'a> PackSpool<'a> {
-    pub(crate) fn new(spill: SpillFn<'a>) -> PackSpool<'a> {
-        PackSpool { memory: buffers::take(), place: None, len: 0, spill }
+    pub(crate) fn new(spill: SpillFn<'a>, arriving: Option<&'a ArrivingPack>) -> PackSpool<'a> {
+        PackSpool { memory: buffers::take(), place: None, len: 0, spill, arriving }
     }
 
     /// Returns the number of bytes written.
@@ -134,6 +137,9 @@ impl<'a> PackSpool<'a> {
             },
         }
         self.len = end;
+        if let (Some(arriving), Some(place)) = (self.arriving, &self.place) {
+            arriving.grew(&place.file, end);
+        }
         Ok(())
     }
 
@@ -162,12 +168,21 @@ impl<'a> PackSpool<'a> {
 
     pub(crate) fn finish(self) -> io::Result<PackData> {
         match self.place {
-            None => Ok(PackData { data: SpooledData::Memory(self.memory), _share: None }),
+            None => {
+                if let Some(arriving) = self.arriving {
+                    arriving.is(&self.memory);
+                }
+                Ok(PackData { data: SpooledData::Memory(self.memory), _share: None })
+            }
             Some(place) => {
                 // SAFETY: no other process can open a file without a name, and `write_at` below unmaps it
                 // first.
-                let region = unsafe { Region::map(Arc::new(place.file), self.len)? };
-                Ok(PackData { data: SpooledData::File(Resident::new(region)), _share: place.share })
+                let region = unsafe { Region::map(place.file, self.len)? };
+                let share = place.share.map(Arc::new);
+                if let (Some(arriving), Some(share)) = (self.arriving, &share) {
+                    arriving.hold(share.clone());
+                }
+                Ok(PackData { data: SpooledData::File(Resident::new(region)), _share: share })
             }
         }
     }
@@ -175,7 +190,7 @@ impl<'a> PackSpool<'a> {
 
 /// Spools everything that `reader` returns.
 pub(crate) fn spool_reader(reader: &mut dyn io::Read, spill: SpillFn<'_>) -> io::Result<PackData> {
-    let mut spool = PackSpool::new(spill);
+    let mut spool = PackSpool::new(spill, None);
     let mut piece = vec![0; 64 << 10];
     loop {
         match reader.read(&mut piece) {
@@ -190,7 +205,7 @@ pub(crate) fn spool_reader(reader: &mut dyn io::Read, spill: SpillFn<'_>) -> io:
 /// The bytes of a pack, in memory or in an unnamed file.
 pub struct PackData {
     data: SpooledData,
-    _share: Option<QuotaShare>,
+    _share: Option<Arc<QuotaShare>>,
 }
 
 enum SpooledData {
@@ -288,12 +303,12 @@ mod tests {
         let quota = Quota::new(3 * SHARE_BYTES);
         let used = || quota.used.load(Ordering::Relaxed) / SHARE_BYTES;
         let place = |bytes| {
-            let file = tempfile::tempfile()?;
+            let file = Arc::new(tempfile::tempfile()?);
             let share = quota.share(bytes);
             Ok(if share.is_some() {
                 SpillPlace { file, bytes_max: 4 * SHARE_BYTES, share }
             } else {
-                SpillPlace::unlimited(file)
+                SpillPlace { file, bytes_max: u64::MAX, share: None }
             })
         };
         let pack = |bytes: u64| spool_reader(&mut io::Read::take(io::repeat(7), bytes), &place).unwrap();

@@ -227,7 +227,7 @@ pub(crate) fn stream<'a>(
     options: &IngestOptions<'a>,
 ) -> Result<Streamed<'a>> {
     let hash = options.hash;
-    let mut input = Input::new(inner, PackSpool::new(spill), options);
+    let mut input = Input::new(inner, PackSpool::new(spill, options.arriving), options);
     let count = read_header(&mut input, options)?;
     let whole = WholeHasher {
         hasher: BatchHasher::new(hash),

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use weir_archive::Archive;
 use weir_git::{HashKind, Oid, refname};
 
+use crate::arriving::ArrivingPack;
 use crate::error::{Error, Result};
 use crate::objects::lookup::Objects;
 use crate::objects::pack::Pack;
@@ -26,6 +27,8 @@ pub struct Repo {
     /// The base, if the archive builds on one: its packs come first.
     pub(crate) base: Option<Arc<Repo>>,
     pub(crate) caches: Caches,
+    /// The pack with its objects, if it is being mirrored for the first time.
+    arriving: Option<Arc<ArrivingPack>>,
     /// The ids of refs that are not shown.
     hidden_tips: Vec<Oid>,
     /// The git directory with the configuration, unless the repository is an archive.
@@ -66,11 +69,25 @@ impl Repo {
             bodies: Bodies::default(),
             archive: None,
             base: None,
+            arriving: None,
             hidden_tips: Vec::new(),
             git_dir: None,
             extras: DirectoryExtras::default(),
             path: path.to_owned(),
         }
+    }
+
+    /// Returns a repository that will be an archive at `path`, and whose objects are arriving: it has refs,
+    /// and no objects yet.
+    pub fn arriving(path: &Path, hash: HashKind, refs: Refs, pack: ArrivingPack) -> Repo {
+        let objects = Objects::of_packs(hash, Vec::new());
+        let history = History::new(objects, Vec::new(), Derived::default(), None);
+        Repo { refs, arriving: Some(Arc::new(pack)), ..Repo::new(history, path) }
+    }
+
+    /// Returns the pack that is arriving, if the repository has no objects yet.
+    pub fn arriving_pack(&self) -> Option<&Arc<ArrivingPack>> {
+        self.arriving.as_ref()
     }
 
     /// Returns whether `other` is the same git directory in the same state: the refs that are shown, where

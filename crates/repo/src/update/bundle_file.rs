@@ -57,6 +57,7 @@ pub fn open_bundle(path: &Path, folder: &Path) -> Result<Repo> {
         lost: &OidSet::default(),
         delta_bytes_max: DELTA_BYTES_MAX,
         progress: &Progress::default(),
+        arriving: None,
     };
     let spill = |_| Ok(SpillPlace::unlimited(tempfile::tempfile_in(folder)?));
     let pack = ingest(&mut input, &spill, &options)?;

@@ -307,6 +307,7 @@ fn take_in(
         lost,
         delta_bytes_max: 256 << 20,
         progress: &Progress::default(),
+        arriving: None,
     };
     let (mut reader, mut writer) = std::io::pipe()?;
     std::thread::scope(|scope| {

@@ -13,13 +13,12 @@ use std::time::Duration;
 use hyper::body::Bytes;
 use hyper::http::request::Parts;
 use hyper::{Request, Response, StatusCode};
-use rustix::process::setpriority_process;
-use rustix::thread::gettid;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use weir_ground::Stop;
+use weir_ground::thread::give_way;
 use weir_repo::Repo;
 use weir_upload::{DaemonRequest, Service, WorkOutcome};
 
@@ -35,8 +34,6 @@ const PIECE_BYTES: usize = 64 << 10;
 const PIECES_MAX: usize = 4;
 /// How long the head of an answer waits for the first piece, so that it can tell of a failure.
 const PEEK: Duration = Duration::from_secs(1);
-/// The nice value of threads for long work (sched(7)): others get nine times as much of a processor.
-const NICE: i32 = 10;
 
 /// An answer that a handler is making.
 pub type HandlerAnswer<'h> = Pin<Box<dyn Future<Output = Response<HandlerBody>> + Send + 'h>>;
@@ -304,8 +301,7 @@ fn on_yielding_thread<T: Send + 'static>(
     let started = thread.spawn(move || {
         // Timers and channels of tokio work here as on its own threads.
         let _entered = runtime.enter();
-        // On Linux each thread has a priority of its own (sched(7), "The nice value").
-        let _ = setpriority_process(Some(gettid()), NICE);
+        give_way();
         let _ = sender.send(work());
     });
     started.map_err(|_| Refusal::Busy(BUSY.to_owned()))?;
