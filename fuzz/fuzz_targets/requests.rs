@@ -51,7 +51,7 @@ fuzz_target!(|data: &[u8]| {
     let mut pieces = rest.chunks(1 + usize::from(first / 3));
     loop {
         match machine.step() {
-            Step::Send(_) | Step::SendRegion(..) => {}
+            Step::Send(_) | Step::SendRegion(..) | Step::SendArriving(..) => {}
             Step::Work(work) => {
                 let outcome = work.run(&mut |_| Ok(()), &AtomicBool::new(false));
                 machine.finish(outcome);

@@ -3,14 +3,19 @@
 use std::borrow::Cow;
 use std::io::Read;
 use std::path::Path;
+use std::sync::Arc;
 
 use weir_git::{HashKind, Oid, OidSet, commit_links, refname};
+use weir_ground::thread::giving_way;
 use weir_ground::{Epoch, FailureClass, Timestamp};
 use weir_repo::HaveCommits;
 use weir_repo::ingest::{IngestOptions, Ingested, ingest};
-use weir_repo::{ArchiveRepo, NewState, Phase, Ref, RefClass, Refs, Repo, StateKind, UpdateReport};
+use weir_repo::{
+    ArchiveRepo, ArrivingPack, NewState, Phase, Ref, RefClass, Refs, Repo, StateKind, UpdateReport,
+};
 use weir_transport::{FetchRequest, Negotiator, Session, Url};
 
+use crate::arrivals::ListedArrival;
 use crate::dumb;
 use crate::failure::Failure;
 use crate::options::VisitOptions;
@@ -21,16 +26,46 @@ pub(crate) struct IncomingUpdate<'a> {
     pub(crate) session: &'a mut Session,
     pub(crate) url: &'a Url,
     pub(crate) options: &'a VisitOptions,
-    /// The folder for packs that do not fit the scratch folder.
-    pub(crate) store: &'a Path,
+    /// Where the archive is, or will be.
+    pub(crate) path: &'a Path,
     pub(crate) epoch: Epoch,
     pub(crate) now: Timestamp,
+    pub(crate) arrival: &'a mut Arrival,
+}
+
+/// What is shown of a first copy while it arrives.
+#[derive(Default)]
+pub(crate) struct Arrival {
+    /// What will be listed when its pack begins.
+    awaited: Option<Repo>,
+    /// What is listed, until the update has ended.
+    listed: Option<ListedArrival>,
+}
+
+impl Arrival {
+    /// Runs `work` on what has arrived. If clients have read the pack, they check it now: the work gives way
+    /// to them, if they are on this machine.
+    pub(crate) fn work_on<T: Send>(&self, name: &str, work: impl FnOnce() -> T + Send) -> T {
+        let is_read = self.listed.as_ref().and_then(ListedArrival::pack).is_some_and(ArrivingPack::is_read);
+        if is_read { giving_way(name, work) } else { work() }
+    }
+}
+
+/// A pack to take in.
+struct IncomingPack<'a> {
+    hash: HashKind,
+    base: Option<&'a Repo>,
+    wants: &'a [Oid],
+    /// The commits at which history ends.
+    ended: OidSet,
+    /// The pack as it is shown while it arrives.
+    arriving: Option<&'a ArrivingPack>,
 }
 
 impl IncomingUpdate<'_> {
     /// Fetches heads and tags first, then the other refs. Each class becomes a pack and a commit, if it has
     /// new objects.
-    pub(crate) fn run(&mut self, refs: Refs) -> Result<UpdateReport, Failure> {
+    pub(crate) fn run(mut self, refs: Refs) -> Result<UpdateReport, Failure> {
         let is_rest = |r: &&Ref| !refname::is_head_or_tag(&r.name);
         let has_rest = refs.list().iter().any(|r| is_rest(&r));
         let mut appended = 0;
@@ -44,9 +79,10 @@ impl IncomingUpdate<'_> {
         let rest_wants =
             |this: &mut Self| if has_rest { this.wants(RefClass::Rest, refs.tips()) } else { Ok(Vec::new()) };
         if wants.is_empty() {
-            let rest = rest_wants(self)?;
+            let rest = rest_wants(&mut self)?;
             return self.commit(RefClass::Rest, &rest, Cow::Owned(refs), false).map(add);
         }
+        self.await_arrival(&refs, &wants)?;
         // The other refs stay as they were until their own pack is here.
         let kept: Vec<Ref> = match self.archive.repo()? {
             Some(old) => old.refs().list().iter().filter(is_rest).cloned().collect(),
@@ -62,8 +98,18 @@ impl IncomingUpdate<'_> {
             return self.commit(RefClass::HeadsAndTags, &wants, Cow::Owned(refs), false);
         }
         add(self.commit(RefClass::HeadsAndTags, &wants, Cow::Owned(interim), true)?);
-        let rest = rest_wants(self)?;
+        let rest = rest_wants(&mut self)?;
         self.commit(RefClass::Rest, &rest, Cow::Owned(refs), false).map(add)
+    }
+
+    /// Prepares what is shown of a first copy while it arrives.
+    fn await_arrival(&mut self, refs: &Refs, wants: &[Oid]) -> Result<(), Failure> {
+        if self.options.arrivals.is_watched() && self.archive.base_for(RefClass::Rest)?.is_none() {
+            let pack = ArrivingPack::new(wants.iter().copied().collect());
+            let repo = Repo::arriving(self.path, self.session.hash(), refs.clone(), pack);
+            self.arrival.awaited = Some(repo);
+        }
+        Ok(())
     }
 
     /// Returns the tips that are not here yet.
@@ -91,7 +137,8 @@ impl IncomingUpdate<'_> {
         self.options.progress.begin(Phase::Writing, 0);
         let kind = if is_partial { StateKind::Partial } else { StateKind::Mirrored };
         let now = NewState { refs, shallow: &shallow, time: self.now, epoch: self.epoch, kind };
-        Ok(self.archive.commit(added.map(|a| (class, a)), now)?)
+        let archive = &mut *self.archive;
+        Ok(self.arrival.work_on("commit", move || archive.commit(added.map(|a| (class, a)), now))?)
     }
 
     /// Fetches the objects that `wants` reach and the archive lacks. Returns them, and the commits at which
@@ -100,17 +147,10 @@ impl IncomingUpdate<'_> {
         let base = self.archive.base_for(class)?;
         let ended: OidSet = base.iter().flat_map(|b| b.history().shallow().iter().copied()).collect();
         if let Some(files) = self.session.plain_files() {
-            let mut pack =
-                dumb::fetch(files, self.session.hash(), wants, base.as_ref(), self.options, self.store)?;
-            return take_in(
-                &mut pack,
-                self.session.hash(),
-                base.as_ref(),
-                wants,
-                ended,
-                self.options,
-                self.store,
-            );
+            let (hash, store) = (self.session.hash(), folder_of(self.path));
+            let mut pack = dumb::fetch(files, hash, wants, base.as_ref(), self.options, store)?;
+            let incoming = IncomingPack { hash, base: base.as_ref(), wants, ended, arriving: None };
+            return take_in(&mut pack, incoming, self.options, store);
         }
         self.options.progress.begin(Phase::Asking, 0);
         self.open_again_if_used_up()?;
@@ -135,6 +175,7 @@ impl IncomingUpdate<'_> {
         base: Option<&Repo>,
         mut ended: OidSet,
     ) -> Result<(Option<Ingested>, Vec<Oid>), Failure> {
+        let store = folder_of(self.path);
         let mut haves = Haves::new(base, class)?;
         // Messages of progress are requested even if nobody sees them: some servers send no keepalives, and
         // would be silent while they make the pack.
@@ -143,9 +184,15 @@ impl IncomingUpdate<'_> {
         let mut pack = self.session.fetch(FetchRequest { wants, negotiator: &mut haves, progress })?;
         let goes_on = !ended.is_empty() && !pack.shallow.iter().any(|oid| ended.contains(oid));
         if !goes_on {
+            let mut arriving = None;
+            // What is shown of an arrival has whole histories.
+            if let Some(repo) = self.arrival.awaited.take().filter(|_| pack.shallow.is_empty()) {
+                let listed = self.options.arrivals.begin(Arc::new(repo));
+                arriving = self.arrival.listed.insert(listed).pack();
+            }
             ended.extend(pack.shallow.iter().copied());
-            let hash = pack.hash();
-            return take_in(&mut pack, hash, base, wants, ended, self.options, self.store);
+            let incoming = IncomingPack { hash: pack.hash(), base, wants, ended, arriving };
+            return take_in(&mut pack, incoming, self.options, store);
         }
         // History that ended here continues at the upstream by now. It would take our commits for complete,
         // so everything is requested.
@@ -155,8 +202,9 @@ impl IncomingUpdate<'_> {
         let mut said = |text: &str| self.options.progress.say(text);
         let progress = Some(&mut said as &mut dyn FnMut(&str));
         let mut pack = self.session.fetch(FetchRequest { wants, negotiator: &mut nothing, progress })?;
-        let (hash, ends) = (pack.hash(), pack.shallow.iter().copied().collect());
-        let (added, mut shallow) = take_in(&mut pack, hash, base, wants, ends, self.options, self.store)?;
+        let ends = pack.shallow.iter().copied().collect();
+        let incoming = IncomingPack { hash: pack.hash(), base, wants, ended: ends, arriving: None };
+        let (added, mut shallow) = take_in(&mut pack, incoming, self.options, store)?;
         // Some of the old ends may have vanished there, with their ancestors.
         if let Some(base) = base {
             let is_here = |oid: &Oid| {
@@ -186,16 +234,19 @@ impl IncomingUpdate<'_> {
     }
 }
 
-/// Ingests `pack`. Returns it, and the commits at which history ends, which are `ended`.
+/// Returns the folder of the archive at `path`, for packs that do not fit the scratch folder.
+fn folder_of(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new("."))
+}
+
+/// Ingests `pack`. Returns it, and the commits at which history ends.
 fn take_in(
     pack: &mut dyn Read,
-    hash: HashKind,
-    base: Option<&Repo>,
-    wants: &[Oid],
-    ended: OidSet,
+    incoming: IncomingPack<'_>,
     options: &VisitOptions,
     store: &Path,
 ) -> Result<(Option<Ingested>, Vec<Oid>), Failure> {
+    let IncomingPack { hash, base, wants, ended, arriving } = incoming;
     let how = IngestOptions {
         hash,
         limits: options.limits,
@@ -206,6 +257,7 @@ fn take_in(
         lost: &OidSet::default(),
         delta_bytes_max: options.delta_bytes_max,
         progress: &options.progress,
+        arriving,
     };
     let spill = |bytes| options.scratch.place(bytes, store);
     let added = ingest(pack, &spill, &how)?;

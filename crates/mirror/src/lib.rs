@@ -6,6 +6,7 @@
 //!
 //! `crates/pool/examples/mirror_and_read.rs` opens a pool, mirrors into it and reads a file.
 
+mod arrivals;
 mod batch;
 mod compacting;
 mod dumb;
@@ -32,6 +33,7 @@ mod visit;
 mod visited;
 mod work_folder;
 
+pub use arrivals::Arrivals;
 pub use failure::Failure;
 pub use happened::subject_of;
 pub use lease::{Batches, Now};

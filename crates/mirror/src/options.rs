@@ -7,6 +7,7 @@ use weir_repo::ingest::IngestLimits;
 use weir_transport::TransportOptions;
 
 use crate::Space;
+use crate::arrivals::Arrivals;
 use crate::refs_wanted::RefsWanted;
 use crate::scratch::Scratch;
 use crate::store::StoreMark;
@@ -36,6 +37,8 @@ pub struct VisitOptions {
     pub accepts_empty: bool,
     /// The file that shows that the store is mounted, if there is one.
     pub store: Option<Arc<StoreMark>>,
+    /// Where a first copy is listed while it arrives.
+    pub arrivals: Arrivals,
     /// The progress of the visit with these options; there is one at a time.
     pub progress: Arc<Progress>,
 }

@@ -14,7 +14,7 @@ use weir_transport::{Advertised, Session, Symbolic, Url};
 
 use crate::compacting::compact_if_due;
 use crate::failure::Failure;
-use crate::incoming::IncomingUpdate;
+use crate::incoming::{Arrival, IncomingUpdate};
 use crate::lfs::fetch_lfs;
 use crate::options::VisitOptions;
 use crate::refs_wanted::RefsWanted;
@@ -288,12 +288,13 @@ pub(crate) fn take_in(
     now: Timestamp,
     options: &VisitOptions,
 ) -> Result<UpdateReport, Failure> {
-    let store = path.parent().unwrap_or(Path::new("."));
-    let report = IncomingUpdate { archive, session, url, options, store, epoch, now }.run(refs)?;
+    let mut arrival = Arrival::default();
+    let update = IncomingUpdate { archive, session, url, options, path, epoch, now, arrival: &mut arrival };
+    let report = update.run(refs)?;
     // Derived files only speed up answers: without them the visit has succeeded all the same.
     let started = Instant::now();
     options.progress.begin(Phase::Deriving, 0);
-    match weir_repo::derive(archive, now, options.threads) {
+    match arrival.work_on("derive", || weir_repo::derive(archive, now, options.threads)) {
         Ok(true) => {
             tracing::debug!(path = %path.display(), "bitmaps and commit-graph made in {} ms",
                 started.elapsed().as_millis())

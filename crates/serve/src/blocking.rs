@@ -30,6 +30,9 @@ pub fn serve_blocking(
                     writer.write_all(&wrapped)?;
                 }
             }
+            Step::SendArriving(..) => {
+                return Err(io::Error::other("what is arriving is not here yet"));
+            }
             Step::Work(work) => {
                 is_working(true);
                 let outcome = work.run(&mut |bytes| writer.write_all(&bytes), cancelled);

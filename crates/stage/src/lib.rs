@@ -14,8 +14,8 @@ use weir_ground::{Clock, Stop, Timestamp};
 use weir_mirror::schedule::Policy;
 use weir_mirror::throttle::{Throttle, ThrottlePolicy};
 use weir_mirror::{
-    Compacting, Event, ForgeRefs, Mirror, MirrorLoop, MirrorOptions, RefsWanted, Scratch, Space, Summary,
-    VisitOptions,
+    Arrivals, Compacting, Event, ForgeRefs, Mirror, MirrorLoop, MirrorOptions, RefsWanted, Scratch, Space,
+    Summary, VisitOptions,
 };
 use weir_repo::ingest::{IngestLimits, Quota};
 use weir_testing::run_git;
@@ -101,6 +101,7 @@ impl Stage {
             compacting: Compacting { packs_max: 50, unused_percent_max: 100 },
             accepts_empty: false,
             store: None,
+            arrivals: Arrivals::default(),
         };
         let options = MirrorOptions {
             lease_s: LEASE_S,

@@ -1,8 +1,10 @@
 //! Answers to a client: sent at once, or made by work that takes time.
 
+use std::sync::Arc;
+
 use weir_archive::Region;
 use weir_git::{Oid, OidSet};
-use weir_repo::StoredClone;
+use weir_repo::{ArrivingPack, StoredClone};
 
 use crate::advertise::LISTED_AT_ONCE_MAX;
 use crate::band::Framing;
@@ -16,6 +18,9 @@ pub enum Step {
     Send(Vec<u8>),
     /// Send these bytes of a file with this framing.
     SendRegion(Region, Framing),
+    /// Send this pack while it arrives, with this framing, and a flush packet; then call
+    /// [`crate::UploadPack::finish`].
+    SendArriving(Arc<ArrivingPack>, Framing),
     /// Run this where blocking is allowed and send its output, then call [`crate::UploadPack::finish`].
     Work(Work),
     /// Read from the client and call [`crate::UploadPack::feed`].

@@ -162,6 +162,16 @@ pub(crate) struct Sections {
 }
 
 impl Sections {
+    /// Returns the sections of the answer to what was asked.
+    pub(crate) fn of(context: &Context, asked: &FetchArguments) -> Sections {
+        Sections {
+            shallow_info: asked.has_shallow_info(&context.repo),
+            wanted_refs: asked.want_refs.clone(),
+            sideband_all: asked.sideband_all,
+            notice: context.options.notice.clone(),
+        }
+    }
+
     pub(crate) fn write(&self, cut: Option<&Cut>) -> Vec<u8> {
         let mut out = Vec::new();
         if self.shallow_info {

@@ -67,6 +67,11 @@ pub(crate) struct Context {
 }
 
 impl Context {
+    /// Returns whether `oid` is here, or arriving.
+    pub(crate) fn has(&self, oid: &Oid) -> bool {
+        self.repo.contains(oid) || self.repo.arriving_pack().is_some_and(|pack| pack.brings(oid))
+    }
+
     /// Returns why `oid`, which is wanted, cannot be had: in git's words, and what is known beyond them.
     pub(crate) fn refusal_of(&self, oid: &Oid) -> String {
         let mut text = format!("{NOT_OUR_REF} {oid}");

@@ -1,17 +1,22 @@
 //! Protocol v2: commands (gitprotocol-v2).
 
+use std::sync::Arc;
+
 use weir_git::Oid;
 use weir_git::pktline::{Pkt, push_flush};
+use weir_repo::ArrivingPack;
 
 use crate::advertise::{LsRefs, PREFIXES_MAX};
 use crate::answer::{Answer, Step, answer_pack, list_refs};
 use crate::band::Framing;
 use crate::error::{RequestError, refuse};
 use crate::fetch_arguments::{FetchArguments, Sections, check_object_format, shown};
-use crate::options::Context;
+use crate::options::{Context, NOT_OUR_REF};
 use crate::pack_request::PackRequest;
 use crate::work::{BundlesRequest, Negotiation, ObjectInfo, RefsList, RefsRequest, Work};
 
+/// The line for clients that get a pack while it arrives.
+const ARRIVING_NOTICE: &str = "weir: this comes from the upstream, while it is mirrored\n";
 /// The maximum number of objects in one `object-info`.
 const OBJECT_INFO_MAX: usize = 10_000;
 
@@ -43,13 +48,19 @@ pub(crate) fn take(state: &mut V2, context: &Context, pkt: Pkt<'_>) -> Result<Ve
                     let request = RefsRequest { repo: context.repo.clone(), list: RefsList::Asked(asked) };
                     vec![Answer::Step(list_refs(request))]
                 }
-                Some(V2Command::Fetch(asked)) => answer_fetch(context, *asked),
+                Some(V2Command::Fetch(asked)) => match context.repo.arriving_pack() {
+                    Some(pack) => answer_arriving(context, pack, *asked)?,
+                    None => answer_fetch(context, *asked),
+                },
                 Some(V2Command::BundleUri) => {
                     let folder = context.options.features.bundles.clone().unwrap_or_default();
                     vec![Answer::Step(Step::Work(Work::Bundles(BundlesRequest {
                         repo: context.repo.clone(),
                         folder,
                     })))]
+                }
+                Some(V2Command::ObjectInfo { .. }) if context.repo.arriving_pack().is_some() => {
+                    return still_arriving();
                 }
                 Some(V2Command::ObjectInfo { size, oids }) => {
                     let (wants, steps_max) =
@@ -159,7 +170,7 @@ fn argument(state: &mut V2, context: &Context, line: &[u8]) -> Result<(), Reques
                 _ => {
                     if let Some(hex) = line.strip_prefix(b"want ") {
                         let oid = oid(hex)?;
-                        if !context.repo.contains(&oid) {
+                        if !context.has(&oid) {
                             return refuse(context.refusal_of(&oid));
                         }
                         asked.want(oid);
@@ -191,17 +202,39 @@ fn want_ref(asked: &mut FetchArguments, context: &Context, name: &[u8]) -> Resul
     Ok(())
 }
 
+/// Refuses what can be answered when the repository is here.
+fn still_arriving<T>() -> Result<T, RequestError> {
+    refuse(format!("{NOT_OUR_REF}: it is arriving"))
+}
+
+/// Returns the answer with a pack that is arriving. Other answers than the whole of it can be made only when
+/// it is here.
+fn answer_arriving(
+    context: &Context,
+    pack: &Arc<ArrivingPack>,
+    asked: FetchArguments,
+) -> Result<Vec<Answer>, RequestError> {
+    let is_whole = !asked.has_haves
+        && asked.ofs_delta
+        && asked.filter.is_none()
+        && asked.shallow.is_empty()
+        && !asked.deepen.is_asked();
+    if !is_whole || !pack.answers(&asked.wants) {
+        return still_arriving();
+    }
+    let mut before = Sections::of(context, &asked).write(None);
+    if !asked.no_progress {
+        Framing::Large.push_message(&mut before, 2, ARRIVING_NOTICE);
+    }
+    Ok(vec![Answer::Step(Step::Send(before)), Answer::Step(Step::SendArriving(pack.clone(), Framing::Large))])
+}
+
 fn answer_fetch(context: &Context, asked: FetchArguments) -> Vec<Answer> {
     if asked.wants.is_empty() && !asked.wait_for_done {
         // As in git: without wants there is no answer.
         return vec![];
     }
-    let sections = Sections {
-        shallow_info: asked.has_shallow_info(&context.repo),
-        wanted_refs: asked.want_refs.clone(),
-        sideband_all: asked.sideband_all,
-        notice: context.options.notice.clone(),
-    };
+    let sections = Sections::of(context, &asked);
     let common: Vec<Oid> = asked.haves.clone();
     let (done, wait_for_done, has_haves) = (asked.done, asked.wait_for_done, asked.has_haves);
     let request = PackRequest::new(context, asked, common, Framing::Large, Some(sections));

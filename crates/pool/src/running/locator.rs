@@ -3,17 +3,19 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use weir_catalog::clock::now;
 use weir_catalog::{Catalog, Exposure, Repository};
 use weir_ground::check_name;
-use weir_repo::NamedState;
+use weir_mirror::Arrivals;
+use weir_repo::{NamedState, Repo};
 use weir_serve::{
     Access, AccessedName, AwaitedFor, AwaitedVisit, Client, Found, Hook, Locator, MapError, MapRule, Refusal,
     map,
 };
+use weir_settings::OnDemandConfig;
 use weir_transport::{Scheme, Url};
 use weir_upload::{DaemonRequest, Service};
 
@@ -180,6 +182,16 @@ pub struct CatalogLocator {
     /// Whether any client may read older states.
     older_states: bool,
     on_demand: Option<OnDemand>,
+    arrivals: Arrivals,
+}
+
+/// A name whose repository is fetched on demand.
+struct OnDemandName<'a> {
+    on_demand: &'a OnDemand,
+    name: String,
+    rule: &'a OnDemandConfig,
+    /// The URL of the upstream.
+    url: String,
 }
 
 /// The refusal of an older state.
@@ -203,12 +215,16 @@ impl CatalogLocator {
             push_hint: serve.push_hint,
             older_states: serve.older_states,
             on_demand: None,
+            arrivals: pool.arrivals.clone(),
         })
     }
 
     /// Returns the locator, which has repositories fetched when clients ask for them.
     #[must_use]
     pub fn fetching(self, on_demand: Option<OnDemand>) -> CatalogLocator {
+        if on_demand.is_some() {
+            self.arrivals.watch();
+        }
         CatalogLocator { on_demand, ..self }
     }
 
@@ -288,6 +304,24 @@ impl CatalogLocator {
     /// Returns whether any client may manage the pool.
     pub fn has_managers(&self) -> bool {
         self.access.has_managers()
+    }
+
+    /// Returns the name that `request` asks for, if a rule has repositories of such names fetched on demand.
+    fn on_demand_name(&self, request: &DaemonRequest) -> Option<OnDemandName<'_>> {
+        let on_demand = self.on_demand.as_ref().filter(|_| request.service == Service::UploadPack)?;
+        let name = self.name_of(request.host.as_deref(), &request.path).ok()?;
+        let name = name.strip_suffix(".git").unwrap_or(&name).to_owned();
+        check_name(&name).ok()?;
+        let (rule, url) = on_demand.rule(&name)?;
+        Some(OnDemandName { on_demand, name, rule, url })
+    }
+
+    /// Returns whether `client` may have fetched what `rule` is about.
+    fn may_have_fetched(&self, rule: &OnDemandConfig, client: &Client) -> bool {
+        let is_named = |token: &str| rule.tokens.iter().any(|name| name == token);
+        rule.tokens.is_empty()
+            || self.access.token_of(client).is_some_and(is_named)
+            || self.may_manage(client)
     }
 
     /// Returns the repository called `name` for the `request` of a client.
@@ -372,36 +406,29 @@ impl Locator for CatalogLocator {
         client: &Client,
         why: AwaitedFor,
     ) -> std::result::Result<Option<AwaitedVisit>, Refusal> {
-        let Some(on_demand) = self.on_demand.as_ref().filter(|_| request.service == Service::UploadPack)
-        else {
+        let Some(OnDemandName { on_demand, name, rule, url }) = self.on_demand_name(request) else {
             return Ok(None);
         };
-        let Ok(name) = self.name_of(request.host.as_deref(), &request.path) else { return Ok(None) };
-        let name = name.strip_suffix(".git").unwrap_or(&name);
-        let rule = Some(name).filter(|name| check_name(name).is_ok()).and_then(|name| on_demand.rule(name));
-        let Some((rule, url)) = rule else { return Ok(None) };
-        let (_, known) = self.admit_name(name, request, client)?;
+        let (_, known) = self.admit_name(&name, request, client)?;
         let is_here = known.as_ref().is_some_and(|known| known.repository.seq.is_some());
-        let token = self.access.token_of(client);
-        let may_ask = rule.tokens.is_empty()
-            || token.is_some_and(|token| rule.tokens.iter().any(|name| name == token))
-            || self.may_manage(client);
-        if !may_ask {
+        if !self.may_have_fetched(rule, client) {
             // git sends a token only if it is asked for one.
-            let may_help = !is_here && token.is_none();
+            let may_help = !is_here && self.access.token_of(client).is_none();
             return if may_help { Err(Access::needs_token()) } else { Ok(None) };
         }
         let last_visit = known.and_then(|known| known.repository.last_success);
         let age = last_visit.map(|at| now().since(at));
         let max_age = match why {
-            AwaitedFor::Begin => rule.max_age.map(|max| max.0),
+            AwaitedFor::Begin | AwaitedFor::Arriving => rule.max_age.map(|max| max.0),
+            AwaitedFor::First => None,
             AwaitedFor::Missing => Some(MISSING_AGE_MIN),
         };
         let is_old = max_age.is_some_and(|max| age.is_none_or(|age| age >= max));
         if is_here && !is_old {
             return Ok(None);
         }
-        let (answered, timeout) = (on_demand.ask(name, url), rule.timeout.0);
+        let takes_arriving = why == AwaitedFor::Arriving;
+        let (answered, timeout) = (on_demand.ask(&name, url, takes_arriving), rule.timeout.0);
         Ok(Some(Box::pin(async move {
             match tokio::time::timeout(timeout, answered).await {
                 Ok(Ok(answer)) => answer,
@@ -410,6 +437,23 @@ impl Locator for CatalogLocator {
                 Err(_) => Err(Refusal::Busy(STILL_COMING.to_owned())),
             }
         })))
+    }
+
+    fn has_arrivals(&self) -> bool {
+        !self.arrivals.is_empty()
+    }
+
+    fn arriving(
+        &self,
+        request: &DaemonRequest,
+        client: &Client,
+    ) -> std::result::Result<Option<Arc<Repo>>, Refusal> {
+        // Whoever gets what is arriving may have to wait for all of it.
+        let asked = self.on_demand_name(request).filter(|asked| self.may_have_fetched(asked.rule, client));
+        let Some(OnDemandName { name, .. }) = asked else { return Ok(None) };
+        let (_, Some(known)) = self.look_up(&name) else { return Ok(None) };
+        let Some(repo) = self.arrivals.get(&self.store.join(known.repository.path)) else { return Ok(None) };
+        self.admit_name(&name, request, client).map(|_| Some(repo))
     }
 
     fn user(&self, client: &Client) -> Option<String> {

@@ -52,6 +52,8 @@ pub struct OnDemand {
 struct OnDemandAsk {
     name: String,
     url: String,
+    /// Whether it takes what is arriving.
+    takes_arriving: bool,
     answer: oneshot::Sender<std::result::Result<Stale, Refusal>>,
 }
 
@@ -86,15 +88,17 @@ impl OnDemand {
         self.rules.iter().find_map(|rule| Some((rule, rule.url_of(name)?)))
     }
 
-    /// Has a repository visited. The receiver gets the result when the visit has ended.
+    /// Has a repository visited. The receiver gets the result when the visit has ended, or, if it
+    /// `takes_arriving`, when its first copy begins to arrive.
     pub(crate) fn ask(
         &self,
         name: &str,
         url: String,
+        takes_arriving: bool,
     ) -> oneshot::Receiver<std::result::Result<Stale, Refusal>> {
         let (answer, answered) = oneshot::channel();
         // If the thread is gone, the receiver says so.
-        let _ = self.asks.send(OnDemandAsk { name: name.to_owned(), url, answer });
+        let _ = self.asks.send(OnDemandAsk { name: name.to_owned(), url, takes_arriving, answer });
         answered
     }
 }
@@ -141,6 +145,8 @@ struct Waiter {
     asked: Timestamp,
     /// Whether a visit was under way then, after which another must come.
     is_early: bool,
+    /// Whether it takes what is arriving.
+    takes_arriving: bool,
     answer: oneshot::Sender<std::result::Result<Stale, Refusal>>,
 }
 
@@ -279,6 +285,7 @@ impl OnDemandWork {
         awaited.waiters.extend(asks.into_iter().map(|ask| Waiter {
             asked: asked_at,
             is_early,
+            takes_arriving: ask.takes_arriving,
             answer: ask.answer,
         }));
         self.stop.nudge();
@@ -305,6 +312,11 @@ impl OnDemandWork {
             let has_ended = |waiter: &Waiter| found.as_ref().is_none_or(|r| r.next_due > waiter.asked);
             let (mut ended, mut rest): (Vec<Waiter>, Vec<Waiter>) =
                 awaited.waiters.drain(..).partition(has_ended);
+            let path = found.as_ref().map(|r| self.pool.store.path.join(&r.path));
+            if path.is_some_and(|path| self.pool.arrivals.get(&path).is_some()) {
+                let begun = rest.extract_if(.., |waiter| waiter.takes_arriving).collect();
+                answer_waiters(begun, &Ok(None));
+            }
             // That visit may have begun before they asked.
             let is_again = ended.iter().any(|waiter| waiter.is_early) && found.is_some();
             if is_again && self.pool.catalog.visits().hint_one(id, now())?.is_some() {

@@ -11,7 +11,9 @@ use weir_crawl::CrawlSource;
 use weir_ground::FileError;
 use weir_mirror::schedule::Policy;
 use weir_mirror::throttle::{Throttle, ThrottlePolicy};
-use weir_mirror::{Compacting, ForgeRefs, Mirror, MirrorOptions, Scratch, Space, StoreMark, VisitOptions};
+use weir_mirror::{
+    Arrivals, Compacting, ForgeRefs, Mirror, MirrorOptions, Scratch, Space, StoreMark, VisitOptions,
+};
 use weir_repo::ingest::{IngestLimits, Quota};
 use weir_repo::{NamedState, Repo};
 use weir_settings::{Config, Environment, ForgeCredentials, MirrorConfig, MirrorRule, is_for_everybody};
@@ -42,6 +44,8 @@ pub struct Pool {
     pub store: Store,
     /// The id of the store.
     store_id: String,
+    /// What this process is making the first copy of.
+    pub arrivals: Arrivals,
 }
 
 /// A clock that is off by more seconds is reported.
@@ -186,7 +190,7 @@ impl Pool {
         let store_id = read_or_make(&store_path)?;
         let store =
             Store { path: store_path, scratch: scratch(&config), threads: config.mirror.threads.into() };
-        Ok(Pool { path, config, catalog, store, store_id })
+        Ok(Pool { path, config, catalog, store, store_id, arrivals: Arrivals::default() })
     }
 
     /// Opens the pool once more, for another thread.
@@ -195,8 +199,8 @@ impl Pool {
     /// If the catalog cannot be opened.
     pub fn again(&self) -> Result<Pool> {
         let (path, config) = (self.path.clone(), self.config.clone());
-        let (store, store_id) = (self.store.clone(), self.store_id.clone());
-        Ok(Pool { path, config, catalog: self.another_catalog()?, store, store_id })
+        let (store, store_id, arrivals) = (self.store.clone(), self.store_id.clone(), self.arrivals.clone());
+        Ok(Pool { path, config, catalog: self.another_catalog()?, store, store_id, arrivals })
     }
 
     /// Opens the file `name` of the pool for locking, and makes it if there is none.
@@ -336,6 +340,7 @@ impl Pool {
                     path: self.store.path.join(STORE_ID_NAME),
                     id: self.store_id.clone(),
                 })),
+                arrivals: self.arrivals.clone(),
                 progress: Arc::default(),
             },
             options: MirrorOptions {

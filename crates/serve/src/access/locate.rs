@@ -4,9 +4,10 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::sync::Arc;
 
 use hyper::StatusCode;
-use weir_repo::NamedState;
+use weir_repo::{NamedState, Repo};
 use weir_upload::DaemonRequest;
 
 /// The client that sends a request.
@@ -113,6 +114,10 @@ impl Refusal {
 pub enum AwaitedFor {
     /// It begins to read.
     Begin,
+    /// It begins to read, and takes what is arriving.
+    Arriving,
+    /// It reads on, and so does not wait for news.
+    First,
     /// The copy lacks what it wants.
     Missing,
 }
@@ -140,6 +145,20 @@ pub trait Locator: Send + Sync {
         why: AwaitedFor,
     ) -> Result<Option<AwaitedVisit>, Refusal> {
         let _ = (request, client, why);
+        Ok(None)
+    }
+
+    /// Returns whether any repository is arriving: only then is one looked for.
+    fn has_arrivals(&self) -> bool {
+        false
+    }
+
+    /// Returns the repository that a request asks for, if it is arriving.
+    ///
+    /// # Errors
+    /// If this client does not get it.
+    fn arriving(&self, request: &DaemonRequest, client: &Client) -> Result<Option<Arc<Repo>>, Refusal> {
+        let _ = (request, client);
         Ok(None)
     }
 

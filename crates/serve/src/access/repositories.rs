@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
+use weir_repo::Repo;
 use weir_upload::{DaemonRequest, UNREADABLE};
 
 use crate::access::cache::{OpenError, RepoCache};
 use crate::access::locate::{AwaitedFor, BUSY, Client, Found, INTERNAL_ERROR, Locator, Refusal};
-use crate::access::opened::Opened;
+use crate::access::opened::{HttpFeatures, Opened};
 use crate::limits::admission::{Party, TurnLimits, Turns};
 
 /// Lookups that may take long, access hooks above all, that run at once.
@@ -32,6 +33,12 @@ pub(crate) struct ServedRepositories {
     /// The paths of copies whose upstream could not be visited when a client began to read them, and when
     /// that was.
     stale: Mutex<HashMap<String, Instant>>,
+}
+
+/// A repository that was found.
+pub(crate) enum FoundRepository {
+    There(Found),
+    Arriving(Arc<Repo>),
 }
 
 /// How long clients are told that the upstream could not be visited, and of how many repositories.
@@ -55,15 +62,26 @@ impl ServedRepositories {
         }
     }
 
-    /// Finds what `request` asks for, with which a client begins to read: it waits for a visit to the
-    /// upstream, if it is to.
+    /// Finds what `request` asks for. If `why` is given, the client begins to read: it waits for a visit to
+    /// the upstream, if it is to. If it `takes_arriving`, a repository that arrives meanwhile is found, too.
     pub(crate) async fn find_fresh(
         self: &Arc<Self>,
         request: &DaemonRequest,
         client: Client,
-    ) -> Result<Found, Refusal> {
-        self.wait(request, &client, AwaitedFor::Begin).await?;
-        self.find(request, client).await
+        why: Option<AwaitedFor>,
+        takes_arriving: bool,
+    ) -> Result<FoundRepository, Refusal> {
+        if let Some(why) = why {
+            self.wait(request, &client, why).await?;
+        }
+        if takes_arriving && self.locator.has_arrivals() {
+            let asks = client.clone();
+            let arriving = self.look_up(request, move |locator, request| locator.arriving(request, &asks));
+            if let Some(repo) = arriving.await? {
+                return Ok(FoundRepository::Arriving(repo));
+            }
+        }
+        self.find(request, client).await.map(FoundRepository::There)
     }
 
     /// Finds what `request` asks for after a visit to the upstream, because the copy lacks what the client
@@ -166,6 +184,25 @@ impl ServedRepositories {
         })
         .await;
         opening.unwrap_or_else(|_| Err(OpenError::Broken(io::Error::other(INTERNAL_ERROR).into())))
+    }
+
+    /// Opens `found`, which a client at `peer` calls `name`, or returns it if it is arriving.
+    ///
+    /// # Errors
+    /// If it is not there, cannot be opened, or too many are being opened.
+    pub(crate) async fn open_found(
+        self: &Arc<Self>,
+        found: FoundRepository,
+        name: &str,
+        peer: Option<SocketAddr>,
+    ) -> Result<Opened, Refusal> {
+        match found {
+            FoundRepository::There(found) => self.open(found, name, peer).await,
+            FoundRepository::Arriving(repo) => {
+                let http = HttpFeatures { files: false, upload_pack: true };
+                Ok(Opened { repo, features: None, http })
+            }
+        }
     }
 
     /// Opens the repository at `found`, which a client at `peer` calls `name`.

@@ -27,9 +27,9 @@ use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use weir_ground::printable;
-use weir_upload::{DaemonRequest, Service};
+use weir_upload::{DaemonRequest, Service, Version};
 
-use crate::access::locate::{Client, Refusal};
+use crate::access::locate::{AwaitedFor, Client, Refusal};
 use crate::access::opened::Opened;
 use crate::http::body::ResponseBody;
 use crate::http::entry::REQUEST_ID;
@@ -303,7 +303,7 @@ impl Daemon {
             _ => Service::UploadPack,
         };
         let asked = asked_by(&request, name, service, peer);
-        let opened = self.find_http(&asked, matches!(route, Route::InfoRefs(_) | Route::Clone)).await?;
+        let opened = self.find_http(&asked, &route).await?;
         match route {
             Route::InfoRefs(Some(_)) => self.advertise(&request, opened, &asked).await,
             Route::Rpc(_) => self.converse_once(request, opened, &asked).await,
@@ -326,13 +326,20 @@ impl Daemon {
     }
 
     /// Finds and opens what a client asks for. If it begins to read, it may wait for a visit to the upstream.
-    async fn find_http(self: &Arc<Self>, asked: &HttpAsk, begins: bool) -> Result<Opened, HttpRefusal> {
+    async fn find_http(self: &Arc<Self>, asked: &HttpAsk, route: &Route) -> Result<Opened, HttpRefusal> {
         let HttpAsk { request, client } = asked;
-        let found = match begins {
-            true => self.repositories.find_fresh(request, client.clone()).await?,
-            false => self.repositories.find(request, client.clone()).await?,
+        // Version 2 asks anew with each request.
+        let takes_arriving =
+            matches!(route, Route::InfoRefs(Some(Service::UploadPack)) | Route::Rpc(Service::UploadPack))
+                && Version::from_protocol(&request.protocol) == Version::V2;
+        let why = match route {
+            Route::InfoRefs(_) if takes_arriving => Some(AwaitedFor::Arriving),
+            Route::InfoRefs(_) | Route::Clone => Some(AwaitedFor::Begin),
+            Route::LfsBatch => Some(AwaitedFor::First),
+            _ => None,
         };
-        match self.repositories.open(found, &request.path, client.address).await {
+        let found = self.repositories.find_fresh(request, client.clone(), why, takes_arriving).await?;
+        match self.repositories.open_found(found, &request.path, client.address).await {
             Ok(opened) if !opened.http.upload_pack => {
                 Err(HttpRefusal::new(StatusCode::FORBIDDEN, "service not enabled: upload-pack"))
             }

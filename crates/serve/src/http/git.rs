@@ -20,6 +20,7 @@ use crate::http::body::{ResponseBody, Stream};
 use crate::http::front::{GIT_PROTOCOL, HttpAsk, HttpRefusal, ok};
 use crate::limits::admission::{Party, network_of};
 use crate::limits::room::RoomShare;
+use crate::server::arriving::send_arriving;
 use crate::server::daemon::Daemon;
 use crate::server::jobs::Out;
 
@@ -291,6 +292,9 @@ impl Daemon {
                 }
                 Next::Step(Step::Send(bytes)) => stream.give(bytes.into()).await?,
                 Next::Step(Step::SendRegion(region, framing)) => stream.region(region, framing).await?,
+                Next::Step(Step::SendArriving(pack, framing)) => {
+                    machine.finish(send_arriving(&pack, framing, stream).await?);
+                }
                 // All of the request was there from the start.
                 Next::Step(Step::Read | Step::Done) => return Ok(()),
             }

@@ -10,11 +10,13 @@ use weir_git::pktline::{self, Pkt};
 use weir_ground::{MinRate, printable};
 use weir_upload::{DaemonRequest, Service, Step, UploadPack, Version, parse_daemon_request};
 
-use crate::access::locate::{BUSY, Client, Refusal};
+use crate::access::locate::{AwaitedFor, BUSY, Client, Refusal};
 use crate::access::opened::Opened;
+use crate::access::repositories::FoundRepository;
 use crate::counts::RequestKind;
 use crate::limits::admission::Party;
 use crate::request_log::{AccessFields, RequestEntry, next_request_id};
+use crate::server::arriving::send_arriving;
 use crate::server::daemon::Daemon;
 use crate::server::jobs::Out;
 use crate::sockets::send::{Gone, Sender};
@@ -65,7 +67,7 @@ impl Daemon {
         let mut entry = self.entry_of_git(&request, peer);
         "refused".clone_into(&mut entry.status);
         let client = Client::at(peer);
-        let found = match self.repositories.find_fresh(&request, client.clone()).await {
+        let found = match self.find_git(&request, client.clone()).await {
             Ok(found) => found,
             Err(refusal) => {
                 entry.set_status_of_http(refusal.status().as_u16());
@@ -78,7 +80,7 @@ impl Daemon {
             }
         };
         let opened = {
-            let opening = self.repositories.open(found, &request.path, peer);
+            let opening = self.repositories.open_found(found, &request.path, peer);
             tokio::pin!(opening);
             loop {
                 tokio::select! {
@@ -122,6 +124,14 @@ impl Daemon {
         entry.set_status_of_http(StatusCode::OK.as_u16());
         (entry.bytes, entry.is_whole) = (sender.sent, result.is_ok() && machine.failure().is_none());
         result
+    }
+
+    /// Finds what `request` asks for.
+    async fn find_git(&self, request: &DaemonRequest, client: Client) -> Result<FoundRepository, Refusal> {
+        // Before version 2, a conversation keeps to what it has begun with.
+        let takes_arriving = request.service == Service::UploadPack && request.version == 2;
+        let why = if takes_arriving { AwaitedFor::Arriving } else { AwaitedFor::Begin };
+        self.repositories.find_fresh(request, client, Some(why), takes_arriving).await
     }
 
     /// Writes a line of the access log about a request that is none of git's.
@@ -263,6 +273,9 @@ impl Daemon {
                     sender.bytes(&bytes).await?;
                 }
                 Step::SendRegion(region, framing) => sender.region(&region, framing).await?,
+                Step::SendArriving(pack, framing) => {
+                    machine.finish(send_arriving(&pack, framing, sender).await?);
+                }
                 Step::Work(work) => {
                     reading = None;
                     let outcome = self.follow(self.start(work, party), sender).await?;

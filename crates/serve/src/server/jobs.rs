@@ -21,7 +21,7 @@ pub(crate) const KEEPALIVE: Duration = Duration::from_secs(5);
 const PEEK: Duration = Duration::from_secs(1);
 
 /// The packet that ends an answer (gitprotocol-common, "flush-pkt").
-const FLUSH: &[u8] = b"0000";
+pub(crate) const FLUSH: &[u8] = b"0000";
 
 /// Where an answer is sent.
 pub(crate) trait Out: Send {

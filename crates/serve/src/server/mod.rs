@@ -1,6 +1,7 @@
 //! The server: accepts connections, speaks git://, runs the work that takes time, and lends repositories and
 //! threads to handlers of other requests.
 
+pub(crate) mod arriving;
 pub(crate) mod daemon;
 mod git_daemon;
 pub(crate) mod handler;

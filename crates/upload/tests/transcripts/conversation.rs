@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use weir_repo::Repo;
-use weir_upload::{Step, UploadOptions, UploadPack, Version};
+use weir_upload::{Step, UploadOptions, UploadPack, Version, WorkOutcome};
 
 /// The state machine under test, and the bytes that it has sent since the last [`Server::take`].
 pub struct Server {
@@ -39,6 +39,10 @@ impl Server {
             match self.machine.step() {
                 Step::Send(bytes) => self.sent.extend_from_slice(&bytes),
                 Step::SendRegion(region, framing) => framing.push(&mut self.sent, &region),
+                Step::SendArriving(_, framing) => {
+                    framing.push_message(&mut self.sent, 2, "(the pack as it arrives)\n");
+                    self.machine.finish(WorkOutcome::Sent);
+                }
                 Step::Work(work) => {
                     let sent = &mut self.sent;
                     let mut send = |bytes: Vec<u8>| {

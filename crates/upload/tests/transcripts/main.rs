@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use weir_repo::{Repo, open_directory};
+use weir_repo::{ArrivingPack, Repo, open_directory};
 use weir_testing::{ObjectNames, create_history, decode_packets, encode_packet};
 use weir_upload::{UploadOptions, Version, WantPolicy};
 
@@ -28,7 +28,7 @@ fn settings(text: &str) -> UploadOptions {
         let (key, value) = line.split_once(' ').unwrap_or((line, ""));
         let number = || value.parse().expect("a number");
         match key {
-            "" | "#" => {}
+            "" | "#" | "arriving" => {}
             "stateless" => features.stateless = true,
             "session-id" => features.session_id = Some(value.to_owned()),
             "bundles" => features.bundles = Some(value.to_owned()),
@@ -60,9 +60,19 @@ fn files() -> Vec<(PathBuf, Version)> {
     files
 }
 
+/// Returns `repo`, or the same as it arrives, as the settings at the start of a file say.
+fn shown(text: &str, repo: &Arc<Repo>) -> Arc<Repo> {
+    if !text.lines().any(|line| line == "arriving") {
+        return repo.clone();
+    }
+    let refs = repo.refs().clone();
+    let pack = ArrivingPack::new(refs.head_and_tag_tips().collect());
+    Arc::new(Repo::arriving(repo.path(), repo.hash(), refs, pack))
+}
+
 /// Plays the conversation and returns its transcript.
 fn played(text: &str, repo: &Arc<Repo>, version: Version, names: &ObjectNames) -> String {
-    let mut server = Server::new(repo.clone(), version, settings(text));
+    let mut server = Server::new(shown(text, repo), version, settings(text));
     let mut out = String::new();
     let mut has_ended = false;
     let mut answered = |server: &mut Server, out: &mut String| {
@@ -110,7 +120,7 @@ fn can_be_cut(path: &Path, version: Version, repo: &Arc<Repo>, names: &ObjectNam
     let said = text.lines().filter_map(|line| line.strip_prefix("C: "));
     let request: Vec<u8> = said.flat_map(|line| encode_packet(line, names)).collect();
     let answer = |piece: usize| {
-        let mut server = Server::new(repo.clone(), version, settings(&text));
+        let mut server = Server::new(shown(&text, repo), version, settings(&text));
         request.chunks(piece).for_each(|piece| server.feed(piece));
         server.take()
     };

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use sha1::{Digest, Sha1};
 use weir_ground::{Epoch, Timestamp};
-use weir_mirror::{Compacting, Known, RefsWanted, Scratch, Space, VisitOptions, visit};
+use weir_mirror::{Arrivals, Compacting, Known, RefsWanted, Scratch, Space, VisitOptions, visit};
 use weir_repo::ingest::{IngestLimits, Quota, SpillPlace};
 use weir_repo::{ArchiveRepo, NewState, Repo, Rewrite, Sharing, StateKind};
 use weir_serve::serve_blocking;
@@ -151,6 +151,7 @@ impl History {
             compacting: Compacting { packs_max: *rng.pick(&[2, 5, 50]), unused_percent_max: 100 },
             accepts_empty: true,
             store: None,
+            arrivals: Arrivals::default(),
         };
         let names: &[&str] = if with_fork { &["u", "f"] } else { &["u"] };
         let upstreams: Vec<Upstream> =

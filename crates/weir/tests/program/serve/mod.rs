@@ -5,6 +5,7 @@ mod access_log;
 mod api;
 pub(crate) mod api_client;
 mod archives;
+mod arriving;
 mod attacks;
 mod behind_proxy;
 mod bundles;

@@ -1,7 +1,7 @@
 //! Repositories are mirrored when clients ask for them, and upstreams are visited before old copies are read.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use crate::common::{Env, Http, OPEN_SESAME, Server};
@@ -15,7 +15,8 @@ fn pool_on_demand(env: &Env, more: &str) -> Server {
     upstreams
 }
 
-fn rule(env: &Env, url: &str, more: &str) {
+/// Has what clients ask for below `here/` fetched from `url`.
+pub(super) fn rule(env: &Env, url: &str, more: &str) {
     let settings = env.pool().join("weir.toml");
     let text = std::fs::read_to_string(&settings).unwrap();
     let rule = format!("[[serve.fetch_on_demand]]\nrepositories = ['here/*']\nurl = '{url}'\n{more}\n");
@@ -235,11 +236,17 @@ fn a_folder_of_git_is_no_name() {
     assert_eq!(env.weir_json(&["ls", "--json"]), serde_json::json!([]));
 }
 
+/// Writes a script of these `lines`.
+pub(super) fn script(env: &Env, name: &str, lines: &str) -> PathBuf {
+    let path = env.path(name);
+    std::fs::write(&path, format!("#!/bin/sh\n{lines}\n")).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
 /// Has ssh upstreams be reached by a script that runs `first`, and then the command here.
-fn ssh_that(env: &Env, first: &str) {
-    let ssh = env.path("ssh");
-    std::fs::write(&ssh, format!("#!/bin/sh\n{first}\nfor last; do :; done\neval \"$last\"\n")).unwrap();
-    std::fs::set_permissions(&ssh, std::fs::Permissions::from_mode(0o755)).unwrap();
+pub(super) fn ssh_that(env: &Env, first: &str) {
+    let ssh = script(env, "ssh", &format!("{first}\nfor last; do :; done\neval \"$last\""));
     env.configure("transport", &format!("ssh_command = '{}'", ssh.display()));
 }
 
@@ -249,9 +256,7 @@ fn who_asks_while_a_visit_is_under_way_waits_for_the_next() {
     let up = env.init_bare("up.git");
     env.commit_file(&up, "refs/heads/main", "a", b"first");
     // The upstream lists its refs at once, and takes its time for the pack.
-    let hook = env.path("hook");
-    std::fs::write(&hook, "#!/bin/sh\nsleep 3\nexec \"$@\"\n").unwrap();
-    std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let hook = script(&env, "hook", "sleep 3\nexec \"$@\"");
     ssh_that(
         &env,
         &format!(
@@ -264,6 +269,8 @@ fn who_asks_while_a_visit_is_under_way_waits_for_the_next() {
     let server = Http::serve_mirroring(&env, &env.path("log"));
     let listed = || env.git(env.dir.path(), &["ls-remote", &server.url("here/up"), "refs/heads/main"]);
     listed();
+    let visits = || env.weir_json(&["visits", "--json", "here/up"]);
+    weir_testing::wait_until(|| visits().to_string(), || visits().as_array().unwrap().len() == 1);
     env.commit_file(&up, "refs/heads/main", "b", b"second");
     std::thread::scope(|scope| {
         scope.spawn(listed);
@@ -303,14 +310,14 @@ fn a_repository_that_cannot_be_mirrored_is_removed_though_its_client_has_left() 
     let up = env.init_bare("up.git");
     env.commit_file(&up, "refs/heads/main", "a", b"first");
     // It is there, and its pack is not.
-    let hook = env.path("hook");
-    std::fs::write(&hook, "#!/bin/sh\nsleep 3\nexit 1\n").unwrap();
-    std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let hook = script(&env, "hook", "sleep 3\nexit 1");
     let set = "export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=uploadpack.packObjectsHook GIT_CONFIG_VALUE_0=";
     ssh_that(&env, &format!("{set}{}", hook.display()));
     rule(&env, &format!("ssh://host{}/{{path}}.git", env.dir.path().display()), "timeout = '1s'");
     let server = Http::serve_mirroring(&env, &env.path("log"));
-    assert_refused(&env, &server.git_url("here/up"), "it is being fetched from its upstream");
+    // Before version 2, a client waits until it is here.
+    let refused = server.get("/here/up/info/refs?service=git-upload-pack", "").0;
+    assert!(refused.starts_with("HTTP/1.1 503"), "{refused}");
     assert_eq!(env.weir_json(&["ls", "--json"]).as_array().unwrap().len(), 1);
     let listed = || env.weir_json(&["ls", "--json"]);
     weir_testing::wait_until(|| format!("it is gone: {}", listed()), || listed() == serde_json::json!([]));
