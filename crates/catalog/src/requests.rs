@@ -105,6 +105,19 @@ impl Visits<'_> {
         })?)
     }
 
+    /// Returns whether a visit to a repository is under way.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn is_under_way(&self, id: i64, now: Timestamp) -> Result<bool> {
+        let sql = "SELECT 1 FROM repositories WHERE id = ?1 AND lease_until > ?2";
+        let found = self
+            .catalog
+            .database
+            .query_one(sql, &[Value::Integer(id), now.into()], |row| row.get::<i64>(0))?;
+        Ok(found.is_some())
+    }
+
     /// Makes the repositories with these numbers due, as their intervals do: they go before no others. Those
     /// whose last visit failed stay as they are.
     ///

@@ -265,6 +265,11 @@ impl UploadPack {
         self.failure.as_deref()
     }
 
+    /// Returns whether the repository of the session is arriving.
+    pub fn is_arriving(&self) -> bool {
+        self.repo.arriving_pack().is_some()
+    }
+
     /// Returns whether the session failed because the client wants what is not here.
     pub fn lacks_what_is_wanted(&self) -> bool {
         self.failure().is_some_and(|why| why.starts_with(NOT_OUR_REF))

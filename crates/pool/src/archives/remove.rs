@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 
 use weir_archive::LockedFile;
+use weir_catalog::clock::now;
 use weir_catalog::{Base, Catalog, Repository};
 use weir_ground::{FileError, Timestamp, name_matches};
 
@@ -13,7 +14,8 @@ use crate::archives::store::Store;
 use crate::error::{Error, Result};
 
 /// Orders `repositories` so that forks come before their bases, and checks that all of them can be removed:
-/// none is the base of a repository that stays, and an archive that stays keeps its base.
+/// none is the base of a repository that stays, an archive that stays keeps its base, and no archive that is
+/// to be deleted is only being made.
 ///
 /// # Errors
 /// If one of them cannot be removed.
@@ -41,6 +43,15 @@ pub fn check_removal(
             it with --delete",
             fork.name
         )));
+    }
+    // There is nothing to lock yet: the archive would be there afterwards, and known to nobody.
+    for r in repositories.iter().filter(|r| deletes && !store.archive_path(r).exists()) {
+        if catalog.visits().is_under_way(r.id, now())? {
+            return Err(Error::Refused(format!(
+                "'{}' is being mirrored for the first time: delete it when that has ended",
+                r.name
+            )));
+        }
     }
     repositories.sort_by_key(|r| !forks.iter().any(|fork| fork.id == r.id));
     Ok(())

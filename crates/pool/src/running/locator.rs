@@ -308,7 +308,7 @@ impl CatalogLocator {
 
     /// Returns the name that `request` asks for, if a rule has repositories of such names fetched on demand.
     fn on_demand_name(&self, request: &DaemonRequest) -> Option<OnDemandName<'_>> {
-        let on_demand = self.on_demand.as_ref().filter(|_| request.service == Service::UploadPack)?;
+        let on_demand = self.on_demand.as_ref().filter(|_| request.service != Service::ReceivePack)?;
         let name = self.name_of(request.host.as_deref(), &request.path).ok()?;
         let name = name.strip_suffix(".git").unwrap_or(&name).to_owned();
         check_name(&name).ok()?;

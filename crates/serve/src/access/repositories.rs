@@ -81,17 +81,26 @@ impl ServedRepositories {
                 return Ok(FoundRepository::Arriving(repo));
             }
         }
-        self.find(request, client).await.map(FoundRepository::There)
+        let mut found = self.find(request, client.clone()).await;
+        // What was arriving when the client began may have failed since, or may be coming again.
+        if takes_arriving && why.is_none() && matches!(found, Err(Refusal::NotFound(_))) {
+            self.wait(request, &client, AwaitedFor::First).await?;
+            found = self.find(request, client).await;
+        }
+        found.map(FoundRepository::There)
     }
 
     /// Finds what `request` asks for after a visit to the upstream, because the copy lacks what the client
-    /// wants. Returns `None` if there is no such visit.
+    /// wants, or `was_arriving`. Returns `None` if there is no such visit.
     pub(crate) async fn find_missing(
         self: &Arc<Self>,
         request: &DaemonRequest,
         client: Client,
+        was_arriving: bool,
     ) -> Result<Option<Found>, Refusal> {
-        if !self.wait(request, &client, AwaitedFor::Missing).await? {
+        let is_new = self.wait(request, &client, AwaitedFor::Missing).await?;
+        // What was arriving may be here by now.
+        if !is_new && !was_arriving {
             return Ok(None);
         }
         self.find(request, client).await.map(Some)

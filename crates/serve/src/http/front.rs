@@ -313,13 +313,15 @@ impl Daemon {
     }
 
     /// Finds and opens what a client asks for after a visit to the upstream, because the copy lacks what it
-    /// wants. Returns `None` if there is no such visit.
+    /// wants, or `was_arriving`. Returns `None` if there is no such visit.
     pub(crate) async fn find_missing_http(
         self: &Arc<Self>,
         asked: &HttpAsk,
+        was_arriving: bool,
     ) -> Result<Option<Opened>, HttpRefusal> {
         let HttpAsk { request, client } = asked;
-        let Some(found) = self.repositories.find_missing(request, client.clone()).await? else {
+        let found = self.repositories.find_missing(request, client.clone(), was_arriving).await?;
+        let Some(found) = found else {
             return Ok(None);
         };
         Ok(Some(self.repositories.open(found, &request.path, client.address).await?))
@@ -335,7 +337,7 @@ impl Daemon {
         let why = match route {
             Route::InfoRefs(_) if takes_arriving => Some(AwaitedFor::Arriving),
             Route::InfoRefs(_) | Route::Clone => Some(AwaitedFor::Begin),
-            Route::LfsBatch => Some(AwaitedFor::First),
+            Route::LfsBatch | Route::Rpc(Service::UploadArchive) => Some(AwaitedFor::First),
             _ => None,
         };
         let found = self.repositories.find_fresh(request, client.clone(), why, takes_arriving).await?;

@@ -209,7 +209,7 @@ impl Daemon {
         };
         let (mut machine, mut received) = parsed(machine, received).await?;
         if machine.lacks_what_is_wanted()
-            && let Some(fresh) = self.find_missing_http(asked).await?
+            && let Some(fresh) = self.find_missing_http(asked, machine.is_arriving()).await?
         {
             let options = self.stateless(fresh.features, &asked.request.path);
             machine = UploadPack::answering(fresh.repo, version, options);

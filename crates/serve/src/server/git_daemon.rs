@@ -172,16 +172,17 @@ impl Daemon {
 
     /// Waits for a visit to the upstream, because the copy lacks what the client wants. Returns a
     /// conversation over the copy as it is then, which has read the client's request `fed`; `None` if there
-    /// is no visit.
+    /// is no visit; a refusal if there is no copy, because what `was_arriving` has failed.
     async fn after_visit(
         self: &Arc<Self>,
         asked: &GitAsk<'_>,
         fed: &[u8],
         sender: &mut Sender<'_>,
-    ) -> Result<Option<UploadPack>, ClientGone> {
+        was_arriving: bool,
+    ) -> Result<Result<Option<UploadPack>, Refusal>, ClientGone> {
         let GitAsk { request, client } = asked;
         let visit = async {
-            let found = self.repositories.find_missing(request, client.clone()).await?;
+            let found = self.repositories.find_missing(request, client.clone(), was_arriving).await?;
             let Some(found) = found else { return Ok(None) };
             self.repositories.open(found, &request.path, client.address).await.map(Some)
         };
@@ -195,19 +196,22 @@ impl Daemon {
             }
         };
         sender.restart();
-        let opened = opened.unwrap_or_else(|refusal: Refusal| {
-            // The client is told what it would be told without a visit.
-            let (path, why) = (request.path.escape_default(), refusal.words_without_token());
-            tracing::info!("no visit for what a client wants of {path}: {}", why.escape_default());
-            None
-        });
-        let Some(Opened { repo, features, .. }) = opened else { return Ok(None) };
+        let opened = match opened {
+            Ok(opened) => opened,
+            Err(refusal) => {
+                let (path, why) = (request.path.escape_default(), refusal.words_without_token());
+                tracing::info!("no visit for what a client wants of {path}: {}", why.escape_default());
+                // The client is told what it would be told without a visit, if that is known.
+                return Ok(if was_arriving { Err(refusal) } else { Ok(None) });
+            }
+        };
+        let Some(Opened { repo, features, .. }) = opened else { return Ok(Ok(None)) };
         let options = self.options_with(features, &request.path);
         let mut machine = UploadPack::new(repo, Version::from_number(request.version), options);
         // The client has the capabilities already.
         while let Step::Send(_) = machine.step() {}
         let _ = machine.feed(fed);
-        Ok(Some(machine))
+        Ok(Ok(Some(machine)))
     }
 
     /// Reads from a client, and feeds `machine`. Appends what came to `fed`, unless the request is too long.
@@ -259,9 +263,10 @@ impl Daemon {
             if machine.lacks_what_is_wanted()
                 && let Some(fed) = fed.take().filter(|fed| !fed.is_empty())
             {
-                match self.after_visit(asked, &fed, sender).await {
-                    Ok(Some(fresh)) => *machine = fresh,
-                    Ok(None) => {}
+                match self.after_visit(asked, &fed, sender, machine.is_arriving()).await {
+                    Ok(Ok(Some(fresh))) => *machine = fresh,
+                    Ok(Ok(None)) => {}
+                    Ok(Err(refusal)) => return self.refuse(sender, refusal.words_without_token()).await,
                     Err(ClientGone) => return Ok(()),
                 }
             }

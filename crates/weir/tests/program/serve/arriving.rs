@@ -1,7 +1,7 @@
 //! A repository is served while its first copy arrives.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use weir_testing::wait_until;
 
@@ -10,6 +10,17 @@ use crate::common::{Env, Http, OPEN_SESAME, Rng};
 
 /// Bytes of a pack that an upstream sends before it waits, or breaks off.
 const FIRST_BYTES: u64 = 3_000_000;
+
+/// The head of a request of protocol version 2, behind its path.
+const HEAD: &str = "HTTP/1.1\r\nHost: x\r\nGit-Protocol: version=2\r\nConnection: close\r\n";
+
+/// A command of that protocol, over HTTP.
+fn posted(name: &str, command: &str) -> Vec<u8> {
+    let types = "Content-Type: application/x-git-upload-pack-request";
+    let len = command.len();
+    format!("POST /{name}/git-upload-pack {HEAD}{types}\r\nContent-Length: {len}\r\n\r\n{command}")
+        .into_bytes()
+}
 
 /// An upstream with more than that.
 fn large_repository(env: &Env) -> PathBuf {
@@ -115,7 +126,14 @@ fn an_arriving_repository_answers_other_requests_when_it_is_here() {
             (to, child)
         })
         .collect();
-    let batch = std::thread::scope(|scope| {
+    let (batch, listed) = std::thread::scope(|scope| {
+        let list = scope.spawn(|| {
+            let archive = env.git_command(env.dir.path(), &["archive", "--remote", &git, "main"]);
+            let mut archive = { archive }.stdout(Stdio::piped()).spawn().unwrap();
+            let listing = Command::new("tar").arg("-t").stdin(archive.stdout.take().unwrap()).output();
+            archive.wait().unwrap();
+            String::from_utf8(listing.unwrap().stdout).unwrap()
+        });
         let ask = scope.spawn(|| {
             server.ask(
                 b"POST /here/up/info/lfs/objects/batch HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\
@@ -125,8 +143,9 @@ fn an_arriving_repository_answers_other_requests_when_it_is_here() {
         });
         std::thread::sleep(std::time::Duration::from_secs(1));
         std::fs::remove_file(held).unwrap();
-        ask.join().unwrap()
+        (ask.join().unwrap(), list.join().unwrap())
     });
+    assert_eq!(listed, "f4\n");
     assert!(batch.starts_with("HTTP/1.1 200"), "{batch}");
     let clones: Vec<PathBuf> = clones
         .into_iter()
@@ -152,20 +171,52 @@ fn an_arriving_repository_answers_other_requests_when_it_is_here() {
 #[test]
 fn an_arriving_pack_that_breaks_off_fails_its_clones() {
     let env = Env::new();
-    large_repository(&env);
+    let up = large_repository(&env);
+    for name in ["up2.git", "up3.git"] {
+        let to = env.path(name);
+        env.git(env.dir.path(), &["clone", "-q", "--mirror", up.to_str().unwrap(), to.to_str().unwrap()]);
+    }
     upstreams_that(&env, "exit 1", "");
     let server = Http::serve_mirroring(&env, &env.path("log"));
-    for url in [server.url("here/up"), server.git_url("here/up")] {
-        let output = clone(&env, &["--bare"], &url, &env.path("clone.git")).wait_with_output().unwrap();
+    for (url, arguments, why) in [
+        (server.url("here/up"), vec!["--bare"], "the upstream's answer broke off"),
+        (server.git_url("here/up2"), vec!["--bare"], "the upstream's answer broke off"),
+        (
+            server.git_url("here/up3"),
+            vec!["--bare", "--depth=1"],
+            "it cannot be fetched from its upstream now",
+        ),
+    ] {
+        let arguments = [&["-c", "protocol.version=2"], &*arguments].concat();
+        let output = clone(&env, &arguments, &url, &env.path("clone.git")).wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        let is_told = said.contains("the upstream's answer broke off")
-            // The second client may come before weir asks the upstream again.
-            || said.contains("503")
-            || said.contains("it cannot be fetched from its upstream now");
-        assert!(!output.status.success() && is_told, "{said}");
+        assert!(!output.status.success() && said.contains(why), "{said}");
     }
     let listed = || env.weir_json(&["ls", "--json"]);
     wait_until(|| format!("it is gone: {}", listed()), || listed() == serde_json::json!([]));
+    // Whoever had begun to read is told so, too.
+    let request = "0014command=ls-refs\n00010000";
+    let refused = server.ask(&posted("here/up", request));
+    assert!(refused.starts_with("HTTP/1.1 503"), "{refused}");
+}
+
+#[test]
+fn an_arriving_archive_is_deleted_when_it_is_here() {
+    let env = Env::new();
+    large_repository(&env);
+    let held = upstreams_that_wait(&env, "");
+    let server = Http::serve_mirroring(&env, &env.path("log"));
+    let to = env.path("clone.git");
+    let child = clone(&env, &["--bare"], &server.url("here/up"), &to);
+    wait_until(|| format!("{} bytes", received(&to)), || received(&to) > FIRST_BYTES / 2);
+    let refused = env.weir_fails(&["rm", "--delete", "here/up"]);
+    assert!(refused.contains("'here/up' is being mirrored for the first time"), "{refused}");
+    std::fs::remove_file(held).unwrap();
+    succeeds(child);
+    let visits = || env.weir_json(&["visits", "--json", "here/up"]);
+    wait_until(|| visits().to_string(), || visits() != serde_json::json!([]));
+    env.weir(&["rm", "--delete", "here/up"]);
+    assert!(!env.pool().join("store/here/up.tar").exists());
 }
 
 #[test]
@@ -185,16 +236,11 @@ fn an_arriving_repository_is_shown_to_those_who_may_read_it() {
     let with_token = server.url("here/up").replace("http://", "http://x:open%20sesame@");
     let child = clone(&env, &["--bare"], &with_token, &to);
     wait_until(|| format!("{} bytes", received(&to)), || received(&to) > FIRST_BYTES / 2);
-    let head = "HTTP/1.1\r\nHost: x\r\nGit-Protocol: version=2\r\nConnection: close\r\n";
-    let refused = server.ask(format!("GET /here/up/info/refs?service=git-upload-pack {head}\r\n").as_bytes());
+    let begin = format!("GET /here/up/info/refs?service=git-upload-pack {HEAD}\r\n");
+    let refused = server.ask(begin.as_bytes());
     assert!(refused.starts_with("HTTP/1.1 401"), "{refused}");
     let request = "0014command=ls-refs\n00010000";
-    let posted = format!(
-        "POST /here/up/git-upload-pack {head}Content-Type: application/x-git-upload-pack-request\r\n\
-        Content-Length: {}\r\n\r\n{request}",
-        request.len()
-    );
-    let refused = server.ask(posted.as_bytes());
+    let refused = server.ask(&posted("here/up", request));
     assert!(refused.starts_with("HTTP/1.1 401"), "{refused}");
     std::fs::remove_file(held).unwrap();
     succeeds(child);
