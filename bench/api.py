@@ -62,7 +62,14 @@ class Server:
             stderr=subprocess.DEVNULL,
         )
         wait_for_port(self.port)
-        self.connection = http.client.HTTPConnection("127.0.0.1", self.port)
+        self.connect(self.port)
+
+    def connect(self, port):
+        self.connection = http.client.HTTPConnection("127.0.0.1", port)
+
+    def spent(self):
+        """The seconds of processor time that the server has used."""
+        return spent_by(self.process.pid)
 
     def get(self, path):
         body = self.ask(path).read()
@@ -86,13 +93,13 @@ class Server:
         the milliseconds that a client waits, and the last answer. `{n}` in the path is another number for
         each request."""
         body = self.get(path.replace("{n}", "1"))
-        waits, before = [], spent_by(self.process.pid)
+        waits, before = [], self.spent()
         for n in range(count):
             at = time.perf_counter()
             body = self.get(path.replace("{n}", str(n + 2)))
             waits.append((time.perf_counter() - at) * 1000)
         waits.sort()
-        spent = (spent_by(self.process.pid) - before) / count
+        spent = (self.spent() - before) / count
         return spent, waits[len(waits) // 2], waits[len(waits) * 99 // 100], body
 
     def first_byte(self, path):
@@ -120,18 +127,28 @@ def git_seconds(count, *command):
     return (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) / count, done.stdout
 
 
-def answers(work):
-    """Small answers, and archives."""
-    up, pool = repository(work), os.path.join(work, "pool")
+def mirrored(work, up):
+    """Returns a pool that mirrors the repository `up` under this name."""
+    pool = os.path.join(work, "pool")
     for command in ["init", pool], ["add", "-q", "--name", "up", up], ["mirror", "-q"]:
         subprocess.run([WEIR, "--pool", pool, *command], stdout=subprocess.DEVNULL, check=True)
+    return pool
+
+
+def file_of_10_kb(up):
+    """Returns the path of the file at HEAD whose size is nearest to that."""
     listed = subprocess.run(["git", "-C", up, "ls-tree", "-rl", "HEAD"], stdout=subprocess.PIPE, check=True)
     sizes = [line.split(None, 4)[3:] for line in listed.stdout.decode().splitlines()]
     files = [(abs(int(size) - 10_000), path) for size, path in sizes if size != "-" and '"' not in path]
-    path = min(files)[1]
-    server = Server(pool)
+    return min(files)[1]
+
+
+def answers(work):
+    """Small answers, and archives."""
+    up = repository(work)
+    server = Server(mirrored(work, up))
     try:
-        measure_answers(server, up, path)
+        measure_answers(server, up, file_of_10_kb(up))
     finally:
         server.end()
 
