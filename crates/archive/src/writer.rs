@@ -220,6 +220,7 @@ impl<S: Storage> Group<'_, S> {
         let mut sum = Sha256::new();
         read(&mut |piece: &[u8]| {
             if len > PENDING_BYTES_MAX as u64 {
+                debug_assert!(self.pending.is_empty(), "something is to be written before");
                 self.write_from_start()?;
                 self.writer.storage.write_all_at(piece, self.position)?;
                 self.position += piece.len() as u64;
@@ -341,6 +342,7 @@ impl<S: Storage> Group<'_, S> {
         self.pass_fence(epoch)?;
         let old = self.writer.state.as_ref();
         let full = old.is_none_or(|s| s.chain_len >= CHAIN_LEN_MAX);
+        debug_assert!(old.is_none_or(|s| s.record.seq <= self.writer.seq_max), "a number comes again");
         let synced = self.position - self.start > UNSYNCED_GROUP_BYTES_MAX;
         let (mut members, mut attributes) = match old {
             Some(s) => (s.members.clone(), s.attributes.clone()),
@@ -436,10 +438,13 @@ impl<S: Storage> Group<'_, S> {
 
     fn pad(&mut self) {
         let padding = tar::padded(self.position) - self.position;
+        debug_assert!(padding < BLOCK_BYTES, "{padding} bytes of padding");
         self.put(&[0; 512][..padding as usize]);
     }
 
     fn flush(&mut self) -> Result<()> {
+        let end = self.pending_at + self.pending.len() as u64;
+        debug_assert_eq!(end, self.position, "what is pending ends elsewhere");
         if !self.pending.is_empty() {
             self.write_from_start()?;
             self.writer.storage.write_all_at(&self.pending, self.pending_at)?;

@@ -242,6 +242,8 @@ pub fn blame(repo: &Repo, from: &Oid, query: &BlameQuery, kept: &KeptBlames) -> 
         }
         is_next
     });
+    let follows = |a: &BlameRange, b: &BlameRange| a.line + a.count == b.line;
+    debug_assert!(ranges.is_sorted_by(follows), "a line comes from no commit, or from two");
     let found = Arc::new(Blame { ranges, line_count: line_count.into() });
     kept.keep(key, found.clone());
     Ok(found)
@@ -442,6 +444,8 @@ fn split(runs: &[LineRun], edits: &[Edit]) -> (Vec<LineRun>, Vec<LineRun>) {
             next += 1;
         }
     }
+    let lines = |runs: &[LineRun]| runs.iter().map(|run| u64::from(run.count)).sum::<u64>();
+    debug_assert_eq!(lines(&kept) + lines(&passed), lines(runs), "lines are lost, or are there twice");
     (kept, passed)
 }
 

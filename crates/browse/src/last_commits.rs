@@ -119,6 +119,7 @@ impl LastCommits<'_> {
             }
         }
         for entry in entries {
+            debug_assert!(self.found[entry as usize].is_none(), "an entry has two last commits");
             self.found[entry as usize] = Some(*oid);
         }
         Ok(())

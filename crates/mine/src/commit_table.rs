@@ -228,6 +228,7 @@ impl CommitTable {
             all.faults.extend(part.faults);
         }
         for (at, node) in (0u32..).zip(&all.nodes) {
+            debug_assert_eq!(all.by_object[node.object as usize], NO_OBJECT, "a commit is there twice");
             all.by_object[node.object as usize] = at;
         }
         debug_assert!(

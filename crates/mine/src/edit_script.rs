@@ -57,6 +57,7 @@ pub struct EditFinder {
 impl LineStarts {
     /// Returns where the lines of `data` start, which has less than 4 GiB.
     pub fn of(data: &[u8]) -> LineStarts {
+        debug_assert!(u32::try_from(data.len()).is_ok(), "a line may start behind 4 GiB");
         let mut starts = vec![0];
         starts.extend(memchr_iter(b'\n', data).map(|at| at as u32 + 1));
         if data.last().is_some_and(|&last| last != b'\n') {
@@ -77,6 +78,7 @@ impl LineStarts {
         let behind = &other.starts[last..];
         let shift = (data.len() as u32).wrapping_sub(other.data.len() as u32);
         starts.extend(behind.iter().skip(1).map(|at| at.wrapping_add(shift)));
+        debug_assert_eq!(starts, LineStarts::of(data).0, "what is known of the other file is wrong");
         LineStarts(starts)
     }
 
@@ -89,6 +91,7 @@ impl LineStarts {
 impl<'a> FileLines<'a> {
     /// Returns the lines of `data`, which start at `starts`.
     pub fn new(data: &'a [u8], starts: &'a LineStarts) -> FileLines<'a> {
+        debug_assert_eq!(starts.0.last(), Some(&(data.len() as u32)), "the starts are of another file");
         FileLines { data, starts: &starts.0 }
     }
 
@@ -133,6 +136,11 @@ impl ChangedLines {
 
     fn set(&mut self, line: usize, is_changed: bool) {
         self.0[line + 1] = is_changed;
+    }
+
+    /// Returns the number of lines that are not changed.
+    fn unchanged(&self) -> usize {
+        self.0.iter().filter(|is_changed| !**is_changed).count() - 2
     }
 
     fn first(&self) -> Option<usize> {
@@ -408,7 +416,10 @@ impl EditFinder {
         let mut new_file = SlidingFile { lines: new, changed: &mut self.new, group };
         old_file.compact(&mut new_file);
         new_file.compact(&mut old_file);
+        debug_assert_eq!(self.old.unchanged(), self.new.unchanged(), "a line stays in one file only");
         self.edits(old.count(), new.count(), edits);
+        let are_apart = |a: &Edit, b: &Edit| a.old.end < b.old.start && a.new.end < b.new.start;
+        debug_assert!(edits.is_sorted_by(are_apart), "no line stays between two edits");
     }
 
     /// Marks the lines of the middles, which begin with line `first`, that are not on the path of the search.

@@ -85,6 +85,7 @@ impl LineStats {
         let mut lines = vec![Lines::Unavailable; pairs.len()];
         let mut left = pairs.len();
         for (place, counted) in parts.into_iter().flatten() {
+            debug_assert!(lines[place as usize] == Lines::Unavailable, "a pair is counted twice");
             lines[place as usize] = counted;
             left -= 1;
         }
@@ -315,6 +316,8 @@ impl<'v, 'p, 'f, 'o> PairVisit<'v, 'p, 'f, 'o> {
 
     /// Counts the pairs that are late, and forgets kept blobs.
     fn end_group(&mut self, objects: &mut ObjectReader<'o>) {
+        let held_bytes: usize = self.held.values().map(|held| held.data.len()).sum();
+        debug_assert_eq!(self.held_bytes, held_bytes, "the bytes that are held");
         self.held.clear();
         self.order.clear();
         self.held_bytes = 0;

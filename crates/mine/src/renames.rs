@@ -188,6 +188,7 @@ pub(crate) fn pairs(
             out.push(plain(Status::TypeChanged));
         }
     }
+    debug_assert!(copies || uses.values().all(|left| *left == 0), "a rename has no target");
 }
 
 struct RenameSearch<'c> {
@@ -220,6 +221,8 @@ impl RenameSearch<'_> {
     }
 
     fn record(&mut self, source: usize, target: usize, score: u64) {
+        debug_assert!(self.targets[target].found.is_none(), "a file has come from two others");
+        debug_assert!(score <= SCORE_MAX, "{score} is more than all");
         self.sources[source].used += 1;
         self.targets[target].found = Some((source, score));
     }

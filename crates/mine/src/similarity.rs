@@ -99,7 +99,9 @@ impl<'c, 'o> Similarity<'c, 'o> {
             return 0;
         }
         let (Some(a), Some(b)) = (self.pieces(old.object), self.pieces(new.object)) else { return 0 };
-        common_bytes(&a, &b) * SCORE_MAX / most
+        let common = common_bytes(&a, &b);
+        debug_assert!(common <= least, "{common} bytes are common, and one file has {least}");
+        common * SCORE_MAX / most
     }
 
     /// Returns how many of `files`, from the first one on, can be remembered at once, beside a few others.

@@ -52,7 +52,8 @@ impl WaitingTasks {
             head.map(|head| self.heads.remove(&head));
             self.heads.insert(place, task.host.clone());
         }
-        of_host.insert(place, task);
+        let before = of_host.insert(place, task);
+        debug_assert!(before.is_none(), "place {place} is taken");
         self.count += 1;
     }
 

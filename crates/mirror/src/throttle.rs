@@ -114,6 +114,7 @@ impl Bag {
     /// Adds an error; returns true if that fills the bag.
     fn take(&mut self, policy: &ThrottlePolicy, now_ms: u64) -> bool {
         self.leak(policy, now_ms);
+        debug_assert!(self.level >= 0.0, "{} errors", self.level);
         self.level += 1.0;
         let is_full =
             policy.window > 0 && self.level >= f64::from(policy.window) && self.paused_until_ms <= now_ms;
@@ -219,6 +220,7 @@ impl Throttle {
                 if self.latest.len() > policy.window as usize {
                     self.latest.pop_front();
                 }
+                debug_assert!(self.latest.len() <= policy.window as usize, "more errors than count");
                 let host_is_full = self.host(host, now_ms).take(&policy, now_ms);
                 let mut different: Vec<&String> = self.latest.iter().collect();
                 different.sort_unstable();

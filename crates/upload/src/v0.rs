@@ -189,6 +189,7 @@ fn is_enough(state: &V0, context: &Context) -> Enough {
 
 /// Continues after it was found out whether enough is in common.
 pub(crate) fn met(state: &mut V0, context: &Context, answer: bool, looked_at: usize) -> Vec<Answer> {
+    debug_assert!(state.pending.is_some(), "no line waits for this");
     state.meets = Some((state.common.len(), answer));
     state.looked_at += looked_at;
     match state.pending.take() {
@@ -217,6 +218,7 @@ fn have(state: &mut V0, context: &Context, oid: Oid) -> Vec<Answer> {
     if !context.repo.may_be_removed(&oid) {
         return have_common(state, oid);
     }
+    debug_assert!(state.pending.is_none(), "a line waits for its answer");
     state.pending = Some(Pending::Doubtful(oid));
     let (repo, steps_max) = (context.repo.clone(), context.options.limits.steps_max);
     vec![Answer::Step(Step::Work(Work::Shown(Box::new(ShownRequest { repo, have: oid, steps_max }))))]
@@ -231,6 +233,7 @@ fn have_absent(state: &mut V0, context: &Context, oid: Oid) -> Vec<Answer> {
     match is_enough(state, context) {
         Enough::Known(answer) => send(have_other(state, &oid, answer)),
         Enough::ToFindOut(meeting) => {
+            debug_assert!(state.pending.is_none(), "a line waits for its answer");
             state.pending = Some(Pending::Have(oid));
             vec![Answer::Step(Step::Work(Work::Meet(meeting)))]
         }
@@ -272,6 +275,7 @@ fn flush_haves(state: &mut V0, context: &Context) -> Vec<Answer> {
     match is_enough(state, context) {
         Enough::Known(answer) => flush(state, context, answer),
         Enough::ToFindOut(meeting) => {
+            debug_assert!(state.pending.is_none(), "a line waits for its answer");
             state.pending = Some(Pending::Flush);
             vec![Answer::Step(Step::Work(Work::Meet(meeting)))]
         }

@@ -35,6 +35,7 @@ impl NumberLog {
     /// Appends the numbers of a folder. They are there when this returns, also if the process dies.
     pub(crate) fn append(&self, numbers: FolderNumber) -> Result<()> {
         let FolderNumber { folder, first, next } = numbers;
+        debug_assert!(folder < first && first <= next, "{numbers:?} is out of order");
         let record = [folder, first, next].map(u32::to_ne_bytes).concat();
         (&self.0).write_all(&record).map_err(log_error)
     }

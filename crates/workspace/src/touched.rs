@@ -223,6 +223,7 @@ impl Touched {
     /// Forgets paths at which nothing is, if there are many, and git was told so by `since`: it takes none of
     /// them for unchanged. Returns whether it did.
     fn forget(&mut self, since: u64) -> bool {
+        debug_assert!(since <= self.seq, "a change is forgotten that is to come");
         let is_gone = |touched: &TouchedPath| touched.state == GONE && touched.seq <= since;
         if self.paths.values().filter(|touched| is_gone(touched)).count() <= GONE_MAX {
             return false;

@@ -324,11 +324,14 @@ impl CommitTree {
             sizes,
         };
         let folder = Arc::new(folder);
+        let numbers = FolderNumber { folder: number, first, next };
         if logged.is_some() {
             let at = folders.by_first.partition_point(|known| known.numbers.first < first);
+            debug_assert_eq!(folders.by_first[at].numbers, numbers, "entries had other numbers before");
             folders.by_first[at].folder = Some(Arc::clone(&folder));
         } else if count > 0 {
-            let numbers = FolderNumber { folder: number, first, next };
+            let is_free = folders.by_first.last().is_none_or(|last| last.numbers.next <= first);
+            debug_assert!(is_free, "{numbers:?} were given before");
             if let Some(log) = &self.log {
                 log.append(numbers)?;
             }

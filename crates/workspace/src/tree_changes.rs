@@ -107,6 +107,7 @@ impl FoundChanges {
                 };
                 let (old, new) = (file(old), file(new));
                 if old != new {
+                    debug_assert!(old.is_some() || new.is_some(), "a change of nothing");
                     self.changes.files.push(TreeChange { path: self.path.clone(), old, new });
                 }
             }

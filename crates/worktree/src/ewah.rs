@@ -4,6 +4,7 @@
 /// number of bits and of words, the words, and where the last one is that tells what follows. Such a word has
 /// the number of words without bits in its bits 1 to 32, and of those with bits behind it in bits 33 to 63.
 pub fn ewah(positions: &[u32]) -> Vec<u8> {
+    debug_assert!(positions.is_sorted(), "bits are set out of order");
     let mut words: Vec<(u64, u64)> = Vec::new();
     for &position in positions {
         let (at, bit) = (u64::from(position / 64), 1 << (position % 64));

@@ -271,6 +271,7 @@ impl IndexWriter {
 
     /// Returns the same entries with whole paths.
     pub fn with_whole_paths(self) -> Result<IndexWriter> {
+        debug_assert_eq!(self.form, PathForm::Shared, "the paths are whole already");
         let rest = &self.index[ENTRIES_AT..];
         let mut entries =
             IndexReader { hash: self.hash, version: 4, rest, left: self.count, path: Vec::new(), bytes: &[] };
@@ -366,6 +367,7 @@ impl IndexWriter {
     /// Adds the `entry` that `entries` read last, which is of the same hash and form. The paths of all that
     /// are copied come from one reader.
     pub fn copy(&mut self, entries: &IndexReader<'_>, entry: &CacheEntry, may_differ: bool) -> Result<()> {
+        debug_assert_eq!((entries.hash, entries.form()), (self.hash, self.form), "another form of index");
         let follows = match self.form {
             PathForm::Shared => self.copied == entries.left.checked_add(1),
             PathForm::Whole => true,
@@ -404,6 +406,8 @@ impl IndexWriter {
     /// in the content of `other`, which is to follow as it is. As to the rest, it does as
     /// [`IndexWriter::append`].
     pub(crate) fn append_path(&mut self, other: &IndexWriter) -> Result<usize> {
+        debug_assert_eq!([self.form, other.form], [PathForm::Shared; 2], "a path is whole");
+        debug_assert!(!other.is_extended && self.hash == other.hash, "another form of entries");
         let entries = &other.index[ENTRIES_AT..];
         // The path of the first is whole there.
         let path_at = FIELDS_BYTES + self.hash.len() + size_of::<u16>() + 1;

@@ -50,6 +50,7 @@ impl UntrackedFolders {
             all.ignores.extend(child.ignores.into_iter().map(|(number, oid)| (all.count + number, oid)));
             all.count += child.count;
         }
+        debug_assert_eq!(all.stats.len(), all.count as usize * STAT_BYTES, "a folder has no stat");
         all
     }
 

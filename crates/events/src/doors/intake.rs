@@ -178,7 +178,8 @@ impl Intake {
             spare.clear();
             IntakeCounts::add(&self.counts.committed, count);
             IntakeCounts::add(&self.counts.commits, 1);
-            self.committed.send_replace(number);
+            let before = self.committed.send_replace(number);
+            debug_assert_eq!(before + 1, number, "a batch is left out");
         }
     }
 

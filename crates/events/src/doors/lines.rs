@@ -105,6 +105,7 @@ impl LineBuffer {
             // The usual case: the lines lie in the chunk, and no byte is copied.
             let (used, result) = lines(chunk, &mut self.is_skipping, each);
             self.rest.extend_from_slice(&chunk[used..]);
+            debug_assert!(result.is_err() || self.rest.len() <= LINE_BYTES_MAX, "a long line is kept");
             return result;
         }
         self.rest.extend_from_slice(chunk);
@@ -112,6 +113,7 @@ impl LineBuffer {
         let (used, result) = lines(&rest, &mut self.is_skipping, each);
         self.rest = rest;
         self.rest.drain(..used);
+        debug_assert!(result.is_err() || self.rest.len() <= LINE_BYTES_MAX, "a long line is kept");
         if self.rest.is_empty() {
             // An idle connection keeps no memory.
             self.rest = Vec::new();

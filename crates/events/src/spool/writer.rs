@@ -126,6 +126,7 @@ impl EventSpool {
         self.frame.clear();
         FrameHead::of(records.as_bytes(), self.next, records.len()).write(&mut self.frame);
         self.frame.extend_from_slice(records.as_bytes());
+        debug_assert_eq!(self.frame.len() as u64, added, "the frame is longer than there is room for");
         let mut file = self.file.as_ref().expect("begun above");
         if let Err(e) = file.write_all(&self.frame).and_then(|()| file.sync_data()) {
             self.abandon();
@@ -151,6 +152,7 @@ impl EventSpool {
 
     /// Makes a segment that begins with the next record.
     fn begin_segment(&mut self) -> Result<(), SpoolError> {
+        debug_assert!(self.next > 0, "records are counted from 1 on");
         self.file = None;
         let path = segment_path(&self.folder, self.next);
         let failed = FileError::on("write", &path);

@@ -102,6 +102,7 @@ impl PackPlan {
             }));
         }
         packed.sort_unstable();
+        debug_assert!(packed.is_sorted_by(|a, b| a < b), "an object is planned twice");
         Ok(PackPlan { packed, loose, selection, thin, ofs_delta })
     }
 
@@ -121,6 +122,7 @@ impl PackPlan {
         let mut done =
             WrittenEntries { offsets: Vec::with_capacity(count), depths: Vec::with_capacity(count) };
         while let Some(place) = self.packed.get(done.offsets.len()) {
+            debug_assert_eq!(done.offsets.len(), done.depths.len(), "an entry has no depth");
             let (run, deltas) = self.verbatim_run(history, &mut done.depths)?;
             if let Some(last) = run.last() {
                 let position = writer.position();

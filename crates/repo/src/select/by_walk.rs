@@ -277,6 +277,7 @@ fn parents_first(commits: &[Oid], nodes: &OidMap<LinkedCommit>) -> Vec<Oid> {
             }
         }
     }
+    debug_assert_eq!(order.len(), commits.len(), "a commit is not there once");
     order
 }
 

@@ -168,7 +168,11 @@ impl PackCommits {
         }
         let mut parents = Lists::default();
         for &n in &in_order {
-            met.parents.of(n).iter().for_each(|p| parents.add(number_by_rank[*p as usize]));
+            let number = parents.len() as u32;
+            for parent in met.parents.of(n).iter().map(|p| number_by_rank[*p as usize]) {
+                debug_assert!(parent < number, "a parent comes behind its child");
+                parents.add(parent);
+            }
             parents.end();
         }
         let of = |list: &[u32]| in_order.iter().map(|n| list[*n as usize]).collect();
