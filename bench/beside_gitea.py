@@ -63,7 +63,7 @@ def main(work):
     head, folder = commits[0], os.path.dirname(path)
     ours, theirs = Server(mirrored(work, up)), GiteaServer(work, up)
     brief = "stat=false&verification=false&files=false"
-    ids = [lambda body: [commit["oid"] for commit in json.loads(body)["commits"]],
+    ids = [lambda body: [commit["oid"] for commit in json.loads(body)["items"]],
            lambda body: [commit["sha"] for commit in json.loads(body)]]
     same = [lambda body: body] * 2
     try:
@@ -78,7 +78,7 @@ def main(work):
             ("50 commits of a file", f"/commits?limit=50&path={quote(path)}",
              f"/commits?limit=50&path={quote(path)}&{brief}", ids, LONG),
             ("a folder", f"/tree?path={quote(folder)}&limit=1000", f"/contents/{quote(folder)}",
-             [lambda body: sorted(entry["name"] for entry in json.loads(body)["entries"]),
+             [lambda body: sorted(os.path.basename(entry["path"]) for entry in json.loads(body)["items"]),
               lambda body: sorted(entry["name"] for entry in json.loads(body))], REQUESTS // 10),
             ("tar.gz", "/archive?format=tar.gz&prefix=x{n}/", "/archive/{commit}.tar.gz", None, LONG),
         ]:
