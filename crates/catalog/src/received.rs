@@ -27,6 +27,7 @@ pub struct ReceivedBatch {
 impl ReceivedBatch {
     /// Adds a record and its verdict.
     pub fn push(&mut self, record: &[u8], verdict: u8) {
+        debug_assert!(u32::try_from(record.len()).is_ok(), "a record of {} bytes", record.len());
         self.records.extend((record.len() as u32).to_le_bytes());
         self.records.extend_from_slice(record);
         self.verdicts.push(verdict);
@@ -130,6 +131,7 @@ impl ReceivedEvents<'_> {
         let note = "INSERT INTO spools (spool, position) VALUES (?1, ?2)
             ON CONFLICT (spool) DO UPDATE SET position = excluded.position
             WHERE excluded.position > spools.position";
+        debug_assert_eq!(batch.events().count(), batch.len(), "a record has no verdict");
         let ReceivedBatch { at, records, verdicts, .. } = batch;
         self.catalog.database.transaction(VISITS, |db| {
             if let Some(place) = place

@@ -161,6 +161,7 @@ impl FetchedFile {
         patient: bool,
         loose: &mut dyn FnMut(usize, &[u8]),
     ) -> io::Result<usize> {
+        debug_assert!(!wanted.is_empty(), "no part is wanted");
         let first = wanted.start;
         let mut parts = self.parts();
         loop {
@@ -199,6 +200,8 @@ impl FetchedFile {
         patient: bool,
         loose: &mut dyn FnMut(usize, &[u8]),
     ) -> io::Result<()> {
+        let is_marked = |part: &PartState| *part == PartState::Coming;
+        debug_assert!(self.parts()[coming.clone()].iter().all(is_marked), "somebody else may read it, too");
         let settle = |parts: Range<usize>, as_what: PartState| {
             self.parts()[parts].fill(as_what);
             self.changed.notify_all();

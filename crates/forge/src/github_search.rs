@@ -80,6 +80,7 @@ impl SearchPlace {
         if self.to >= self.end {
             return SearchPlace::start(self.question + 1, now);
         }
+        debug_assert!(self.from <= self.to, "{self:?} is no range");
         let from = self.to + 1;
         // After a sparse range, the next one is probably sparse, too; if not, it is halved.
         let width = (self.to - self.from + 1).saturating_mul(2);
@@ -117,6 +118,7 @@ pub(crate) fn search(
     place: SearchPlace,
     now: u64,
 ) -> Result<SearchPage> {
+    debug_assert!(place.from <= place.to && place.to <= place.end, "{place:?} is no range");
     let asked = format!("{question} created:{}..{}", written(place.from), written(place.to));
     let url =
         format!("{rest}/search/repositories?q={}&per_page={PER_PAGE}&page={}", escape(&asked), place.page);

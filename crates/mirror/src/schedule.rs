@@ -63,6 +63,7 @@ impl Observed {
         let left = 0.5f64.powf(gap_s / HALF_LIFE_S);
         self.changes = self.changes * left + f64::from(u8::from(is_changed));
         self.watched_s = self.watched_s * left + gap_s;
+        debug_assert!(self.changes.is_finite() && self.watched_s.is_finite(), "{self:?}");
     }
 
     /// Returns the changes per second of an upstream that last changed `quiet_s` ago (`None` if that is

@@ -99,6 +99,7 @@ impl Session {
         let shallow = loop {
             let haves =
                 if round < ROUNDS_MAX { request.negotiator.next_haves(HAVES_A_ROUND) } else { Vec::new() };
+            debug_assert!(haves.len() <= HAVES_A_ROUND, "{} haves", haves.len());
             let done = haves.is_empty();
             said.extend(haves.iter().copied());
             let mut body = head.clone();
@@ -335,6 +336,7 @@ impl Read for FetchedPack<'_> {
                 return Ok(0);
             }
         }
+        debug_assert!(self.used < self.pending.len(), "nothing is there to be read");
         let n = buf.len().min(self.pending.len() - self.used);
         buf[..n].copy_from_slice(&self.pending[self.used..self.used + n]);
         self.used += n;

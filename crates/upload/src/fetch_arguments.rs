@@ -143,6 +143,7 @@ fn one_ref(refs: &Refs, name: &[u8]) -> Option<Oid> {
 
 /// Writes the lines that say where history ends.
 pub(crate) fn push_cut(out: &mut Vec<u8>, cut: &Cut) {
+    debug_assert!(cut.shallow.is_sorted(), "the answer depends on more than the question");
     for oid in &cut.shallow {
         push(out, format!("shallow {oid}").as_bytes());
     }

@@ -25,7 +25,8 @@ impl StagedInWay {
             let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
             above.extend(slashes.map(|(at, _)| path[..at].to_vec()));
         }
-        let changed = changes.iter().map(|change| change.path.clone()).collect();
+        let changed: Vec<Vec<u8>> = changes.iter().map(|change| change.path.clone()).collect();
+        debug_assert!(changed.is_sorted(), "changes are out of order");
         StagedInWay { changed, below, above, next: 0, found: Vec::new() }
     }
 

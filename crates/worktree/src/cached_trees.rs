@@ -35,6 +35,7 @@ impl IndexChanges<'_> {
     /// # Errors
     /// If they are cut.
     pub fn apply(&self, hash: HashKind, data: &[u8]) -> Result<Vec<u8>> {
+        debug_assert!(self.files.is_sorted_by(|a, b| a.0 <= b.0), "paths are out of order");
         let mut out = Vec::new();
         let done = self.copy(hash, &mut &*data, &mut Vec::new(), &mut out, 0);
         done.ok_or(Error::DamagedIndex("the cached trees are cut"))?;

@@ -173,6 +173,8 @@ impl EventSpool {
         })?;
         let mut state = self.shared.lock();
         state.segments.retain(|segment| segment.first != self.next);
+        let is_behind = state.segments.back().is_none_or(|last| last.first < self.next);
+        debug_assert!(is_behind, "a segment begins before the last one");
         state.segments.push_back(SegmentEnd { first: self.next, bytes: SEGMENT_HEAD_BYTES as u64 });
         drop(state);
         self.file = Some(file);

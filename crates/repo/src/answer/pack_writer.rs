@@ -91,6 +91,7 @@ impl PackPlan {
                 Location::Loose(_) => loose.push(*oid),
             }
         }
+        debug_assert!(selection.ranks.is_sorted_by(|a, b| a < b), "ranks are out of order");
         for run in selection.ranks.chunk_by(|a, b| (a.0, a.1 + 1) == *b) {
             let (pack, first) = run[0];
             let starts = objects.packs[pack as usize].starts(first, run[run.len() - 1].1)?;

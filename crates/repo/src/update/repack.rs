@@ -97,6 +97,7 @@ impl Repack {
     pub(crate) fn new(here: &Objects, objects: Vec<Packed>, earlier: Option<&Repo>) -> Result<Repack> {
         let mut number_by_place = vec![NONE; here.packed_count() as usize];
         for (number, object) in objects.iter().enumerate() {
+            debug_assert_eq!(number_by_place[object.place as usize], NONE, "an object is packed twice");
             number_by_place[object.place as usize] = number as u32;
         }
         let items = objects.into_iter().map(|Packed { place, kind }| {
