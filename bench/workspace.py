@@ -138,7 +138,7 @@ def measured(count):
     os.mkdir(at)
     up, ours, theirs = (os.path.join(at, name) for name in ("up.git", "workspace", "worktree"))
     repository(up, count)
-    # What was written before is on the disk: neither waits for it.
+    # Neither waits for the disk to write the files that were made before.
     os.sync()
     made = [seconds(WEIR, "-q", "workspace", "add", up, ours)]
     made.append(seconds("git", "-C", up, "worktree", "add", "-q", "--detach", theirs))

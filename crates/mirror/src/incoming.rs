@@ -33,12 +33,12 @@ pub(crate) struct IncomingUpdate<'a> {
     pub(crate) arrival: &'a mut Arrival,
 }
 
-/// What is shown of a first copy while it arrives.
+/// The repository that clients get while its first copy arrives.
 #[derive(Default)]
 pub(crate) struct Arrival {
-    /// What will be listed when its pack begins.
+    /// The repository, until its pack begins.
     awaited: Option<Repo>,
-    /// What is listed, until the update has ended.
+    /// Its entry in the list of arrivals, from then on until the update ends.
     listed: Option<ListedArrival>,
 }
 
@@ -58,7 +58,7 @@ struct IncomingPack<'a> {
     wants: &'a [Oid],
     /// The commits at which history ends.
     ended: OidSet,
-    /// The pack as it is shown while it arrives.
+    /// Tells clients how much of the pack is here.
     arriving: Option<&'a ArrivingPack>,
 }
 
@@ -102,7 +102,7 @@ impl IncomingUpdate<'_> {
         self.commit(RefClass::Rest, &rest, Cow::Owned(refs), false).map(add)
     }
 
-    /// Prepares what is shown of a first copy while it arrives.
+    /// Prepares the repository that clients get while its first copy arrives.
     fn await_arrival(&mut self, refs: &Refs, wants: &[Oid]) -> Result<(), Failure> {
         if self.options.arrivals.is_watched() && self.archive.base_for(RefClass::Rest)?.is_none() {
             let pack = ArrivingPack::new(wants.iter().copied().collect());
@@ -185,7 +185,7 @@ impl IncomingUpdate<'_> {
         let goes_on = !ended.is_empty() && !pack.shallow.iter().any(|oid| ended.contains(oid));
         if !goes_on {
             let mut arriving = None;
-            // What is shown of an arrival has whole histories.
+            // Clients would have to be told where the history of a shallow upstream ends.
             if let Some(repo) = self.arrival.awaited.take().filter(|_| pack.shallow.is_empty()) {
                 let listed = self.options.arrivals.begin(Arc::new(repo));
                 arriving = self.arrival.listed.insert(listed).pack();

@@ -28,7 +28,7 @@ struct ArrivingState {
     waiting: Vec<Waker>,
     /// Whether anybody has read it.
     is_read: bool,
-    /// What is held as long as the bytes are.
+    /// The share of a limit that the file takes: it is given back when nobody can read the file any more.
     held: Option<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -100,7 +100,7 @@ impl ArrivingPack {
         wake(state);
     }
 
-    /// Holds `held` as long as the bytes are there.
+    /// Keeps `held`, the share of a limit that the file takes, until nobody can read the file any more.
     pub(crate) fn hold(&self, held: Arc<dyn Any + Send + Sync>) {
         self.lock().held = Some(held);
     }

@@ -44,7 +44,7 @@ pub struct Pool {
     pub store: Store,
     /// The id of the store.
     store_id: String,
-    /// What this process is making the first copy of.
+    /// The repositories of which this process is making the first copy.
     pub arrivals: Arrivals,
 }
 

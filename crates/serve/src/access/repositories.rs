@@ -82,7 +82,7 @@ impl ServedRepositories {
             }
         }
         let mut found = self.find(request, client.clone()).await;
-        // What was arriving when the client began may have failed since, or may be coming again.
+        // The first visit may have failed since the client began, or another may be under way.
         if takes_arriving && why.is_none() && matches!(found, Err(Refusal::NotFound(_))) {
             self.wait(request, &client, AwaitedFor::First).await?;
             found = self.find(request, client).await;
@@ -99,7 +99,7 @@ impl ServedRepositories {
         was_arriving: bool,
     ) -> Result<Option<Found>, Refusal> {
         let is_new = self.wait(request, &client, AwaitedFor::Missing).await?;
-        // What was arriving may be here by now.
+        // The first visit may have ended well since the client began: then the archive is here.
         if !is_new && !was_arriving {
             return Ok(None);
         }

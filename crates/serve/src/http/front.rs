@@ -330,7 +330,7 @@ impl Daemon {
     /// Finds and opens what a client asks for. If it begins to read, it may wait for a visit to the upstream.
     async fn find_http(self: &Arc<Self>, asked: &HttpAsk, route: &Route) -> Result<Opened, HttpRefusal> {
         let HttpAsk { request, client } = asked;
-        // Version 2 asks anew with each request.
+        // In version 2 a request does not depend on the one before: the next may find the archive.
         let takes_arriving =
             matches!(route, Route::InfoRefs(Some(Service::UploadPack)) | Route::Rpc(Service::UploadPack))
                 && Version::from_protocol(&request.protocol) == Version::V2;

@@ -51,6 +51,7 @@ pub(crate) async fn send_arriving(
                 out.give(piece.framed.into()).await?;
             }
             Some(Err(e)) => {
+                tracing::info!("a pack broke off while a client got it: {e}");
                 let mut message = Vec::new();
                 framing.push_message(&mut message, 3, BROKEN_OFF);
                 out.give(message.into()).await?;
@@ -91,7 +92,7 @@ fn poll_piece(
                 framing.push(&mut piece.framed, &part[..count]);
                 piece.len += count as u64;
             }
-            // What comes before the end, or before a failure, is sent first.
+            // The client first gets the bytes before the end, or before a failure.
             _ if piece.len > 0 => {
                 piece.is_last_so_far = true;
                 break;
