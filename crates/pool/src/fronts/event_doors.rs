@@ -282,8 +282,8 @@ fn bind(addresses: &DoorAddresses, mut kept: KeptSockets) -> Result<Vec<(String,
 
 fn door_of(listener: Listener) -> std::io::Result<EventDoor> {
     Ok(match listener {
-        Listener::Tcp(socket) => EventDoor::Tcp(socket.into_inner()),
-        Listener::Unix(socket) => EventDoor::Unix(socket.into_inner()),
+        Listener::Tcp(socket) => EventDoor::Tcp(socket),
+        Listener::Unix(socket) => EventDoor::Unix(socket),
     })
 }
 

@@ -24,7 +24,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Uri, Version as HttpVersion};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, BufReader};
 use tokio_rustls::TlsAcceptor;
 use weir_ground::printable;
 use weir_upload::{DaemonRequest, Service, Version};
@@ -46,6 +46,8 @@ pub(crate) const GIT_PROTOCOL: HeaderName = HeaderName::from_static("git-protoco
 pub(crate) const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 /// Bytes of a request's head.
 const HEAD_BYTES_MAX: usize = 32 << 10;
+/// Bytes that are read at first: most heads are shorter.
+const FIRST_READ_BYTES: usize = 1024;
 /// The refusal of a client behind a proxy that has too many requests under way.
 const TOO_MANY: &str = "too many requests at once; try again in a minute";
 /// Streams of one HTTP/2 connection that a client takes back before they are begun, and those that the server
@@ -199,7 +201,9 @@ impl Daemon {
             // A client may read nothing on all streams of all its connections: hyper would hold 400 KiB for
             // each stream.
             .max_send_buf_size(STREAM_BYTES_MAX);
-        let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+        // hyper reads the first 24 bytes by themselves, to see which version of HTTP the client speaks.
+        let stream = TokioIo::new(BufReader::with_capacity(FIRST_READ_BYTES, stream));
+        let mut connection = pin!(builder.serve_connection(stream, service));
         let mut stopping = self.stopping.subscribe();
         let mut has_stopped = false;
         let look = idle_timeout.min(std::time::Duration::from_secs(3600));
@@ -303,6 +307,21 @@ impl Daemon {
             _ => Service::UploadPack,
         };
         let asked = asked_by(&request, name, service, peer);
+        // In a box: the futures of other requests are a quarter as large without it, and are moved.
+        Box::pin(self.answer_git(request, peer, route, asked)).await
+    }
+
+    async fn answer_git<B>(
+        self: &Arc<Self>,
+        request: Request<B>,
+        peer: Option<SocketAddr>,
+        route: Route,
+        asked: HttpAsk,
+    ) -> Result<Response<ResponseBody>, HttpRefusal>
+    where
+        B: Body<Data = Bytes> + Unpin + Send + 'static,
+        B::Error: Display,
+    {
         let opened = self.find_http(&asked, &route).await?;
         match route {
             Route::InfoRefs(Some(_)) => self.advertise(&request, opened, &asked).await,

@@ -85,6 +85,23 @@ impl Daemon {
             HttpAdmission::Body(bytes_max) => bytes_max,
             HttpAdmission::Foreign => 0,
         };
+        // In a box: most futures of requests are of others, and are moved.
+        Box::pin(self.received(handler, bytes_max, head, body, peer)).await
+    }
+
+    /// Receives up to `bytes_max` bytes for `handler`, and lets it answer.
+    async fn received<B>(
+        &self,
+        handler: &dyn HttpHandler,
+        bytes_max: usize,
+        head: Parts,
+        body: B,
+        peer: Option<SocketAddr>,
+    ) -> Result<Response<ResponseBody>, HttpRefusal>
+    where
+        B: Body<Data = Bytes> + Unpin,
+        B::Error: Display,
+    {
         // The sender is unknown until the handler has checked it, and gets less time.
         let idle_timeout = self.limits.init_timeout.min(self.limits.idle_timeout);
         let received = self.receive(&head.headers, body, bytes_max, idle_timeout, peer).await?;

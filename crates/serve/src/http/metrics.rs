@@ -16,7 +16,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::Semaphore;
 
 use crate::sockets::paced::Paced;
-use crate::sockets::socket::{Listener, Socket};
+use crate::sockets::socket::{Listener, Socket, WatchedListener};
 
 /// Connections at once; a monitor has one.
 const CONNECTIONS_MAX: usize = 32;
@@ -35,6 +35,10 @@ pub async fn serve_text(
     stop: impl Future<Output = ()>,
 ) {
     tokio::pin!(stop);
+    let listener = match WatchedListener::new(Arc::new(listener)) {
+        Ok(listener) => listener,
+        Err(e) => return tracing::error!("cannot accept connections: {e}"),
+    };
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         let Ok(turn) = room.clone().acquire_owned().await else { return };

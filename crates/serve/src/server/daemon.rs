@@ -29,7 +29,7 @@ use crate::server::handler::HttpHandler;
 use crate::sockets::proxies::{TrustedProxies, read_proxy_header};
 use crate::sockets::send::Sender;
 use crate::sockets::shards::Shards;
-use crate::sockets::socket::{Idle, Listener, Socket};
+use crate::sockets::socket::{Idle, Listener, Socket, WatchedListener};
 use crate::sockets::tls::Tls;
 use crate::trace_context::RequestTracer;
 
@@ -266,21 +266,11 @@ impl Daemon {
 
     /// Serves connections until `stop` resolves, then waits up to the drain timeout for running ones to end.
     pub async fn run(self: Arc<Self>, listener: Listener, door: Door, stop: impl Future<Output = ()>) {
-        tokio::pin!(stop);
-        loop {
-            let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
-                () = &mut stop => break,
-            };
-            match accepted {
-                Ok((stream, peer)) => self.clone().admit(stream, peer, door.clone()),
-                Err(e) => {
-                    // Out of descriptors, most often: wait for some to be closed rather than spin.
-                    self.notices.say(None, "cannot accept a connection", &e);
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
-            }
-        }
+        let listener = Arc::new(listener);
+        let accept = |shard| self.clone().accept(listener.clone(), door.clone(), shard);
+        let mut accepting = self.shards.on_each(accept);
+        stop.await;
+        accepting.shutdown().await;
         drop(listener);
         self.stopping.send_replace(true);
         let end = Instant::now() + self.limits.drain_timeout;
@@ -289,7 +279,28 @@ impl Daemon {
         }
     }
 
-    fn admit(self: Arc<Self>, stream: Idle, peer: Option<SocketAddr>, door: Door) {
+    /// Accepts connections on thread `shard`, without end.
+    async fn accept(self: Arc<Self>, listener: Arc<Listener>, door: Door, shard: usize) {
+        let pause = async |e: io::Error| {
+            // Out of descriptors, most often: wait for some to be closed rather than spin.
+            self.notices.say(None, "cannot accept a connection", &e);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        };
+        let watched = loop {
+            match WatchedListener::new(listener.clone()) {
+                Ok(watched) => break watched,
+                Err(e) => pause(e).await,
+            }
+        };
+        loop {
+            match watched.accept().await {
+                Ok((stream, peer)) => self.clone().admit(stream, peer, door.clone(), shard),
+                Err(e) => pause(e).await,
+            }
+        }
+    }
+
+    fn admit(self: Arc<Self>, stream: Idle, peer: Option<SocketAddr>, door: Door, shard: usize) {
         let all = self.counts.connections.fetch_add(1, Ordering::Relaxed) as usize;
         self.counts.accepted.fetch_add(1, Ordering::Relaxed);
         let connection = Connection(self.clone());
@@ -297,7 +308,7 @@ impl Daemon {
         let counted =
             if self.proxies.announces(peer) { Ok(None) } else { self.count_connection(peer, &door) };
         let daemon = self.clone();
-        self.shards.serve(async move {
+        self.shards.serve(shard, async move {
             let (_connection, address) = (connection, peer.map(network_of));
             // From here on the connection belongs to one shard, whose runtime watches it.
             let Ok(stream) = Socket::enter(stream) else { return };
@@ -368,9 +379,10 @@ impl Daemon {
             return Sender::new(&stream, Duration::from_secs(1), 0).bytes(&refusal).await;
         };
         match door {
-            Door::Git => self.converse(&stream, peer).await,
-            Door::Http => self.converse_http(stream, peer).await,
-            Door::Https(tls) => self.converse_https(stream, peer, &tls).await,
+            // In boxes: the future of a connection is moved a few times, and is as large as its largest part.
+            Door::Git => Box::pin(self.converse(&stream, peer)).await,
+            Door::Http => Box::pin(self.converse_http(stream, peer)).await,
+            Door::Https(tls) => Box::pin(self.converse_https(stream, peer, &tls)).await,
         }
     }
 

@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::net::{SocketFlags, accept_with, acceptfrom_with};
 use socket2::{Domain, Protocol, SockRef, Socket as RawSocket, Type};
@@ -36,17 +37,17 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// A listening socket. Its connections belong to no runtime until one watches them.
+/// A listening socket, which does not block. It belongs to no runtime.
 #[derive(Debug)]
 pub enum Listener {
     /// A TCP socket.
-    Tcp(AsyncFd<TcpListener>),
+    Tcp(TcpListener),
     /// A Unix socket.
-    Unix(AsyncFd<UnixListener>),
+    Unix(UnixListener),
 }
 
 impl Listener {
-    /// Binds a listening socket. Call it inside a runtime. A Unix socket on which no process listens is
+    /// Binds a listening socket. A Unix socket on which no process listens is
     /// replaced.
     ///
     /// # Errors
@@ -68,7 +69,7 @@ impl Listener {
                 }
                 let socket = RawSocket::from(UnixListener::bind(path)?);
                 socket.set_nonblocking(true)?;
-                Ok(Listener::Unix(watched(socket)?))
+                Ok(Listener::Unix(socket.into()))
             }
         }
     }
@@ -78,11 +79,11 @@ impl Listener {
     fn of_tcp(socket: RawSocket) -> io::Result<Listener> {
         socket.set_tcp_nodelay(true)?;
         socket.set_keepalive(true)?;
-        Ok(Listener::Tcp(watched(socket)?))
+        Ok(Listener::Tcp(socket.into()))
     }
 
     /// Returns the sockets that the parent process opened for us (sd_listen_fds: `LISTEN_FDS` in
-    /// `environment`), with their names (`LISTEN_FDNAMES`). Call it inside a runtime.
+    /// `environment`), with their names (`LISTEN_FDNAMES`).
     ///
     /// # Errors
     /// If one of the descriptors is not a socket, or cannot be set up.
@@ -112,7 +113,7 @@ impl Listener {
                 socket.set_nonblocking(true)?;
                 socket.set_cloexec(true)?;
                 let listener =
-                    if is_unix { Listener::Unix(watched(socket)?) } else { Listener::of_tcp(socket)? };
+                    if is_unix { Listener::Unix(socket.into()) } else { Listener::of_tcp(socket)? };
                 Ok((names.next().unwrap_or_default().to_owned(), listener))
             })
             .collect()
@@ -124,31 +125,11 @@ impl Listener {
     /// If the system does not tell the address.
     pub fn address(&self) -> io::Result<Address> {
         Ok(match self {
-            Listener::Tcp(listener) => Address::Tcp(listener.get_ref().local_addr()?),
-            Listener::Unix(listener) => Address::Unix(
-                listener.get_ref().local_addr()?.as_pathname().map(Path::to_owned).unwrap_or_default(),
-            ),
-        })
-    }
-
-    /// Waits for a connection. tokio's own listeners would have this runtime watch it first.
-    pub(crate) async fn accept(&self) -> io::Result<(Idle, Option<SocketAddr>)> {
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        match self {
-            Listener::Tcp(listener) => {
-                let accept = |listener: &TcpListener| Ok(acceptfrom_with(listener, flags)?);
-                let (stream, peer) = listener.async_io(Interest::READABLE, accept).await?;
-                // A socket for both families names clients of IPv4 by addresses of IPv6, which no log filter
-                // and no hook expects.
-                let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
-                let peer = peer.map(|peer| SocketAddr::new(peer.ip().to_canonical(), peer.port()));
-                Ok((Idle::Tcp(stream.into()), peer))
-            }
+            Listener::Tcp(listener) => Address::Tcp(listener.local_addr()?),
             Listener::Unix(listener) => {
-                let accept = |listener: &UnixListener| Ok(accept_with(listener, flags)?);
-                Ok((Idle::Unix(listener.async_io(Interest::READABLE, accept).await?.into()), None))
+                Address::Unix(listener.local_addr()?.as_pathname().map(Path::to_owned).unwrap_or_default())
             }
-        }
+        })
     }
 }
 
@@ -161,10 +142,33 @@ impl AsRawFd for Listener {
     }
 }
 
-/// Has this runtime watch a listening socket.
-fn watched<L: AsRawFd + From<RawSocket>>(socket: RawSocket) -> io::Result<AsyncFd<L>> {
-    // SAFETY: listeners of the standard library have one descriptor, which stays open until they are dropped.
-    Ok(unsafe { AsyncFd::register(L::from(socket)) }?)
+/// A listening socket that a runtime watches. Several may watch the same one: a connection goes to one of
+/// them, and belongs to no runtime yet. tokio's own listeners would have their runtime watch it first.
+pub(crate) struct WatchedListener(AsyncFd<Arc<Listener>>);
+
+impl WatchedListener {
+    /// Has this runtime watch `listener`.
+    pub(crate) fn new(listener: Arc<Listener>) -> io::Result<WatchedListener> {
+        // SAFETY: a listener has one descriptor, which stays open until the listener is dropped.
+        Ok(WatchedListener(unsafe { AsyncFd::register(listener) }?))
+    }
+
+    /// Waits for a connection.
+    pub(crate) async fn accept(&self) -> io::Result<(Idle, Option<SocketAddr>)> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let accept = |listener: &Arc<Listener>| match &**listener {
+            Listener::Tcp(listener) => {
+                let (stream, peer) = acceptfrom_with(listener, flags)?;
+                // A socket for both families names clients of IPv4 by addresses of IPv6, which no log filter
+                // and no hook expects.
+                let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+                let peer = peer.map(|peer| SocketAddr::new(peer.ip().to_canonical(), peer.port()));
+                Ok((Idle::Tcp(stream.into()), peer))
+            }
+            Listener::Unix(listener) => Ok((Idle::Unix(accept_with(listener, flags)?.into()), None)),
+        };
+        self.0.async_io(Interest::READABLE, accept).await
+    }
 }
 
 /// Checks whether a Unix socket lies at `path` on which no process listens.
@@ -297,8 +301,8 @@ impl AsRawFd for Socket {
 mod tests {
     use super::*;
 
-    #[tokio::test(flavor = "current_thread")]
-    async fn a_socket_nobody_answers_at_is_replaced() {
+    #[test]
+    fn a_socket_nobody_answers_at_is_replaced() {
         let folder = weir_testing::folder();
         let address = Address::Unix(folder.path().join("s"));
         let first = Listener::bind(&address).unwrap();
