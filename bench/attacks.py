@@ -108,6 +108,8 @@ def row(title, function, repositories, prepare, addresses, start=stage.serve):
             fetching = client.Client(
                 [f"git://127.0.0.1:{server.git_port}/healthy", *over_http], server.http_port
             )
+        # A round that opens the repository.
+        fetching.fetch(0)
         before, failed_before = fetching.fetch(ALONE_SECONDS)
         if failed_before:
             raise SystemExit(f"{title}: without an attack: {failed_before[0]}")
@@ -155,6 +157,7 @@ def row(title, function, repositories, prepare, addresses, start=stage.serve):
     print(
         f"| {title} | {addresses} | {answered} | {len(failures)} | "
         f"{client.median(before):.3f} s | {client.median(during):.3f} s | {ratio:.1f} ({kind}) "
+        f"| {client.late(before, during):.1f} "
         f"| {worst:.2f} s | {mib(processes.peak)} ({mib(processes.peak_anonymous)}) MiB | "
         f"{used:.0%} | {attackers:.0%} | {idle:.0%} "
         f"| {'missed: ' + '; '.join(missed) if missed else 'met'} |",
@@ -179,8 +182,9 @@ def main():
     )
     print(
         "| attack | addresses | answered | failed | median alone | median | "
-        "slower (the kind that suffers most) | worst | peak memory, resident (anonymous) "
-        "| CPU of the server | of the attackers | of the server 2 s after | bar |\n" + "|---" * 13 + "|",
+        "slower (the kind that suffers most) | slower, the slowest of 100 | worst | "
+        "peak memory, resident (anonymous) "
+        "| CPU of the server | of the attackers | of the server 2 s after | bar |\n" + "|---" * 14 + "|",
         flush=True,
     )
     missed = []

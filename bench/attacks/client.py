@@ -31,15 +31,21 @@ class Client:
         self.env = {**os.environ, **(env or {})}
         self.upstream = stage.upstream("healthy")
         self.commits = stage.git(self.upstream, "rev-list", "--first-parent", "main").split("\n")
-        self.turn = 0
+        self.turn, self.measured = 0, 0
         operations = (("clone", self.clone), ("shallow", self.shallow), ("update", self.update))
-        self.round = [(kind, lambda run=run, url=url: run(url)) for url in urls for kind, run in operations]
+        self.round = [
+            (f"{kind}, {url.partition(':')[0]}", lambda run=run, url=url: run(url))
+            for url in urls
+            for kind, run in operations
+        ]
         if http_port:
             self.round.append(("haves", lambda: self.many_haves(http_port)))
 
     def variant(self):
+        """Gives what the next fetch asks for: as much as in the same turn of the first measurement, and yet
+        something else."""
         self.turn += 1
-        return self.turn * 389 % VARIANTS % (len(self.commits) - 5) + 2
+        return (self.turn * 389 + self.measured) % VARIANTS % (len(self.commits) - 5) + 2
 
     def git(self, *args):
         """Runs git, for so long; gives the time it took."""
@@ -118,6 +124,7 @@ class Client:
     def fetch(self, seconds, goes_on=lambda: True):
         """Whole rounds for so long, one at least: the times by kind, and why some failed."""
         end = time.monotonic() + seconds
+        self.turn, self.measured = 0, self.measured + 1
         times, failures = {kind: [] for kind, _ in self.round}, []
         while True:
             for kind, run in self.round:
@@ -150,3 +157,14 @@ def slower(before, during):
         if before[kind] and during[kind]
     ]
     return max(ratios, default=(float("nan"), "-"))
+
+
+def late(before, during):
+    """How many times as long the slowest of a hundred fetches takes, each measured by its kind's median when
+    nobody attacks."""
+    usual = {kind: statistics.median(times) for kind, times in before.items() if times}
+    slowest = lambda times: statistics.quantiles(
+        [t / usual[kind] for kind, ts in times.items() if kind in usual for t in ts] or [float("nan")] * 2,
+        n=100, method="inclusive",
+    )[-1]
+    return slowest(during) / slowest(before)
