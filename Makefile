@@ -9,7 +9,7 @@ unexport $(filter GIT_%,$(.VARIABLES))
 # Installs what is missing, or says what to install.
 NEED := bash setup/need.sh
 
-.PHONY: build clients conformance container-try deb deb-try dist dist-try fresh gitea install monitoring nfs openapi packages recorded run states troubles test lint doc book deny fuzz bench bench-smoke slow webhooks help
+.PHONY: build clients conformance container-try deb deb-try dist dist-try fresh gitea http-front install monitoring nfs openapi packages recorded run states troubles test lint doc book deny fuzz bench bench-smoke slow webhooks help
 
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -84,6 +84,11 @@ openapi: packages ## the API held against its description by schemathesis, which
 	@$(NEED) python
 	$(CARGO) build -p weir
 	python3 conformance/openapi.py
+
+http-front: packages ## HTTP/2 by h2spec, and a thousand slow clients by slowhttptest; builds and installs them
+	@$(NEED) go http-front
+	$(CARGO) build -p weir
+	python3 conformance/http_front.py
 
 monitoring: packages ## the dashboard and the alerts, checked by Prometheus' promtool and Grafana's types; fetches both
 	@$(NEED) python go monitoring

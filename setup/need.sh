@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sees to what a make target needs before anything is built: finds what is missing, installs it where apt and root can, and
 # otherwise says in one line what is missing and which command gets it. Asks for nothing where everything is there.
-#   setup/need.sh GROUP...   groups: rust run test python bench conformance clients go monitoring npm nfs deb dist container fresh
+#   setup/need.sh GROUP...   groups: rust run test python bench conformance clients go http-front monitoring npm nfs deb dist container fresh
 # WEIR_NO_INSTALL=1 installs nothing: it only says what is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -31,6 +31,7 @@ needs() {
       echo "ssh:openssh-client debootstrap:debootstrap /usr/share/keyrings/debian-archive-keyring.gpg:debian-archive-keyring"
       ;;
     go) echo "go:golang" ;;
+    http-front) echo "slowhttptest:slowhttptest" ;;
     monitoring) echo "promtool:prometheus" ;;
     npm) echo "npm:npm" ;;
     nfs)
