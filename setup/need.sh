@@ -27,7 +27,7 @@ needs() {
       echo "/usr/include/*/curl/curl.h:libcurl4-openssl-dev"
       ;;
     clients)
-      echo "go:golang mvn:maven javac:default-jdk-headless npm:npm apache2:apache2 haproxy:haproxy sshd:openssh-server"
+      echo "go:golang mvn:maven javac:default-jdk-headless npm:npm apache2:apache2 haproxy:haproxy sshd:openssh-server chromium:chromium"
       echo "ssh:openssh-client debootstrap:debootstrap /usr/share/keyrings/debian-archive-keyring.gpg:debian-archive-keyring"
       ;;
     go) echo "go:golang" ;;

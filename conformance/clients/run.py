@@ -2,12 +2,12 @@
 """Clients of every sort clone and fetch from an archive served by weir: clients/run.py [NAME...].
 
 NAME is a client or a table. The clients are libraries that are not git, package managers, stock git through
-reverse proxies, stock git old and new over git://, HTTP and ssh, and agents; and tools in workspaces. Each
-thing that is tried of a server gets one that was just started. git checks what a client has made: fsck finds
-nothing, and refs and objects are those of the upstream, or those that git's own server gives. Rows go to
-standard output as Markdown tables; what cannot be tried here is a row that says so. A client that is not
-there is fetched by its name. If WEIR_GIT_REPO names a clone of git's own repository, old versions of git are
-built from it and tried as well.
+reverse proxies, stock git old and new over git://, HTTP and ssh, agents and a browser; and tools in
+workspaces. Each thing that is tried of a server gets one that was just started. git checks what a client has
+made: fsck finds nothing, and refs and objects are those of the upstream, or those that git's own server
+gives. Rows go to standard output as Markdown tables; what cannot be tried here is a row that says so. A
+client that is not there is fetched by its name. If WEIR_GIT_REPO names a clone of git's own repository, old
+versions of git are built from it and tried as well.
 """
 
 import os
@@ -16,6 +16,7 @@ import sys
 import tempfile
 
 import agents
+import browser
 import libraries
 import packages
 import proxies
@@ -29,6 +30,7 @@ TABLES = {
     "proxies": proxies,
     "stock": stock_git,
     "agents": agents,
+    "browser": browser,
     "workspaces": workspaces,
 }
 
