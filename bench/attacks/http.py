@@ -1,6 +1,7 @@
 """Attacks by frames of HTTP/2 that ask for nothing, by heads of requests, and by crawlers of the API."""
 
 import itertools
+import os
 import selectors
 from urllib.parse import quote
 
@@ -113,9 +114,23 @@ def prepare_crawlers():
     return {"file": files.splitlines()[0]}
 
 
+def idle_loops(attack):
+    """Not an attack: a loop for each processor, of the class that runs only where nothing else would. What it
+    costs the healthy client is the machine's doing."""
+    for _ in range(os.cpu_count()):
+        if os.fork() == 0:
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+            parent = os.getppid()
+            while os.getppid() == parent:
+                sum(range(100_000))
+            os._exit(0)
+    attack.rest()
+
+
 ATTACKS = [
     ("h2", "floods of HTTP/2 frames: resets, continuations, settings, empty data, table bombs", h2_floods, [],
      dict, 4),
     ("crawlers", "100 crawlers of the API, blame, patches and archives among them", crawlers, [],
      prepare_crawlers, 100),
+    ("idle", "for comparison: idle loops, a processor each, and nothing asked", idle_loops, [], dict, 1),
 ]

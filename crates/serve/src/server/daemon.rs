@@ -182,6 +182,13 @@ impl Daemon {
             away_per_address: 0,
             ..turns.clone()
         };
+        // As many as there are processors, by default: more would be no faster, and keep others waiting.
+        let half = TurnLimits {
+            all: limits.computed_max.div_ceil(2).max(1),
+            per_address: limits.computed_per_address_max.div_ceil(2).max(1),
+            per_repository: usize::MAX,
+            ..turns.clone()
+        };
         Ok(Daemon {
             repositories: Arc::new(ServedRepositories::new(
                 locator,
@@ -198,13 +205,8 @@ impl Daemon {
                 ..turns.clone()
             }),
             reads: Turns::new(TurnLimits { per_repository: usize::MAX, ..turns.clone() }),
-            explorations: Turns::new(TurnLimits {
-                all: limits.computed_max.div_ceil(2).max(1),
-                per_address: limits.computed_per_address_max.div_ceil(2).max(1),
-                per_repository: usize::MAX,
-                ..turns.clone()
-            }),
-            computes: Turns::new(TurnLimits { per_repository: usize::MAX, ..turns.clone() }),
+            explorations: Turns::new(half.clone()),
+            computes: Turns::new(half),
             turns: Turns::new(turns),
             clones: KeptClones::new(limits.scratch.clone()),
             request_room: Arc::default(),

@@ -118,8 +118,8 @@ impl HandlerBody {
 pub enum Effort {
     /// The work that one file, folder or history takes.
     Bounded,
-    /// Work that the client chooses, such as a query. It has turns of its own, half as many, so that it keeps
-    /// nothing else waiting.
+    /// Work that the client chooses, such as a query. It has turns of its own, so that it keeps nothing else
+    /// waiting.
     Open,
 }
 
