@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::error::{Error, Result};
-use crate::systemd;
 use weir_ground::thread::spawn;
+
+use crate::systemd;
 
 /// The variable with the descriptor on which the new program reports that it serves.
 const READY: &str = "WEIR_READY_FD";
@@ -20,6 +20,23 @@ const FIRST: RawFd = 3;
 
 /// The words that Linux appends to the path of a running program whose file is gone (proc_pid_exe(5)).
 const DELETED: &str = " (deleted)";
+
+/// Why the program was not started again.
+#[derive(Debug, thiserror::Error)]
+pub enum RestartError {
+    /// Its file is not found.
+    #[error("cannot restart: the program: {0}")]
+    NoProgram(io::Error),
+    /// No pipe can be opened, on which it would say that it serves.
+    #[error("cannot restart: a pipe: {0}")]
+    NoPipe(io::Error),
+    /// It cannot be started.
+    #[error("cannot restart: {0}")]
+    NotStarted(io::Error),
+    /// It does not serve.
+    #[error("cannot restart: the new process does not serve; see its messages above")]
+    NotServing,
+}
 
 /// Returns the path that this program was started from. A new version may have been installed there.
 fn program() -> io::Result<PathBuf> {
@@ -46,11 +63,10 @@ fn program() -> io::Result<PathBuf> {
 ///
 /// # Errors
 /// If the new program does not serve. Then this process keeps the sockets.
-pub(crate) fn start_anew(sockets: &[(RawFd, &str)]) -> Result<u32> {
-    let fail = |what: &str, e: io::Error| Error::Message(format!("cannot restart: {what}: {e}"));
+pub fn restart_on(sockets: &[(RawFd, &str)]) -> Result<u32, RestartError> {
     let mut arguments = std::env::args_os();
-    let program = program().map_err(|e| fail("the program", e))?;
-    let (mut ready, tell) = io::pipe().map_err(|e| fail("a pipe", e))?;
+    let program = program().map_err(RestartError::NoProgram)?;
+    let (mut ready, tell) = io::pipe().map_err(RestartError::NoPipe)?;
     let mut command = Command::new(program);
     if let Some(name) = arguments.next() {
         command.arg0(name);
@@ -88,7 +104,7 @@ pub(crate) fn start_anew(sockets: &[(RawFd, &str)]) -> Result<u32> {
             Ok(())
         });
     }
-    let mut child = command.spawn().map_err(|e| fail("the program", e))?;
+    let mut child = command.spawn().map_err(RestartError::NotStarted)?;
     drop(tell);
     let (sender, receiver) = std::sync::mpsc::channel();
     let waiting = spawn("restart", move || {
@@ -100,26 +116,26 @@ pub(crate) fn start_anew(sockets: &[(RawFd, &str)]) -> Result<u32> {
     }
     let _ = child.kill();
     let _ = child.wait();
-    Err(Error::Message("cannot restart: the new process does not serve; see its messages above".to_owned()))
+    Err(RestartError::NotServing)
 }
 
 /// Starts this program again with the same arguments, in place of this process. Returns only if that fails.
-pub(crate) fn start_in_place() -> Error {
+pub fn start_in_place() -> RestartError {
     let mut arguments = std::env::args_os();
     let program = match program() {
         Ok(program) => program,
-        Err(e) => return Error::Message(format!("cannot restart: the program: {e}")),
+        Err(e) => return RestartError::NoProgram(e),
     };
     let mut command = Command::new(program);
     if let Some(name) = arguments.next() {
         command.arg0(name);
     }
-    Error::Message(format!("cannot restart: {}", command.args(arguments).exec()))
+    RestartError::NotStarted(command.args(arguments).exec())
 }
 
 /// Reports that this process serves, to the processes that wait for it: the program that started it, and the
 /// service manager.
-pub(crate) fn tell_ready() {
+pub fn tell_ready() {
     systemd::notify(&format!("MAINPID={}\nREADY=1", std::process::id()));
     let Some(fd) =
         std::env::var(READY).ok().and_then(|fd| fd.parse::<RawFd>().ok()).filter(|fd| *fd >= FIRST)

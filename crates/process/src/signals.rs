@@ -1,21 +1,26 @@
 //! Handles signals.
 
+use std::io;
+
+use tokio::sync::watch::{Receiver, channel};
 use weir_ground::Stop;
 use weir_ground::thread::spawn;
 
-use crate::error::Result;
 use crate::systemd;
 
 /// Requests `stop` on SIGINT and SIGTERM. A second signal ends the process at once. The returned
 /// receiver becomes true at the first.
-pub(crate) fn stop_on_signal(stop: &Stop) -> Result<tokio::sync::watch::Receiver<bool>> {
+///
+/// # Errors
+/// If the system allows no handler, or no thread.
+pub fn stop_on_signal(stop: &Stop) -> io::Result<Receiver<bool>> {
     let stop = stop.clone();
-    let (told, asked) = tokio::sync::watch::channel(false);
+    let (told, asked) = channel(false);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     // Before this function returns: a signal without a handler would end the process.
     let (mut interrupt, mut terminate) = runtime.block_on(async {
         use tokio::signal::unix::{SignalKind, signal};
-        Ok::<_, std::io::Error>((signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?))
+        Ok::<_, io::Error>((signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?))
     })?;
     spawn("signals", move || {
         runtime.block_on(async {
@@ -42,15 +47,18 @@ pub(crate) fn stop_on_signal(stop: &Stop) -> Result<tokio::sync::watch::Receiver
 
 /// Calls `act` on each SIGHUP and SIGUSR2, until it returns false. Where SIGHUP comes because the terminal is
 /// gone that this process had at its start, stops in place of that; `nohup` goes on.
-pub(crate) fn on_reload_signal(
+///
+/// # Errors
+/// If the system allows no handler, or no thread.
+pub fn on_reload_signal(
     mut had_terminal: bool,
     mut act: impl FnMut() -> bool + Send + 'static,
-) -> Result<()> {
+) -> io::Result<()> {
     let ignores_hang_up = ignores_hang_up();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let (mut hang_up, mut user) = runtime.block_on(async {
         use tokio::signal::unix::{SignalKind, signal};
-        Ok::<_, std::io::Error>((signal(SignalKind::hangup())?, signal(SignalKind::user_defined2())?))
+        Ok::<_, io::Error>((signal(SignalKind::hangup())?, signal(SignalKind::user_defined2())?))
     })?;
     spawn("reload", move || {
         let mut asked = || {
@@ -78,13 +86,13 @@ pub(crate) fn on_reload_signal(
 }
 
 /// Stops this process as SIGTERM does. [`stop_on_signal`] was called before.
-pub(crate) fn stop_by_signal() {
+pub fn stop_by_signal() {
     // SAFETY: a signal to ourselves, for which there is a handler.
     unsafe { libc::raise(libc::SIGTERM) };
 }
 
 /// Returns whether this process has a terminal that is still there (tty(4)).
-pub(crate) fn has_terminal() -> bool {
+pub fn has_terminal() -> bool {
     std::fs::File::open("/dev/tty").is_ok()
 }
 

@@ -13,13 +13,13 @@ static IS_TAKEN_OVER: AtomicBool = AtomicBool::new(false);
 const SEND_TIME_MAX: Duration = Duration::from_millis(100);
 
 /// Makes [`notify`] send nothing more: the service manager listens to the process that has taken over.
-pub(crate) fn hand_over() {
+pub fn hand_over() {
     IS_TAKEN_OVER.store(true, Ordering::Relaxed);
 }
 
 /// Sends `state`, which is lines of `NAME=VALUE`, to the service manager, if one has started this process.
 /// A failure is only logged.
-pub(crate) fn notify(state: &str) {
+pub fn notify(state: &str) {
     if IS_TAKEN_OVER.load(Ordering::Relaxed) {
         return;
     }
@@ -40,13 +40,13 @@ pub(crate) fn notify(state: &str) {
 }
 
 /// Returns whether a service manager has started this process.
-pub(crate) fn is_there() -> bool {
+pub fn is_there() -> bool {
     std::env::var_os("NOTIFY_SOCKET").is_some_and(|name| !name.is_empty())
 }
 
 /// Returns the time between signs of life that a service manager wants: half of the time after which it takes
 /// the process for dead (sd_watchdog_enabled(3)). `None` if it wants none of this process.
-pub(crate) fn watchdog_interval() -> Option<Duration> {
+pub fn watchdog_interval() -> Option<Duration> {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().ok());
     watchdog_of(number("WATCHDOG_USEC")??, number("WATCHDOG_PID"), std::process::id())
 }
@@ -57,7 +57,7 @@ fn watchdog_of(timeout_us: u64, wanted_of: Option<Option<u64>>, process: u32) ->
 }
 
 /// Returns the microseconds of the clock by which a service manager compares notices of a reload.
-pub(crate) fn monotonic_us() -> u64 {
+pub fn monotonic_us() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` has room for the answer.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };

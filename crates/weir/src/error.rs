@@ -116,6 +116,26 @@ impl From<weir_settings::Error> for Error {
     }
 }
 
+impl From<weir_work::Error> for Error {
+    fn from(e: weir_work::Error) -> Error {
+        match e {
+            weir_work::Error::File(e) => Error::File(e),
+            weir_work::Error::Io(e) => Error::Io(e),
+            weir_work::Error::Pool(e) => e.into(),
+            weir_work::Error::Clone(e) => e.into(),
+            weir_work::Error::Url(e) => e.into(),
+            weir_work::Error::Other(e) => e.into(),
+            e => Error::of(e),
+        }
+    }
+}
+
+impl From<weir_process::RestartError> for Error {
+    fn from(e: weir_process::RestartError) -> Error {
+        Error::of(e)
+    }
+}
+
 impl From<weir_workspace::Error> for Error {
     fn from(e: weir_workspace::Error) -> Error {
         Error::of(e)

@@ -1,6 +1,7 @@
 //! weir: mirrors git repositories into one-file archives and serves them.
 //!
-//! This is the only crate that reads flags, environment and configuration, and that prints to a terminal.
+//! This is the only crate that reads flags, environment and configuration, and that prints to a terminal;
+//! but for what service managers say in the environment.
 //! Each subcommand is a module in `commands`. The libraries below do its work.
 
 /// Writes a line to standard error, which is JSON with `--json`. A failure is ignored: it is no reason to
@@ -24,24 +25,18 @@ mod hook_lines;
 mod listing;
 mod log_output;
 mod mined_sources;
-mod named_source;
 mod output;
+mod own_processes;
 mod pool;
 mod pool_path;
 mod presentation;
-mod restart;
 mod service_state;
 mod setting;
-mod signals;
 mod stdio;
-mod systemd;
 mod visit_bars;
 mod visit_lines;
-mod workspace_attach;
-mod workspace_mounts;
 mod workspace_records;
 mod workspace_status;
-mod workspace_switch;
 
 use std::process::ExitCode;
 

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use weir_pool::Counters;
+use weir_process::systemd;
 use weir_serve::Daemon;
-
-use crate::systemd;
 
 /// Time between looks at the state.
 const LOOK_EVERY: Duration = Duration::from_secs(10);

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use serde_json::json;
 use weir_ground::Stop;
+use weir_process::stop_on_signal;
 use weir_workspace::{PathChange, Workspace, WorkspaceStatus, Workspaces};
 
 use crate::cli::Global;
 use crate::error::{Result, SOME_FAILED};
 use crate::output;
-use crate::signals::stop_on_signal;
 
 /// Prints the status of each workspace of `list`; with an interval again whenever it has changed.
 pub(crate) fn status(

@@ -1,7 +1,7 @@
 //! Workspaces of repositories that a weir serves on another machine.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::thread::{JoinHandle, sleep};
@@ -9,17 +9,15 @@ use std::time::Duration;
 
 use weir_clone::{Attached, AttachedFiles, RemoteReading};
 use weir_ground::thread::spawn;
-use weir_ground::{FileError, without_password};
+use weir_ground::{FileError, OtherError, without_password};
+use weir_process::detach;
 use weir_repo::{CommitTrees, Repo};
 use weir_transport::{Scheme, TransportOptions, Url};
 use weir_workspace::{MountOptions, RemoteFiles, Workspaces, mount_remote_files};
 
-use crate::cli::Global;
-use crate::client::client_transport;
 use crate::error::{Error, Result};
-use crate::named_source::{MOUNTED, NamedCommit, NamedSource, parts_of};
-use crate::output;
-use crate::workspace_mounts::{close_inherited, packs_of, start_remote};
+use crate::launcher::{Launcher, packs_of};
+use crate::source::{NamedCommit, NamedSource, parts_of};
 
 /// Threads that answer the kernel: each may wait for the network.
 const THREADS: usize = 16;
@@ -34,15 +32,15 @@ const FAILED: &str = "failed";
 const OWNER_TICK: Duration = Duration::from_secs(60);
 
 /// Returns what readers of the attached clone in the folder `place` wait for.
-pub(crate) fn waits_for(place: &Path) -> Option<String> {
+pub fn waits_for(place: &Path) -> Option<String> {
     let said = fs::read_to_string(place.join(WAITS)).ok()?;
     Some(said.trim().to_owned()).filter(|said| !said.is_empty())
 }
 
 /// A clone that was attached.
-pub(crate) struct AttachedSource {
+pub struct AttachedSource {
     /// Its git directory, as the source of a workspace.
-    pub(crate) source: NamedSource,
+    pub source: NamedSource,
     attached: Attached,
     options: TransportOptions,
     /// The trees of the commit that is wanted, if its id is known already.
@@ -51,21 +49,24 @@ pub(crate) struct AttachedSource {
 
 impl AttachedSource {
     /// Returns the URL of the server's repository.
-    pub(crate) fn url(&self) -> Result<String> {
+    ///
+    /// # Errors
+    /// If what was written down of it is damaged.
+    pub fn url(&self) -> Result<String> {
         Ok(self.attached.url()?.as_str().to_owned())
     }
 
-    /// Returns why the server's files could not be read, if that is why something failed with `e`, else that.
-    pub(crate) fn explain(&self, e: Error) -> Error {
+    /// Returns why the server's files could not be read, if they could not.
+    pub fn explain(&self) -> Option<Error> {
         let place = self.source.path.parent().unwrap_or(&self.source.path);
-        match fs::read_to_string(place.join(FAILED)) {
-            Ok(why) => Error::Message(why),
-            Err(_) => e,
-        }
+        fs::read_to_string(place.join(FAILED)).ok().map(Error::Unread)
     }
 
     /// Returns the commit that is wanted, and its trees. `repo` is the clone.
-    pub(crate) fn commit(&mut self, repo: &Repo) -> Result<(NamedCommit, CommitTrees)> {
+    ///
+    /// # Errors
+    /// If there is none, or the server cannot be read.
+    pub fn commit(&mut self, repo: &Repo) -> Result<(NamedCommit, CommitTrees)> {
         let fetched =
             self.trees.take().map(|trees| trees.join().unwrap_or_else(|panic| resume_unwind(panic)));
         let fetched = fetched.transpose()?;
@@ -79,9 +80,17 @@ impl AttachedSource {
     }
 }
 
-/// Attaches the clone that `text`, a URL with or without a revision, names.
-pub(crate) fn attach(
-    global: &Global,
+/// Returns how to talk to the server of a repository, by its URL.
+pub type TransportFor<'a> = &'a dyn Fn(&str) -> std::result::Result<TransportOptions, OtherError>;
+
+/// Attaches the clone that `text`, a URL with or without a revision, names. If it `is_lazy`, only what is
+/// read is fetched.
+///
+/// # Errors
+/// If no weir serves it as one pack, or a process cannot be started.
+pub fn attach(
+    launcher: &Launcher,
+    transport: TransportFor<'_>,
     workspaces: &Workspaces,
     text: &str,
     is_lazy: bool,
@@ -89,17 +98,11 @@ pub(crate) fn attach(
     let (url, revision) = parts_of(text);
     let parsed = Url::parse(url)?;
     if !matches!(parsed.scheme, Scheme::Http { .. }) {
-        return Err(Error::Message(format!(
-            "'{}' is no URL of http or https; 'weir workspace add' takes names of the pool, and paths",
-            without_password(text)
-        )));
+        return Err(Error::NoUrl(without_password(text).to_string()));
     }
-    let options = client_transport(global, url)?;
+    let options = transport(url).map_err(Error::Other)?;
     let Some(attached) = Attached::find(&parsed, &options)? else {
-        return Err(Error::Message(format!(
-            "{parsed}: no weir serves a repository of that name as one pack; if 'git ls-remote' knows it, \
-            'git clone' can have it"
-        )));
+        return Err(Error::NotServed(parsed.to_string()));
     };
     // A server finds a repository by each of these.
     let key = url.trim_end_matches('/');
@@ -125,24 +128,31 @@ pub(crate) fn attach(
     });
     // It may tell of an earlier failure.
     let _ = fs::remove_file(place.join(FAILED));
-    let started = start_remote(&place);
+    let started = launcher.start_remote(&place);
     drop(alone);
-    started.map_err(Error::of).inspect_err(|_| workspaces.release(&source.path))?;
+    started.inspect_err(|_| workspaces.release(&source.path))?;
     Ok(AttachedSource { source, attached, options, trees: trees.transpose()? })
 }
 
-/// Shows the pack and the index of the attached clone in the folder `place` until they are unmounted.
-pub(crate) fn serve_remote(global: &Global, place: &Path) -> Result<()> {
-    close_inherited();
+/// Shows the pack and the index of the attached clone in the folder `place` until they are unmounted. Calls
+/// `ready` when they are there.
+///
+/// # Errors
+/// If they cannot be shown.
+pub fn serve_remote(
+    place: &Path,
+    transport: TransportFor<'_>,
+    ready: impl FnOnce() -> io::Result<()>,
+) -> Result<()> {
     let attached = Attached::read(place)?;
     let path = place.join("lock");
     let lock = File::create(&path).map_err(FileError::on("write", &path))?;
     lock.lock().map_err(FileError::on("lock", &path))?;
-    let options = client_transport(global, attached.url()?.as_str())?;
+    let options = transport(attached.url()?.as_str()).map_err(Error::Other)?;
     let ready = || {
-        // It outlives the terminal, and ends when it is unmounted.
-        let _ = nix::unistd::setsid();
-        writeln!(output::stdout(), "{MOUNTED}")
+        // It ends when it is unmounted.
+        detach();
+        ready()
     };
     let (waits, place) = (place.join(WAITS), place.to_owned());
     let _ = fs::remove_file(&waits);
@@ -167,7 +177,7 @@ pub(crate) fn serve_remote(global: &Global, place: &Path) -> Result<()> {
     };
     let mount = MountOptions { threads: THREADS, allow_other: false };
     let names = attached.files().to_vec();
-    mount_remote_files(names, &packs_of(&place), &mount, ready, open).map_err(Error::of)
+    Ok(mount_remote_files(names, &packs_of(&place), &mount, ready, open)?)
 }
 
 /// Lets go of the attached clone in the folder `place` when no workspace stands on it.

@@ -1,18 +1,14 @@
-//! Repositories as commands that only read name them: by a name in the pool, or by a path; with `@REV`, one
+//! Repositories as users name them that only read: by a name in the pool, or by a path; with `@REV`, one
 //! commit of theirs.
 
 use std::path::{Path, PathBuf};
 
 use weir_git::Oid;
-use weir_pool::open_local;
+use weir_ground::OtherError;
+use weir_pool::{Pool, open_local};
 use weir_repo::{Head, Repo, resolve_revision};
 
-use crate::cli::Global;
 use crate::error::{Error, Result};
-use crate::pool::open_pool;
-
-/// The line by which `weir mount --lower` tells the process that started it that the view is mounted.
-pub(crate) const MOUNTED: &str = "mounted";
 
 /// Parts a name, a path or a URL from the revision behind it: `URL@REV`. An `@` before the path of a URL is
 /// the user's.
@@ -28,23 +24,33 @@ pub(crate) fn parts_of(text: &str) -> (&str, Option<&str>) {
 }
 
 /// A repository, and maybe a revision of it.
-pub(crate) struct NamedSource {
+pub struct NamedSource {
     /// Its name in the pool, or its path.
-    pub(crate) name: String,
+    pub name: String,
     /// The archive or git directory.
-    pub(crate) path: PathBuf,
-    pub(crate) revision: Option<String>,
+    pub path: PathBuf,
+    /// The revision, if one is named.
+    pub revision: Option<String>,
 }
 
 /// A commit, and the branch that names it, if one does.
-pub(crate) struct NamedCommit {
-    pub(crate) commit: Oid,
-    pub(crate) branch: Option<String>,
+pub struct NamedCommit {
+    /// The commit.
+    pub commit: Oid,
+    /// The branch, without `refs/heads/`.
+    pub branch: Option<String>,
 }
 
 impl NamedSource {
-    /// Returns what `text` names: `REPO`, `PATH`, `REPO@REV` or `PATH@REV`.
-    pub(crate) fn parse(global: &Global, text: &str) -> Result<NamedSource> {
+    /// Returns what `text` names: `REPO`, `PATH`, `REPO@REV` or `PATH@REV`. Calls `open_pool` if it is no
+    /// path.
+    ///
+    /// # Errors
+    /// If there is no such repository.
+    pub fn parse(
+        text: &str,
+        open_pool: impl FnOnce() -> std::result::Result<Pool, OtherError>,
+    ) -> Result<NamedSource> {
         let (name, revision) = if Path::new(text).exists() { (text, None) } else { parts_of(text) };
         let revision = revision.map(str::to_owned);
         if Path::new(name).exists() {
@@ -52,7 +58,7 @@ impl NamedSource {
             // What is written down may be read elsewhere.
             return Ok(NamedSource { name: path.display().to_string(), path, revision });
         }
-        let pool = open_pool(global)?;
+        let pool = open_pool().map_err(Error::Other)?;
         let known = pool.get(name).map_err(|e| match e {
             // This may be a URL with a typing mistake. Its text is hidden correctly only as a whole.
             weir_pool::Error::NoMatch(_) if name.contains(':') => weir_pool::Error::NoMatch(text.to_owned()),
@@ -65,18 +71,24 @@ impl NamedSource {
     }
 
     /// Opens the repository.
-    pub(crate) fn open(&self) -> Result<Repo> {
-        open_local(&self.path).map_err(|e| Error::Message(format!("{}: {e}", self.name)))
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn open(&self) -> Result<Repo> {
+        open_local(&self.path).map_err(Error::in_repo(&self.name))
     }
 
     /// Returns the commit that the revision names, or HEAD. No object is read if that is the `known` commit.
-    pub(crate) fn commit(&self, repo: &Repo, known: Option<&Oid>) -> Result<NamedCommit> {
+    ///
+    /// # Errors
+    /// If there is none, or it cannot be read.
+    pub fn commit(&self, repo: &Repo, known: Option<&Oid>) -> Result<NamedCommit> {
         let revision = self.revision.as_deref().unwrap_or("HEAD");
-        let in_repo = |e: weir_repo::Error| Error::Message(format!("{}: {e}", self.name));
-        let found = resolve_revision(repo, revision).map_err(in_repo)?;
+        let in_repo = Error::in_repo(&self.name);
+        let found = resolve_revision(repo, revision).map_err(&in_repo)?;
         let commit = match known {
             Some(known) if *known == found => found,
-            _ => repo.objects().peel(&found).map_err(in_repo)?.unwrap_or(found),
+            _ => repo.objects().peel(&found).map_err(&in_repo)?.unwrap_or(found),
         };
         let branch = match &repo.refs().head {
             Head::Symbolic(name) if self.revision.is_none() => name.clone(),

@@ -8,13 +8,13 @@ use weir_catalog::Listed;
 use weir_crawl::{CrawlProgress, CrawlSource, preview};
 use weir_ground::Stop;
 use weir_pool::Pool;
+use weir_process::stop_on_signal;
 use weir_settings::ForgeConfig;
 
 use crate::cli::{CrawlArgs, Global};
 use crate::crawling::{list_forges, summary};
 use crate::error::{Error, Result, SOME_FAILED};
 use crate::output;
-use crate::signals::stop_on_signal;
 
 pub(crate) fn crawl(pool: Pool, global: &Global, args: &CrawlArgs) -> Result<ExitCode> {
     let forges = chosen(&pool, &args.forges)?;

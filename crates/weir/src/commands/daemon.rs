@@ -13,6 +13,7 @@ use serde::Deserialize;
 use weir_git::pktline::{self, Pkt};
 use weir_ground::thread::spawn;
 use weir_ground::{FileError, Stop};
+use weir_process::stop_on_signal;
 use weir_serve::{
     Address, Client, Daemon, DaemonLimits, Door, Hook, Listener, Locator, LogLine, MapRule, PathLocator,
     raise_descriptor_limit,
@@ -24,7 +25,6 @@ use crate::cli::{DaemonArgs, Global};
 use crate::error::{Error, Result};
 use crate::log_output::Log;
 use crate::presentation::presentation;
-use crate::signals::stop_on_signal;
 use crate::stdio;
 
 /// The port of git://.

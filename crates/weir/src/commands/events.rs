@@ -13,13 +13,12 @@ use weir_pool::{
     Collectors, DoorAddresses, KeptSockets, OpenDoors, Pool, ReceivedEvent, Sweeper, Verdict, failed_events,
     open_doors, received, received_one, rejected_lines, replay,
 };
+use weir_process::{has_terminal, on_reload_signal, stop_on_signal, systemd};
 
 use crate::cli::{EventsCommand, EventsLsArgs, EventsServeArgs, Global, RejectedArgs, ReplayArgs, SweepArgs};
 use crate::error::{Error, Result};
 use crate::output;
 use crate::pool::open_pool;
-use crate::signals::{has_terminal, on_reload_signal, stop_on_signal};
-use crate::systemd;
 
 /// Time between looks for new events.
 const TAIL_EVERY: Duration = Duration::from_millis(250);

@@ -6,12 +6,12 @@ use std::process::ExitCode;
 use weir_catalog::clock::now;
 use weir_ground::Stop;
 use weir_pool::{HookState, Pool, hook_states, test_hook};
+use weir_process::stop_on_signal;
 
 use crate::cli::{Global, HooksCommand};
 use crate::error::{Error, Result};
 use crate::hook_lines::state_of;
 use crate::output;
-use crate::signals::stop_on_signal;
 
 pub(crate) fn hooks(pool: &Pool, global: &Global, command: &HooksCommand) -> Result<ExitCode> {
     match command {

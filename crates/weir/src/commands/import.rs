@@ -14,12 +14,12 @@ use weir_catalog::clock::now;
 use weir_crawl::{CrawlSource, Dump, Import, ImportError, Imported};
 use weir_ground::{FileError, Stop};
 use weir_pool::{CloneImport, ImportedClone, LocalClones, MirrorGuard, Pool, find_clones};
+use weir_process::stop_on_signal;
 use weir_settings::ForgeConfig;
 
 use crate::cli::{DumpFormat, Global, ImportArgs};
 use crate::error::{Error, Result, SOME_FAILED};
 use crate::output;
-use crate::signals::stop_on_signal;
 
 /// The number of bad rows that are reported one by one.
 const BAD_ROWS_TOLD: u64 = 20;

@@ -8,13 +8,13 @@ use weir_ground::Stop;
 use weir_ground::thread::spawn_scoped;
 use weir_metadata::LookOutcome;
 use weir_pool::{InRepo, LookGuard, Pool};
+use weir_process::stop_on_signal;
 use weir_settings::ForgeConfig;
 
 use crate::background::{look_at_metadata, with_metadata};
 use crate::cli::{Global, MetadataCommand, MetadataUpdateArgs};
 use crate::error::{Error, Result, SOME_FAILED};
 use crate::output;
-use crate::signals::stop_on_signal;
 
 pub(crate) fn metadata(pool: Pool, global: &Global, command: MetadataCommand) -> Result<ExitCode> {
     match command {

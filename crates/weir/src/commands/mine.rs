@@ -13,6 +13,7 @@ use weir_catalog::{EventKind, PoolEvent};
 use weir_ground::{Stop, name_matches};
 use weir_mine::{Detect, MergeMode, MineOptions, MineProgress, RenameOptions};
 use weir_pool::Pool;
+use weir_process::stop_on_signal;
 use weir_tables::{
     DatabaseStore, Dataset, FileFormat, JsonStream, MineEvent, MineRun, MineSettings, MineSource, MineTotals,
     mine_all,
@@ -23,7 +24,6 @@ use crate::error::{Error, Result, SOME_FAILED};
 use crate::mined_sources::{NamedSources, cores, sources};
 use crate::output;
 use crate::pool::open_pool;
-use crate::signals::stop_on_signal;
 
 /// The buffer of rows that are printed.
 const STREAM_BYTES: usize = 128 << 10;

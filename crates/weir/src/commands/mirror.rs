@@ -10,13 +10,12 @@ use weir_catalog::{Catalog, EventKind, Hold, PoolEvent};
 use weir_ground::Stop;
 use weir_mirror::{Event, MirrorLoop, RunError, Summary};
 use weir_pool::{Collectors, EventStreams, Hooks, MirrorGuard, Notifier, Pool, TraceExporter, keep_doors};
+use weir_process::{has_terminal, on_reload_signal, start_in_place, stop_on_signal};
 
 use crate::background::CATALOG_RETRY;
 use crate::cli::{Global, MirrorArgs};
 use crate::error::{Error, Result, SOME_FAILED};
 use crate::output;
-use crate::restart::start_in_place;
-use crate::signals::{has_terminal, on_reload_signal, stop_on_signal};
 use crate::visit_bars::VisitBars;
 use crate::visit_lines::{RESUMED, damaged_line, failed_line, left_line, lfs_line, pause_line, updated_line};
 
@@ -25,7 +24,7 @@ pub(crate) fn mirror(pool: Pool, global: &Global, args: &MirrorArgs) -> Result<E
     let is_asked = Arc::new(AtomicBool::new(false));
     let ended = run(pool, global, args, &is_asked)?;
     match is_asked.load(Ordering::Relaxed) {
-        true => Err(start_in_place()),
+        true => Err(start_in_place().into()),
         false => Ok(ended),
     }
 }

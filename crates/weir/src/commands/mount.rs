@@ -1,167 +1,36 @@
 //! `mount`: shows repositories as folders.
 
-use std::fs::File;
-use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::io::Write;
+use std::path::Path;
 
-use weir_catalog::Catalog;
-use weir_clone::trees_in;
-use weir_git::Oid;
 use weir_ground::{FileError, Stop};
-use weir_pool::{Pool, is_pool_folder, open_local};
-use weir_repo::Repo;
-use weir_serve::{Found, OpenError, Presentation, RepoCache};
-use weir_workspace::{
-    FileTimes, LowerCommit, MountOptions, RemoteCommit, Reopen, Repositories, Shown, mount as mount_view,
-    mount_guarded,
-};
+use weir_pool::is_pool_folder;
+use weir_process::stop_on_signal;
+use weir_work::{LowerView, NamedSource, shown_pool, shown_source};
+use weir_workspace::{MountOptions, Shown, mount as mount_view};
 
 use crate::cli::{Global, MountArgs};
 use crate::error::{Error, Result};
-use crate::named_source::{MOUNTED, NamedSource};
 use crate::output;
+use crate::own_processes::{close_inherited, say_mounted};
 use crate::pool::open_pool;
-use crate::signals::stop_on_signal;
-use crate::workspace_mounts::{attached_to, close_inherited, wait_for_times};
 
-/// Archives that are kept open.
-const OPEN_MAX: usize = 256;
-/// For how long the list of names, or a git directory, is taken as it was.
-const AGE_MAX: Duration = Duration::from_secs(1);
-/// A list of names that takes long to make is kept this many times as long.
-const AGE_SHARE: u32 = 20;
 const THREADS_MAX: usize = 8;
-/// How long a process may take to end after its view was unmounted, and how often it is looked.
-const LOCK_MAX: Duration = Duration::from_secs(5);
-const LOCK_TICK: Duration = Duration::from_millis(2);
-
-/// A value, and until when it is taken for true.
-type Kept<T> = Mutex<Option<(Instant, T)>>;
-
-/// Returns the value of `kept`. Calls `make` for a new one if that is too old.
-fn fresh<T: Clone>(
-    kept: &Kept<T>,
-    make: impl FnOnce() -> weir_workspace::Result<T>,
-) -> weir_workspace::Result<T> {
-    let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-    let start = Instant::now();
-    if let Some((until, value)) = &*kept
-        && *until > start
-    {
-        return Ok(value.clone());
-    }
-    let value = make()?;
-    *kept = Some((Instant::now() + AGE_MAX.max(start.elapsed() * AGE_SHARE), value.clone()));
-    Ok(value)
-}
-
-fn failed(e: impl std::fmt::Display) -> weir_workspace::Error {
-    weir_workspace::Error::Source(e.to_string())
-}
-
-/// The repositories of a pool.
-struct PoolRepositories {
-    catalog: Mutex<Catalog>,
-    store: PathBuf,
-    cache: RepoCache,
-    names: Kept<Arc<Vec<String>>>,
-}
-
-impl PoolRepositories {
-    fn new(pool: &Pool) -> Result<PoolRepositories> {
-        Ok(PoolRepositories {
-            catalog: Mutex::new(pool.another_catalog()?),
-            store: pool.store.path.clone(),
-            cache: RepoCache::new(OPEN_MAX, Presentation::default()),
-            names: Mutex::default(),
-        })
-    }
-}
-
-impl Repositories for PoolRepositories {
-    fn names(&self) -> weir_workspace::Result<Arc<Vec<String>>> {
-        fresh(&self.names, || {
-            let all = self.catalog.lock().unwrap_or_else(PoisonError::into_inner).list().map_err(failed)?;
-            // What was never mirrored has nothing to show.
-            let mirrored = all.into_iter().filter(|known| known.seq.is_some());
-            let mut names: Vec<String> = mirrored.map(|known| known.name).collect();
-            names.sort_unstable();
-            Ok(Arc::new(names))
-        })
-    }
-
-    fn open(&self, name: &str) -> weir_workspace::Result<Option<Arc<Repo>>> {
-        let known = self.catalog.lock().unwrap_or_else(PoisonError::into_inner).get(name).map_err(failed)?;
-        let Some(known) = known else { return Ok(None) };
-        match self.cache.open(&Found::Archive(self.store.join(known.path))) {
-            Ok(opened) => Ok(Some(opened.repo)),
-            Err(OpenError::NotFound) => Ok(None),
-            Err(OpenError::Broken(e)) => Err(e.into()),
-            Err(OpenError::Busy) => Err(failed("too many archives are being opened")),
-        }
-    }
-}
-
-/// An archive or a git directory that is no pool's.
-struct RepositoryAt {
-    path: PathBuf,
-    opened: Kept<Arc<Repo>>,
-}
-
-impl Repositories for RepositoryAt {
-    fn names(&self) -> weir_workspace::Result<Arc<Vec<String>>> {
-        Ok(Arc::default())
-    }
-
-    fn open(&self, _: &str) -> weir_workspace::Result<Option<Arc<Repo>>> {
-        fresh(&self.opened, || Ok(Arc::new(open_local(&self.path)?))).map(Some)
-    }
-}
-
-/// Waits for the lock of a view, which the process has that shows it: a process of another namespace may, the
-/// workspaces of which must not be mounted twice.
-fn lock_view(view: &Path) -> Result<File> {
-    let path = view.with_extension("lock");
-    let mut file = File::options().create(true).truncate(false).read(true).write(true).open(&path)?;
-    let end = Instant::now() + LOCK_MAX;
-    while file.try_lock().is_err() {
-        if Instant::now() > end {
-            let mut process = String::new();
-            let _ = file.read_to_string(&mut process);
-            return Err(Error::Message(format!(
-                "process {process} shows it elsewhere; end it, and the programs in its workspaces, first"
-            )));
-        }
-        std::thread::sleep(LOCK_TICK);
-    }
-    file.set_len(0)?;
-    write!(file, "{}", std::process::id())?;
-    Ok(file)
-}
 
 pub(crate) fn mount(global: &Global, args: &MountArgs) -> Result<()> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+    let options = MountOptions { threads, allow_other: args.allow_other };
+    let folder = &args.folder;
     if args.lower {
         close_inherited();
+        let source = named(global, &args.source)?;
+        let view = LowerView { source, times: args.times.as_deref(), folder };
+        return Ok(view.serve(&options, say_mounted)?);
     }
-    let _alone = if args.lower { Some(lock_view(&args.folder)?) } else { None };
     let shown = shown(global, args)?;
-    let folder = &args.folder;
     let is_new = !folder.exists();
     if is_new {
         std::fs::create_dir(folder).map_err(FileError::on("make", folder))?;
-    }
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
-    let options = MountOptions { threads, allow_other: args.allow_other };
-    if args.lower {
-        let ready = || {
-            // It outlives the terminal, and ends when it is unmounted.
-            let _ = nix::unistd::setsid();
-            writeln!(output::stdout(), "{MOUNTED}")
-        };
-        let ended = mount_guarded(shown, folder, &options, ready);
-        return ended.map_err(Error::of);
     }
     let mounted = mount_view(shown, folder, &options).inspect_err(|_| {
         if is_new {
@@ -186,35 +55,11 @@ pub(crate) fn mount(global: &Global, args: &MountArgs) -> Result<()> {
 fn shown(global: &Global, args: &MountArgs) -> Result<Shown> {
     if is_pool_folder(Path::new(&args.source)) {
         let pool = open_pool(&Global { pool: Some((&args.source).into()), ..global.clone() })?;
-        return Ok(Shown::All(Box::new(PoolRepositories::new(&pool)?)));
+        return Ok(shown_pool(&pool)?);
     }
-    let source = NamedSource::parse(global, &args.source)?;
-    let repo = source.open()?;
-    if source.revision.is_none() && !args.lower {
-        let repositories = RepositoryAt { path: source.path, opened: Mutex::default() };
-        return Ok(Shown::One(Box::new(repositories), String::new()));
-    }
-    // If the trees of an attached clone are here, weir asks the server for nothing.
-    let listed = |commit: &Oid| attached_to(&source.path).and_then(|_| trees_in(&source.path, commit));
-    let id = source.revision.as_deref().and_then(|revision| Oid::from_hex(repo.hash(), revision.as_bytes()));
-    let trees = id.filter(|_| args.lower).as_ref().and_then(listed);
-    let commit = match &trees {
-        Some(trees) => *trees.commit(),
-        None => source.commit(&repo, None)?.commit,
-    };
-    let repo = Arc::new(repo);
-    if !args.lower {
-        return Ok(Shown::Commit(repo, commit));
-    }
-    let path = source.path;
-    let reopen: Reopen = Box::new(move || Ok(open_local(&path)?));
-    let remote = trees.map(|trees| Arc::new(RemoteCommit::new(trees, reopen)));
-    let times = match &args.times {
-        Some(times) => {
-            wait_for_times()?;
-            Some(FileTimes::read(times)?)
-        }
-        None => None,
-    };
-    Ok(Shown::Lower(LowerCommit { repo, commit, remote, times }))
+    Ok(shown_source(named(global, &args.source)?)?)
+}
+
+fn named(global: &Global, text: &str) -> Result<NamedSource> {
+    Ok(NamedSource::parse(text, || Ok(open_pool(global)?))?)
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use weir_ground::Stop;
+use weir_process::stop_on_signal;
 use weir_tables::{
     CsvRows, MineSource, PresentRepository, QueryAnswer, QueryDatabase, QueryError, QueryLimits, QueryRow,
     QueryValue,
@@ -15,7 +16,6 @@ use crate::error::{Error, Result};
 use crate::mined_sources::{NamedSources, cores, sources};
 use crate::output;
 use crate::pool::open_pool;
-use crate::signals::stop_on_signal;
 
 /// The bytes that are read of standard input. SQLite refuses shorter queries than that for their length.
 const STDIN_BYTES_MAX: u64 = 1 << 20;

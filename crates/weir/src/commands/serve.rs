@@ -13,6 +13,9 @@ use weir_pool::{
     CatalogLocator, Collectors, Counters, EventStreams, HealthFront, IntakeSender, Metrics, OnDemand, Pool,
     TraceExporter, WebhookFront, keep_doors, keep_sweeping, keep_webhooks,
 };
+use weir_process::{
+    has_terminal, on_reload_signal, restart_on, stop_by_signal, stop_on_signal, systemd, tell_ready,
+};
 use weir_serve::{
     AccessLog, Address, Daemon, DaemonLimits, Door, ListenAddress, Listener, MetricsText, Presentation, Tls,
     TrustedProxies, raise_descriptor_limit, serve_text,
@@ -24,10 +27,7 @@ use crate::background::start_mirror;
 use crate::cli::{Global, ServeArgs};
 use crate::error::{Error, Result};
 use crate::output;
-use crate::restart::{start_anew, tell_ready};
 use crate::service_state::ServiceState;
-use crate::signals::{has_terminal, on_reload_signal, stop_by_signal, stop_on_signal};
-use crate::systemd;
 use crate::workspace_records::OwnWorkspaces;
 
 fn limits(c: &ServeConfig, scratch: PathBuf) -> DaemonLimits {
@@ -244,9 +244,9 @@ pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> 
 
 /// On SIGHUP and SIGUSR2, starts the program again on the same sockets, then tells this process to stop.
 fn restart_on_signal(sockets: Vec<(i32, &'static str)>, had_terminal: bool) -> Result<()> {
-    on_reload_signal(had_terminal, move || {
+    let reload = move || {
         systemd::notify(&format!("RELOADING=1\nMONOTONIC_USEC={}", systemd::monotonic_us()));
-        match start_anew(&sockets) {
+        match restart_on(&sockets) {
             Ok(pid) => {
                 tracing::info!(
                     "process {pid} has taken over; this one exits when its connections have ended"
@@ -261,7 +261,8 @@ fn restart_on_signal(sockets: Vec<(i32, &'static str)>, had_terminal: bool) -> R
                 true
             }
         }
-    })
+    };
+    Ok(on_reload_signal(had_terminal, reload)?)
 }
 
 /// Says on which URLs clients are served, and returns them.

@@ -10,23 +10,23 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::json;
 use weir_pool::open_local;
 use weir_repo::{CommitTrees, Repo};
+use weir_work::{
+    AttachedSource, NamedCommit, NamedSource, SwitchOutcome, Switcher, answer_monitor, attach, attached_to,
+    check_namespace, has_namespace, hold, mounted_in_namespace, serve_remote, waits_for, whole,
+};
 use weir_workspace::{
     Added, Forked, GIT_THAT_ASKS, GitVersion, Monitor, MountWay, NewFork, NewWorkspace, Workspace,
     Workspaces, changed_since, diagnosis, git, is_mounted, may_mount,
 };
 
 use crate::cli::{Global, WorkspaceCommand};
+use crate::client::client_transport;
 use crate::error::{Error, Result, SOME_FAILED};
-use crate::named_source::{NamedCommit, NamedSource};
 use crate::output;
-use crate::workspace_attach::{AttachedSource, attach, serve_remote, waits_for};
-use crate::workspace_mounts::{
-    OwnProcesses, answer_monitor, attached_to, check_namespace, close_inherited, enter_namespace,
-    has_namespace, hold, mounted_in_namespace, run_in_namespace, try_namespace, whole,
-};
+use crate::own_processes::{LAUNCHER, close_inherited, run_in_namespace, say_mounted};
+use crate::pool::open_pool;
 use crate::workspace_records::state_folder;
 use crate::workspace_status::status;
-use crate::workspace_switch::switch;
 
 pub(crate) fn workspace(global: &Global, command: &WorkspaceCommand) -> Result<ExitCode> {
     let root = state_folder()?;
@@ -38,7 +38,7 @@ pub(crate) fn workspace(global: &Global, command: &WorkspaceCommand) -> Result<E
     match command {
         WorkspaceCommand::Add { source, folder, fuse_overlayfs } => {
             let version = GitVersion::ask();
-            let source = NamedSource::parse(global, source)?;
+            let source = NamedSource::parse(source, || Ok(open_pool(global)?))?;
             let repo = source.open()?;
             let named = source.commit(&repo, None)?;
             let (source, repo, named) = (&source, &repo, &named);
@@ -46,13 +46,17 @@ pub(crate) fn workspace(global: &Global, command: &WorkspaceCommand) -> Result<E
             add(global, &workspaces, read, folder, *fuse_overlayfs)?;
         }
         WorkspaceCommand::Attach { source, folder, fuse_overlayfs, no_background_fetch } => {
-            let mut attached = attach(global, &workspaces, source, *no_background_fetch)?;
+            let transport = |url: &str| Ok(client_transport(global, url)?);
+            let mut attached = attach(&LAUNCHER, &transport, &workspaces, source, *no_background_fetch)?;
             let path = attached.source.path.clone();
             let added = add_attached(global, &workspaces, &mut attached, folder, *fuse_overlayfs);
-            let added = added.map_err(|e| attached.explain(e));
+            let added = added.map_err(|e| attached.explain().map_or(e, Error::from));
             added.inspect_err(|_| workspaces.release(&path))?;
         }
-        WorkspaceCommand::Remote { place } => serve_remote(global, place)?,
+        WorkspaceCommand::Remote { place } => {
+            close_inherited();
+            serve_remote(place, &|url| Ok(client_transport(global, url)?), say_mounted)?;
+        }
         WorkspaceCommand::Status { folders, all, watch, interval } => {
             let list = match &folders[..] {
                 _ if *all => workspaces.list()?,
@@ -82,14 +86,41 @@ pub(crate) fn workspace(global: &Global, command: &WorkspaceCommand) -> Result<E
         WorkspaceCommand::Doctor => return doctor(global, &root),
         WorkspaceCommand::Hold { root: Some(root) } => {
             close_inherited();
-            hold(root)?;
+            hold(root, || drop(say_mounted()))?;
         }
         WorkspaceCommand::Hold { root: None } => check_namespace()?,
-        WorkspaceCommand::Monitor { root } => answer_monitor(root)?,
+        WorkspaceCommand::Monitor { root } => {
+            close_inherited();
+            answer_monitor(root, say_mounted)?;
+        }
         WorkspaceCommand::Fsmonitor { place, protocol, token } => print_changed(place, *protocol, token)?,
         WorkspaceCommand::Mount { folders } => return mount_again(global, &root, &workspaces, folders),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Shows another commit in a workspace.
+fn switch(
+    global: &Global,
+    workspaces: &Workspaces,
+    workspace: &Workspace,
+    revision: &str,
+    prefers_mount: bool,
+) -> Result<()> {
+    let warn = |e: &weir_workspace::Error| {
+        warn_line!("warning: {e}; nothing that is new there is known here");
+    };
+    let switcher = Switcher { launcher: &LAUNCHER, workspaces, prefers_mount, warn: &warn };
+    let SwitchOutcome { target, files } = switcher.switch(workspace, revision)?;
+    if global.json {
+        let said = json!({ "commit": target.commit.to_string(), "branch": target.branch, "files": files });
+        return output::json(&said);
+    }
+    if !global.quiet {
+        let at = target.branch.unwrap_or_else(|| target.commit.to_string()[..12].to_owned());
+        writeln!(output::stdout(), "{} is at {at}, {files} files differ", workspace.folder.display())?;
+    }
+    Ok(())
 }
 
 /// Prints what has changed since `token` in the working tree that this process is in, as git asks a hook.
@@ -221,7 +252,7 @@ fn add(
         asks: if uses_fuse_overlayfs { Monitor::None } else { version.monitor() },
         ignores: &ignored_names,
     };
-    let Added { workspace: made, converts } = workspaces.add(&new, &OwnProcesses)?;
+    let Added { workspace: made, converts } = workspaces.add(&new, &LAUNCHER)?;
     if let Some(attributes) = converts {
         warn_line!(
             "warning: '{attributes}' asks git to convert files (eol, ident, encodings or filters); the \
@@ -253,7 +284,7 @@ fn fork(global: &Global, workspaces: &Workspaces, from: &Path, folder: &Path) ->
     let from = workspaces.find(&whole(from)?)?;
     let name = from.folder.display().to_string();
     let new = NewFork { folder: &whole(folder)?, now: now(), monitor: &monitor()? };
-    let Forked { workspace, was_in_use } = workspaces.fork(from, &new, &OwnProcesses)?;
+    let Forked { workspace, was_in_use } = workspaces.fork(from, &new, &LAUNCHER)?;
     if was_in_use {
         warn_line!("warning: programs that are in '{name}' see it as it was, read-only; 'cd \"$PWD\"' helps");
     }
@@ -370,7 +401,7 @@ fn remove_each(
 fn remove(global: &Global, workspaces: &Workspaces, workspace: &Workspace, force: bool) -> Result<()> {
     if is_mounted(&workspace.folder) {
         // A daemon of git's own would keep the folder in use.
-        workspaces.mend_monitor(workspace, &OwnProcesses);
+        workspaces.mend_monitor(workspace, &LAUNCHER);
     }
     if !force && let Some(why) = workspaces.unsaved(workspace, open_local(&workspace.source).ok().as_ref())? {
         let folder = workspace.folder.display();
@@ -386,7 +417,7 @@ fn remove(global: &Global, workspaces: &Workspaces, workspace: &Workspace, force
 fn mount(global: &Global, workspaces: &Workspaces, list: &[Workspace]) -> Result<ExitCode> {
     let mut has_failed = false;
     for workspace in list {
-        match workspaces.mount(workspace, &OwnProcesses) {
+        match workspaces.mount(workspace, &LAUNCHER) {
             Ok(()) if global.quiet => {}
             Ok(()) => writeln!(output::stdout(), "mounted {}", workspace.folder.display())?,
             Err(e) => {
@@ -405,7 +436,7 @@ fn shell(root: &Path, workspaces: &Workspaces, folder: &Path, command: &[OsStrin
     if !is_mounted(&workspace.folder) {
         let args = ["-q".into(), "workspace".into(), "mount".into(), workspace.folder.clone().into()];
         if may_mount() || workspace.uses_fuse_overlayfs {
-            workspaces.mount(&workspace, &OwnProcesses)?;
+            workspaces.mount(&workspace, &LAUNCHER)?;
         } else {
             let status = run_in_namespace(root, &args)?;
             if status != ExitCode::SUCCESS {
@@ -413,7 +444,7 @@ fn shell(root: &Path, workspaces: &Workspaces, folder: &Path, command: &[OsStrin
             }
             // This process may be in the namespace already.
             if !is_mounted(&workspace.folder) {
-                enter_namespace(root)?;
+                LAUNCHER.enter_namespace(root)?;
             }
         }
     }
@@ -436,7 +467,7 @@ fn shell(root: &Path, workspaces: &Workspaces, folder: &Path, command: &[OsStrin
 
 /// Says what this machine has for workspaces.
 fn doctor(global: &Global, root: &Path) -> Result<ExitCode> {
-    let found = diagnosis(root, &std::env::var_os("PATH").unwrap_or_default(), try_namespace());
+    let found = diagnosis(root, &std::env::var_os("PATH").unwrap_or_default(), LAUNCHER.try_namespace());
     let code = if found.way.is_some() { ExitCode::SUCCESS } else { ExitCode::from(SOME_FAILED) };
     if global.json {
         output::json(&found)?;

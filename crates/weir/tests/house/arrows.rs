@@ -115,6 +115,8 @@ fn no_library_prints() {
         .filter(|(name, _)| !matches!(name.as_str(), "weir" | "bench" | "testing"))
         .map(|(name, _)| crates().join(name).join("src"))
         .collect();
+    // A service manager speaks to a process by its environment, and so does the process before it.
+    let heeds_environment = crates().join("process");
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
@@ -128,7 +130,9 @@ fn no_library_prints() {
             let is_code = |line: &&str| !line.trim_start().starts_with("//");
             let code: Vec<&str> = code.lines().filter(is_code).collect();
             let code = code.join("\n");
-            for forbidden in ["println!(", "eprintln!(", "print!(", "dbg!(", "std::env::var"] {
+            let may_read = path.starts_with(&heeds_environment);
+            let environment = (!may_read).then_some("std::env::var");
+            for forbidden in ["println!(", "eprintln!(", "print!(", "dbg!("].into_iter().chain(environment) {
                 assert!(!code.contains(forbidden), "{}: {forbidden}", path.display());
             }
         }
