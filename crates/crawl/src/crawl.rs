@@ -88,6 +88,29 @@ pub struct CrawlProgress {
     pub finished: bool,
 }
 
+impl CrawlProgress {
+    /// Returns the result of a listing of the forge `name` as a line.
+    pub fn line(&self, name: &str) -> String {
+        let mut parts = vec![format!("{} listed", self.listed), format!("{} wanted", self.wanted)];
+        let unknown = format!("skipped (the forge does not say {})", self.unknown_of.unwrap_or_default());
+        let counts = [
+            (self.taken.added as u64, "new"),
+            (self.taken.renamed as u64, "renamed"),
+            (self.taken.hinted as u64, "changed"),
+            (self.taken.back as u64, "back"),
+            (self.gone, "gone"),
+            (self.unknown, &unknown),
+            (self.refused, "skipped (invalid names)"),
+            (self.unchanged, "pages unchanged"),
+            (self.skipped, "pages skipped"),
+            (self.recovered, "skipped pages recovered"),
+        ];
+        parts.extend(counts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")));
+        let state = if self.finished { "" } else { " (to be continued)" };
+        format!("{name}: {}; {} requests{state}", parts.join(", "), self.usage.requests)
+    }
+}
+
 /// Stores what is left of the limits of `forge` in the catalog.
 pub(crate) fn keep_budgets(
     name: &str,

@@ -43,16 +43,17 @@ pub use archives::{
 pub use checks::{CheckFinding, CheckLevel, CheckReport, TellFinding, check_owner, check_pool};
 pub use error::{Error, InRepo, Result};
 pub use fronts::{
-    DoorAddresses, HealthFront, IntakeSender, KeptSockets, OpenDoors, WebhookFront, keep_doors,
-    keep_sweeping, keep_webhooks, open_doors, tell_door,
+    CATALOG_RETRY, DoorAddresses, HealthFront, IntakeSender, KeptSockets, OpenDoors, WebhookFront,
+    keep_doors, keep_mirroring, keep_sweeping, keep_webhooks, open_doors, tell_door,
 };
 pub use running::{
     CATALOG_NAME, CLOCK_SKEW_TOLD_S, COMMIT, CONFIG_NAME, CatalogLocator, Collectors, Counters, EventDelays,
     EventReceiver, EventStreams, HintFinder, HookState, HookTest, Hooks, InitOutcome, KnownRepository,
     LocalClones, LocalUpstreams, LookGuard, MIRROR_LOCK_NAME, Metrics, MirrorGuard, Notifier, OnDemand, Pool,
     ReceivedEvent, RejectedLine, STORE_NAME, SweepOutcome, Sweeper, TraceExporter, Verdict, asked, bytes_of,
-    failed_events, hook_states, is_pool_folder, machine_of, open_catalog_again, open_local, pauses, received,
-    received_one, recent_deliveries, rejected_lines, replay, shortage, space, test_hook, transport_options,
+    failed_events, hook_states, is_pool_folder, list_forges, look_at_metadata, machine_of,
+    open_catalog_again, open_local, pauses, received, received_one, recent_deliveries, rejected_lines,
+    replay, shortage, space, test_hook, transport_options, with_metadata,
 };
 pub use views::{
     AccountsStatus, ArchiveFacts, ArchiveLfs, ArchiveSize, BudgetStatus, DueRepository, EventsStatus,

@@ -28,6 +28,7 @@ mod http;
 mod limits;
 mod request_log;
 mod server;
+mod shell_command;
 mod sockets;
 mod trace_context;
 
@@ -48,6 +49,7 @@ pub use server::{
     BodyWriter, Daemon, DaemonLimits, Door, Effort, HandlerAnswer, HandlerBody, HandlerClient, HttpAdmission,
     HttpHandler,
 };
+pub use shell_command::{ShellAsk, parse_shell_command};
 pub use sockets::{
     Address, CertificateError, ListenAddress, ListenAddressError, Listener, NoProxy, Tls, TrustedProxies,
     network,

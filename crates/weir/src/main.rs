@@ -12,7 +12,6 @@ macro_rules! warn_line {
     };
 }
 
-mod background;
 mod cli;
 mod client;
 mod colors;

@@ -12,7 +12,7 @@ use weir_process::stop_on_signal;
 use weir_settings::ForgeConfig;
 
 use crate::cli::{CrawlArgs, Global};
-use crate::crawling::{list_forges, summary};
+use crate::crawling::list_with_bars;
 use crate::error::{Error, Result, SOME_FAILED};
 use crate::output;
 
@@ -24,7 +24,7 @@ pub(crate) fn crawl(pool: Pool, global: &Global, args: &CrawlArgs) -> Result<Exi
         return dry_run(&forges, global, &stop);
     }
     let shows_bar = std::io::stderr().is_terminal() && !global.quiet && !global.json;
-    let failed = list_forges(&pool, &forges, args.watch, shows_bar, &stop, &mut |name, progress| {
+    let failed = list_with_bars(&pool, &forges, args.watch, shows_bar, &stop, &mut |name, progress| {
         report(name, progress, global)
     });
     Ok(if failed && !args.watch { ExitCode::from(SOME_FAILED) } else { ExitCode::SUCCESS })
@@ -62,7 +62,7 @@ fn report(name: &str, p: &CrawlProgress, global: &Global) -> Result<()> {
         }));
     }
     if !global.quiet {
-        writeln!(output::stdout(), "{}", summary(name, p))?;
+        writeln!(output::stdout(), "{}", p.line(name))?;
     }
     Ok(())
 }

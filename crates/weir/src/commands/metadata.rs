@@ -7,11 +7,10 @@ use weir_crawl::CrawlSource;
 use weir_ground::Stop;
 use weir_ground::thread::spawn_scoped;
 use weir_metadata::LookOutcome;
-use weir_pool::{InRepo, LookGuard, Pool};
+use weir_pool::{InRepo, LookGuard, Pool, look_at_metadata, with_metadata};
 use weir_process::stop_on_signal;
 use weir_settings::ForgeConfig;
 
-use crate::background::{look_at_metadata, with_metadata};
 use crate::cli::{Global, MetadataCommand, MetadataUpdateArgs};
 use crate::error::{Error, Result, SOME_FAILED};
 use crate::output;
@@ -55,7 +54,7 @@ fn update(pool: Pool, global: &Global, args: &MetadataUpdateArgs) -> Result<Exit
     let guard = LookGuard::take(&pool)?;
     let failed = on_all(&pool, &forges, &stop, &|pool, forge| {
         let report = &|name: &str, brought: &LookOutcome| Ok(report(name, brought, global)?);
-        look_at_metadata(pool, &guard.owner, forge, ids.as_deref(), args.watch, &stop, report)
+        Ok(look_at_metadata(pool, &guard.owner, forge, ids.as_deref(), args.watch, &stop, report)?)
     })?;
     Ok(if failed && !args.watch { ExitCode::from(SOME_FAILED) } else { ExitCode::SUCCESS })
 }

@@ -9,10 +9,11 @@ use weir_catalog::clock::now;
 use weir_catalog::{Catalog, EventKind, Hold, PoolEvent};
 use weir_ground::Stop;
 use weir_mirror::{Event, MirrorLoop, RunError, Summary};
-use weir_pool::{Collectors, EventStreams, Hooks, MirrorGuard, Notifier, Pool, TraceExporter, keep_doors};
+use weir_pool::{
+    CATALOG_RETRY, Collectors, EventStreams, Hooks, MirrorGuard, Notifier, Pool, TraceExporter, keep_doors,
+};
 use weir_process::{has_terminal, on_reload_signal, start_in_place, stop_on_signal};
 
-use crate::background::CATALOG_RETRY;
 use crate::cli::{Global, MirrorArgs};
 use crate::error::{Error, Result, SOME_FAILED};
 use crate::output;

@@ -11,7 +11,7 @@ use weir_events::WebhookDoors;
 use weir_ground::{FileError, Stop};
 use weir_pool::{
     CatalogLocator, Collectors, Counters, EventStreams, HealthFront, IntakeSender, Metrics, OnDemand, Pool,
-    TraceExporter, WebhookFront, keep_doors, keep_sweeping, keep_webhooks,
+    TraceExporter, WebhookFront, keep_doors, keep_mirroring, keep_sweeping, keep_webhooks,
 };
 use weir_process::{
     has_terminal, on_reload_signal, restart_on, stop_by_signal, stop_on_signal, systemd, tell_ready,
@@ -23,11 +23,11 @@ use weir_serve::{
 use weir_settings::ServeConfig;
 use weir_upload::{UploadLimits, UploadOptions};
 
-use crate::background::start_mirror;
 use crate::cli::{Global, ServeArgs};
 use crate::error::{Error, Result};
 use crate::output;
 use crate::service_state::ServiceState;
+use crate::visit_lines::log_event;
 use crate::workspace_records::OwnWorkspaces;
 
 fn limits(c: &ServeConfig, scratch: PathBuf) -> DaemonLimits {
@@ -188,7 +188,8 @@ pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> 
     let sockets = doors.chain(monitored.iter().map(|listener| (listener.as_raw_fd(), METRICS))).collect();
     restart_on_signal(sockets, terminal)?;
     tell_ready();
-    let mut beside = if args.no_mirror { Vec::new() } else { start_mirror(&pool, &counters, &stop)? };
+    let mut beside =
+        if args.no_mirror { Vec::new() } else { keep_mirroring(&pool, &counters, &stop, log_event)? };
     let mirrors = !beside.is_empty();
     beside.extend(keep_doors(&pool, &counters, &stop)?);
     let collectors = Collectors::start(&pool)?;
