@@ -23,7 +23,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILT = os.path.join(ROOT, "target", "http")
 MODULE = "github.com/summerwind/h2spec/cmd/h2spec"
 VERSION = "v2.2.1+incompatible"
-# What h2spec takes for faults, by its title or by the frame that it got, and why it is none.
+# Faults that h2spec finds and that are none: its title or the frame that it got, and the reason.
 TOLERATED = {
     r"^Sends invalid connection preface":
         "one port has HTTP/1.1 as well: who does not begin as HTTP/2 does gets its 400",

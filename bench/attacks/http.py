@@ -115,8 +115,8 @@ def prepare_crawlers():
 
 
 def idle_loops(attack):
-    """Not an attack: a loop for each processor, of the class that runs only where nothing else would. What it
-    costs the healthy client is the machine's doing."""
+    """Not an attack: a loop for each processor, of the class that runs only where nothing else would. The
+    healthy client suffers as much from the machine alone."""
     for _ in range(os.cpu_count()):
         if os.fork() == 0:
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))

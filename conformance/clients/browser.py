@@ -61,7 +61,7 @@ def pages(folder):
 
 
 def opened(work, url):
-    """What a page is, when Chromium has opened it, and its scripts have run."""
+    """Opens a page in Chromium, and gives its elements after its scripts have run."""
     options = ["--headless", "--disable-gpu", "--ignore-certificate-errors", "--virtual-time-budget=20000",
                f"--user-data-dir={work}/profile", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
     said = subprocess.run(["chromium", *options, "--dump-dom", url], stdout=subprocess.PIPE, text=True,

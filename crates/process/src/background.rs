@@ -6,7 +6,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Why a process of this program does not run.
+/// The reason that a process of this program does not run.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// It cannot be started.

@@ -21,7 +21,7 @@ const FIRST: RawFd = 3;
 /// The words that Linux appends to the path of a running program whose file is gone (proc_pid_exe(5)).
 const DELETED: &str = " (deleted)";
 
-/// Why the program was not started again.
+/// A failure to start this program again.
 #[derive(Debug, thiserror::Error)]
 pub enum RestartError {
     /// Its file is not found.

@@ -2,7 +2,7 @@
 
 use weir_upload::Service;
 
-/// What a client of ssh asks for.
+/// The service that a client of ssh asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ShellAsk {
     /// A service of git.

@@ -1,11 +1,11 @@
-//! What can go wrong between what a user names and what is shown.
+//! Failures between the name that a user gives and the view that he gets.
 
 use std::path::PathBuf;
 
 use weir_ground::{FileError, OtherError};
 use weir_process::StartError;
 
-/// Why something that a user names cannot be shown.
+/// A failure to show something that a user names.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file or folder cannot be read or written.

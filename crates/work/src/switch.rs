@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::launcher::{Launcher, attached_to};
 use crate::source::NamedSource;
 
-/// How often a switch is tried again that others were before.
+/// The number of tries of a switch that others were before.
 const TRIES_MAX: u32 = 5;
 
 /// Switches workspaces of a user to other commits.
@@ -22,13 +22,13 @@ pub struct Switcher<'a> {
     pub launcher: &'a Launcher,
     /// The user's workspaces.
     pub workspaces: &'a Workspaces,
-    /// Whether a new view is mounted also where little differs.
+    /// Set to mount a new view also where little differs.
     pub prefers_mount: bool,
     /// Is told why the server of an attached clone was not asked for what is new.
     pub warn: &'a dyn Fn(&WorkspaceError),
 }
 
-/// What a workspace was switched to.
+/// The commit that a workspace was switched to.
 pub struct SwitchOutcome {
     /// The commit, and the branch, that HEAD leads to.
     pub target: SwitchTarget,
@@ -36,7 +36,7 @@ pub struct SwitchOutcome {
     pub files: usize,
 }
 
-/// Why a workspace was not switched.
+/// A failure to switch a workspace.
 enum SwitchError {
     /// Another switch was before.
     HeadMoved,

@@ -1,4 +1,4 @@
-//! What a view shows: a pool, a repository, or a commit of one.
+//! The content of views: a pool, a repository, or a commit of one.
 
 use std::fs::File;
 use std::io::{self, Read, Write};

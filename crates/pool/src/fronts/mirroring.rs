@@ -17,7 +17,7 @@ use crate::running::{
     Counters, Hooks, LookGuard, MirrorGuard, Notifier, Pool, list_forges, look_at_metadata, with_metadata,
 };
 
-/// How long work waits for a catalog that failed.
+/// The time that work waits for a catalog that failed.
 pub const CATALOG_RETRY: Duration = Duration::from_secs(30);
 
 /// Visits upstreams until `stop` is requested, and crawls and looks for metadata if there are forges. The
@@ -73,7 +73,7 @@ fn again(what: &str, stop: &Stop, mut work: impl FnMut() -> std::result::Result<
     }
 }
 
-/// What makes visits, and learns of them.
+/// The mirror loop, and those that learn of its events.
 struct Visits<'a> {
     mirror: Mirror,
     catalog: Catalog,

@@ -1,4 +1,4 @@
-//! What forges are asked for: listings, and metadata of repositories.
+//! Requests to forges: listings, and metadata of repositories.
 
 use weir_catalog::clock::now;
 use weir_catalog::{EventKind, PoolEvent};

@@ -307,7 +307,7 @@ impl Daemon {
             _ => Service::UploadPack,
         };
         let asked = asked_by(&request, name, service, peer);
-        // In a box: the futures of other requests are a quarter as large without it, and are moved.
+        // Boxed: a future is as large as its largest part, and hyper moves the future of each request.
         Box::pin(self.answer_git(request, peer, route, asked)).await
     }
 

@@ -85,7 +85,7 @@ impl Daemon {
             HttpAdmission::Body(bytes_max) => bytes_max,
             HttpAdmission::Foreign => 0,
         };
-        // In a box: most futures of requests are of others, and are moved.
+        // Boxed, as git's requests are.
         Box::pin(self.received(handler, bytes_max, head, body, peer)).await
     }
 

@@ -381,7 +381,7 @@ impl Daemon {
             return Sender::new(&stream, Duration::from_secs(1), 0).bytes(&refusal).await;
         };
         match door {
-            // In boxes: the future of a connection is moved a few times, and is as large as its largest part.
+            // Boxed: a future is as large as its largest part, and that of a connection is moved a few times.
             Door::Git => Box::pin(self.converse(&stream, peer)).await,
             Door::Http => Box::pin(self.converse_http(stream, peer)).await,
             Door::Https(tls) => Box::pin(self.converse_https(stream, peer, &tls)).await,

@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 
 /// Walks of history go as deep as trees are nested. Only the part of a stack that is used takes memory.
 pub(crate) const STACK_BYTES: usize = 32 << 20;
-/// How many more connections a thread may have than another before it hands over new ones.
+/// The lead in connections that a thread may have over another before it hands over new ones.
 const LEAD_MAX: usize = 2;
 
 /// A connection that is served.
@@ -115,5 +115,40 @@ impl Shards {
             // The thread ends only when this is dropped.
             let _ = shard.handed_over.send(Box::pin(serving));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_thread_that_is_ahead_hands_connections_over() {
+        let shards = Arc::new(Shards::start(2).unwrap());
+        let accepting = |number| {
+            let shards = shards.clone();
+            async move {
+                for _ in 0..if number == 0 { 20 } else { 0 } {
+                    shards.serve(number, std::future::pending());
+                }
+            }
+        };
+        shards.on_each(accepting).join_all().await;
+        let loads: Vec<usize> =
+            shards.0.iter().map(|shard| shard.connections.load(Ordering::Relaxed)).collect();
+        assert_eq!(loads.iter().sum::<usize>(), 20);
+        assert!(loads[0].abs_diff(loads[1]) <= LEAD_MAX + 1, "{loads:?}");
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_connection_that_has_ended_counts_no_more() {
+        let shards = Arc::new(Shards::start(1).unwrap());
+        let accepting = |number| {
+            let shards = shards.clone();
+            async move { shards.serve(number, async {}) }
+        };
+        shards.on_each(accepting).join_all().await;
+        shards.respond().await;
+        assert_eq!(shards.0[0].connections.load(Ordering::Relaxed), 0);
     }
 }
