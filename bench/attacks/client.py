@@ -160,8 +160,8 @@ def slower(before, during):
 
 
 def late(before, during):
-    """Gives the ratio of the slowest of a hundred fetches to the same when nobody attacks. A fetch is measured
-    by the median of its kind when nobody attacks."""
+    """Gives the ratio of the slowest of a hundred fetches to the same when nobody attacks. Each fetch is
+    measured by the median of its kind when nobody attacks."""
     usual = {kind: statistics.median(times) for kind, times in before.items() if times}
     slowest = lambda times: statistics.quantiles(
         [t / usual[kind] for kind, ts in times.items() if kind in usual for t in ts] or [float("nan")] * 2,

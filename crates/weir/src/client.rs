@@ -19,7 +19,9 @@ pub(crate) fn client_transport(global: &Global, repository: &str) -> Result<Tran
         _ => Config::of(environment()),
     };
     let has_certificate = Url::parse(repository).is_ok_and(|url| url.scheme == Scheme::Http { tls: true });
-    if has_certificate && config.transport.ca_file.is_none() {
+    // As in git, the variable wins.
+    let is_named = std::env::var_os("GIT_SSL_CAINFO").is_some_and(|file| !file.is_empty());
+    if has_certificate && config.transport.ca_file.is_none() && !is_named {
         let file = git_config(&["--get-urlmatch", "http.sslCAInfo", repository]);
         config.transport.ca_file = file.map(|file| PathBuf::from(file.trim_end_matches('\n')));
     }

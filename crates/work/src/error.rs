@@ -40,6 +40,9 @@ pub enum Error {
     /// The text is no URL of a server.
     #[error("'{0}' is no URL of http or https; 'weir workspace add' takes names of the pool, and paths")]
     NoUrl(String),
+    /// The text is a URL, and names no repository of this machine.
+    #[error("'{0}' is a URL: 'weir workspace attach' shows what a weir serves, 'weir add' mirrors it")]
+    Elsewhere(String),
     /// No weir serves the repository at this URL as one pack.
     #[error(
         "{0}: no weir serves a repository of that name as one pack; if 'git ls-remote' knows it, 'git clone' \

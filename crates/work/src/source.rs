@@ -52,11 +52,17 @@ impl NamedSource {
         open_pool: impl FnOnce() -> std::result::Result<Pool, OtherError>,
     ) -> Result<NamedSource> {
         let (name, revision) = if Path::new(text).exists() { (text, None) } else { parts_of(text) };
+        if revision == Some("") {
+            return Err(weir_workspace::Error::EmptyRevision.into());
+        }
         let revision = revision.map(str::to_owned);
         if Path::new(name).exists() {
             let path = std::fs::canonicalize(name)?;
             // What is written down may be read elsewhere.
             return Ok(NamedSource { name: path.display().to_string(), path, revision });
+        }
+        if name.contains("://") && weir_transport::Url::parse(name).is_ok() {
+            return Err(Error::Elsewhere(weir_ground::without_password(name).to_string()));
         }
         let pool = open_pool().map_err(Error::Other)?;
         let known = pool.get(name).map_err(|e| match e {

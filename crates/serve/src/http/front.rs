@@ -11,7 +11,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use http_body::Body;
 use hyper::body::Bytes;
@@ -25,6 +26,7 @@ use hyper::{Method, Request, Response, StatusCode, Uri, Version as HttpVersion};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite, BufReader};
+use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 use weir_ground::printable;
 use weir_upload::{DaemonRequest, Service, Version};
@@ -58,6 +60,33 @@ const ERRORS_MAX: usize = 100;
 const STREAMS_MAX: u32 = 32;
 /// Bytes of one stream that wait for its client.
 const STREAM_BYTES_MAX: usize = 32 << 10;
+
+/// The time that a server which is to stop waits for the request of a connection that has none: it may be on
+/// its way.
+const LAST_REQUEST_MAX: Duration = Duration::from_secs(1);
+
+/// The requests of a connection: when its server is to stop, the next one is the last.
+#[derive(Default)]
+struct LastRequest {
+    /// Whether there was a request.
+    is_any: AtomicBool,
+    is_awaited: AtomicBool,
+    begun: Notify,
+}
+
+impl LastRequest {
+    fn begins(&self) {
+        self.is_any.store(true, Ordering::Relaxed);
+        if self.is_awaited.load(Ordering::Relaxed) {
+            self.begun.notify_one();
+        }
+    }
+
+    /// Resolves when the last request has come, or none is on its way.
+    async fn comes(&self) {
+        let _ = tokio::time::timeout(LAST_REQUEST_MAX, self.begun.notified()).await;
+    }
+}
 
 /// Why a request gets no answer.
 #[derive(Debug)]
@@ -143,6 +172,32 @@ impl Daemon {
         self.serve_http(stream, hang_up, peer, Scheme::HTTPS).await
     }
 
+    /// Returns what makes connections of both versions of HTTP, with their limits.
+    fn http_builder(&self) -> auto::Builder<TokioExecutor> {
+        let mut builder = auto::Builder::new(TokioExecutor::new());
+        // A client may end its half of the connection after its request. If it has hung up instead, sending
+        // to it fails.
+        builder
+            .http1()
+            .half_close(true)
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.limits.init_timeout)
+            .max_buf_size(64 << 10);
+        builder
+            .http2()
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(STREAMS_MAX)
+            .max_pending_accept_reset_streams(RESETS_MAX)
+            .max_local_error_reset_streams(ERRORS_MAX)
+            .keep_alive_interval(self.limits.idle_timeout)
+            .keep_alive_timeout(self.limits.init_timeout)
+            .max_header_list_size(HEAD_BYTES_MAX as u32)
+            // A client may read nothing on all streams of all its connections: hyper would hold 400 KiB for
+            // each stream.
+            .max_send_buf_size(STREAM_BYTES_MAX);
+        builder
+    }
+
     async fn serve_http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         self: Arc<Self>,
         stream: S,
@@ -150,15 +205,17 @@ impl Daemon {
         peer: Option<SocketAddr>,
         scheme: Scheme,
     ) -> io::Result<()> {
-        let (init_timeout, idle_timeout) = (self.limits.init_timeout, self.limits.idle_timeout);
+        let idle_timeout = self.limits.idle_timeout;
         let under_way = Arc::new(AtomicUsize::new(0));
         let activity = hang_up.activity().clone();
+        let last = Arc::new(LastRequest::default());
         let service = {
-            let (daemon, under_way) = (self.clone(), under_way.clone());
+            let (daemon, under_way, last) = (self.clone(), under_way.clone(), last.clone());
             service_fn(move |mut request: Request<hyper::body::Incoming>| {
                 request.extensions_mut().insert(scheme.clone());
                 hang_up.note_in(&mut request);
                 let daemon = daemon.clone();
+                last.begins();
                 // The clients of a proxy are counted here; other clients were counted when they connected.
                 let client = daemon.proxies.client(request.headers(), peer);
                 let counted =
@@ -180,41 +237,33 @@ impl Daemon {
                 }
             })
         };
-        let mut builder = auto::Builder::new(TokioExecutor::new());
-        // A client may end its half of the connection after its request. If it has hung up instead, sending
-        // to it fails.
-        builder
-            .http1()
-            .half_close(true)
-            .timer(TokioTimer::new())
-            .header_read_timeout(init_timeout)
-            .max_buf_size(64 << 10);
-        builder
-            .http2()
-            .timer(TokioTimer::new())
-            .max_concurrent_streams(STREAMS_MAX)
-            .max_pending_accept_reset_streams(RESETS_MAX)
-            .max_local_error_reset_streams(ERRORS_MAX)
-            .keep_alive_interval(idle_timeout)
-            .keep_alive_timeout(init_timeout)
-            .max_header_list_size(HEAD_BYTES_MAX as u32)
-            // A client may read nothing on all streams of all its connections: hyper would hold 400 KiB for
-            // each stream.
-            .max_send_buf_size(STREAM_BYTES_MAX);
+        let builder = self.http_builder();
         // hyper reads the first 24 bytes by themselves, to see which version of HTTP the client speaks.
         let stream = TokioIo::new(BufReader::with_capacity(FIRST_READ_BYTES, stream));
         let mut connection = pin!(builder.serve_connection(stream, service));
         let mut stopping = self.stopping.subscribe();
-        let mut has_stopped = false;
-        let look = idle_timeout.min(std::time::Duration::from_secs(3600));
+        let (mut is_stopping, mut is_ending) = (false, false);
+        let look = idle_timeout.min(Duration::from_secs(3600));
         loop {
             tokio::select! {
-                ended = connection.as_mut() => return ended.map_err(|e| {
-                    self.note_malformed(&*e, peer);
-                    plain(e)
-                }),
-                _ = stopping.wait_for(|stopping| *stopping), if !has_stopped => {
-                    has_stopped = true;
+                ended = connection.as_mut() => return match ended {
+                    // It was told to end before it said anything.
+                    Err(_) if is_ending && !last.is_any.load(Ordering::Relaxed) => Ok(()),
+                    ended => ended.map_err(|e| {
+                        self.note_malformed(&*e, peer);
+                        plain(e)
+                    }),
+                },
+                _ = stopping.wait_for(|stopping| *stopping), if !is_stopping => {
+                    is_stopping = true;
+                    last.is_awaited.store(true, Ordering::Relaxed);
+                    if under_way.load(Ordering::Relaxed) > 0 {
+                        last.begins();
+                    }
+                }
+                () = last.comes(), if is_stopping && !is_ending => {
+                    // The client learns with its answer that there is no other.
+                    is_ending = true;
                     connection.as_mut().graceful_shutdown();
                 }
                 () = tokio::time::sleep(look) => {
@@ -401,7 +450,11 @@ fn plain(e: Box<dyn std::error::Error + Send + Sync>) -> io::Error {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&*e);
     while let Some(error) = cause {
         if let Some(error) = error.downcast_ref::<io::Error>() {
-            return io::Error::new(error.kind(), error.to_string());
+            // A client that ends TLS by hanging up is none that breaks off.
+            return match error.kind() {
+                io::ErrorKind::UnexpectedEof => io::ErrorKind::ConnectionReset.into(),
+                kind => io::Error::new(kind, error.to_string()),
+            };
         }
         // A client that hangs up in the middle of a request wants nothing more.
         if error.downcast_ref::<hyper::Error>().is_some_and(|e| e.is_incomplete_message() || e.is_closed()) {

@@ -17,6 +17,11 @@ pub(crate) fn descriptors_max() -> usize {
     limit().map_or(usize::MAX, |limit| usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX))
 }
 
+/// Returns how many files this process has open.
+pub(crate) fn descriptors_open() -> usize {
+    std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
+}
+
 fn limit() -> Option<libc::rlimit> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` has room for what the call writes.

@@ -21,7 +21,7 @@ use crate::access_log::AccessLog;
 use crate::counts::ServingCounts;
 use crate::limits::admission::{TurnLimits, Turns, less, network_of};
 use crate::limits::answer_spool::Answers;
-use crate::limits::descriptors::descriptors_max;
+use crate::limits::descriptors::{descriptors_max, descriptors_open};
 use crate::limits::log_limit::Notices;
 use crate::limits::room::RequestRoom;
 use crate::request_log::RequestSinks;
@@ -102,11 +102,14 @@ const AWAY_A_TURN: usize = 8;
 /// Long lists of refs that may be written at a time, for each pack that may be computed.
 const LISTS_A_TURN: usize = 4;
 
+/// Descriptors for what a server opens later: its threads, and the catalog.
+const DESCRIPTORS_KEPT: usize = 24;
 /// Archives that are kept open.
 const OPEN_MAX: usize = 1024;
 
-const TOO_MANY_HTTP: &[u8] =
-    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 60\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+const TOO_MANY_HTTP: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 60\r\nConnection: close\r\n\
+    Content-Type: text/plain; charset=utf-8\r\nContent-Length: 44\r\n\r\n\
+    too many connections; try again in a minute\n";
 
 /// A server of repositories.
 pub struct Daemon {
@@ -154,12 +157,13 @@ impl Daemon {
         // Half of the descriptors are for connections, a quarter for archives. Spools, programs, the catalog
         // and visits have the rest.
         let descriptors = descriptors_max();
-        if limits.connections_max > descriptors / 2 {
+        let free = descriptors.saturating_sub(descriptors_open() + DESCRIPTORS_KEPT);
+        if limits.connections_max > free / 2 {
             tracing::warn!(
                 "no more than {} connections at once: this process may have {descriptors} files open",
-                descriptors / 2
+                (free / 2).max(1)
             );
-            limits.connections_max = descriptors / 2;
+            limits.connections_max = (free / 2).max(1);
         }
         let turns = TurnLimits {
             all: limits.computed_max.max(1),
@@ -192,7 +196,7 @@ impl Daemon {
         Ok(Daemon {
             repositories: Arc::new(ServedRepositories::new(
                 locator,
-                RepoCache::new(OPEN_MAX.min(descriptors / 4).max(1), presentation),
+                RepoCache::new(OPEN_MAX.min(free / 4).max(1), presentation),
                 opens,
             )),
             options: Arc::new(options),

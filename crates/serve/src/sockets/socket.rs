@@ -106,17 +106,23 @@ impl Listener {
                 // SAFETY: the process that set LISTEN_FDS opened this descriptor for us, and the caller
                 // guarantees that nothing else owns it.
                 let socket = unsafe { RawSocket::from_raw_fd(fd) };
-                let is_unix = socket
-                    .local_addr()
-                    .map_err(|e| io::Error::new(e.kind(), format!("LISTEN_FDS: descriptor {fd}: {e}")))?
-                    .is_unix();
-                socket.set_nonblocking(true)?;
-                socket.set_cloexec(true)?;
-                let listener =
-                    if is_unix { Listener::Unix(socket.into()) } else { Listener::of_tcp(socket)? };
+                let of_parent =
+                    |e: io::Error| io::Error::new(e.kind(), format!("LISTEN_FDS: descriptor {fd}: {e}"));
+                let listener = Listener::of_parent(socket).map_err(of_parent)?;
                 Ok((names.next().unwrap_or_default().to_owned(), listener))
             })
             .collect()
+    }
+
+    /// Returns the listener of a socket that the parent process opened.
+    fn of_parent(socket: RawSocket) -> io::Result<Listener> {
+        let is_unix = socket.local_addr()?.is_unix();
+        if socket.r#type()? != Type::STREAM || !socket.is_listener()? {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no socket that listens"));
+        }
+        socket.set_nonblocking(true)?;
+        socket.set_cloexec(true)?;
+        if is_unix { Ok(Listener::Unix(socket.into())) } else { Listener::of_tcp(socket) }
     }
 
     /// Returns the address on which it listens.

@@ -112,7 +112,7 @@ fn read(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>, Certificate
         .with_safe_default_protocol_versions()
         .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, secret))
         .map_err(|source| CertificateError::Unusable { file: certificate.to_owned(), source })?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec(), b"http/1.0".to_vec()];
     Ok(Arc::new(config))
 }
 

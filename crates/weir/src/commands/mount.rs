@@ -6,14 +6,15 @@ use std::path::Path;
 use weir_ground::{FileError, Stop};
 use weir_pool::is_pool_folder;
 use weir_process::stop_on_signal;
-use weir_work::{LowerView, NamedSource, shown_pool, shown_source};
-use weir_workspace::{MountOptions, Shown, mount as mount_view};
+use weir_work::{LowerView, NamedSource, shown_pool, shown_source, whole};
+use weir_workspace::{MountOptions, Shown, Workspaces, mount as mount_view};
 
 use crate::cli::{Global, MountArgs};
 use crate::error::{Error, Result};
 use crate::output;
 use crate::own_processes::{close_inherited, say_mounted};
 use crate::pool::open_pool;
+use crate::workspace_records::state_folder;
 
 const THREADS_MAX: usize = 8;
 
@@ -28,6 +29,10 @@ pub(crate) fn mount(global: &Global, args: &MountArgs) -> Result<()> {
         return Ok(view.serve(&options, say_mounted)?);
     }
     let shown = shown(global, args)?;
+    let at = whole(folder)?;
+    if Workspaces::new(state_folder()?).find(&at).is_ok_and(|workspace| workspace.folder == at) {
+        return Err(Error::Message(format!("'{}' is a workspace; choose another folder", folder.display())));
+    }
     let is_new = !folder.exists();
     if is_new {
         std::fs::create_dir(folder).map_err(FileError::on("make", folder))?;

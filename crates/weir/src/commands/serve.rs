@@ -83,7 +83,13 @@ fn listen(c: &ServeConfig, args: &ServeArgs) -> Result<(Doors, Vec<Listener>)> {
         let door = |name: &str| match name {
             "http" => Ok(Door::Http),
             "https" => tls(),
-            _ => Ok(Door::Git),
+            name => {
+                // Without a name of its own it has that of its unit (systemd.socket(5)).
+                if !matches!(name, "git" | "" | "unknown") && !name.ends_with(".socket") {
+                    tracing::warn!("the socket '{name}' of LISTEN_FDNAMES serves git://");
+                }
+                Ok(Door::Git)
+            }
         };
         let (for_monitors, doors): (Vec<_>, Vec<_>) =
             handed_over.into_iter().partition(|(name, _)| name == METRICS);

@@ -207,6 +207,53 @@ fn a_restart_refuses_nobody() {
 }
 
 #[test]
+fn a_restart_answers_what_a_client_is_about_to_ask() {
+    let env = Env::new();
+    let mut server = Http::serve(&env, &[]);
+    let port = server.0.port;
+    let connect = || std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let request = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
+    // One has said nothing yet; one has an answer, and sends its next request in two pieces.
+    let (mut silent, mut kept) = (connect(), connect());
+    kept.write_all(request).unwrap();
+    let mut said = [0; 512];
+    let n = kept.read(&mut said).unwrap();
+    assert!(said[..n].starts_with(b"HTTP/1.1 200"), "{:?}", String::from_utf8_lossy(&said[..n]));
+    kept.write_all(&request[..20]).unwrap();
+    let _successor = Strays(format!("127.0.0.1:{port}"));
+    send(server.0.pid(), Signal::SIGUSR2);
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    silent.write_all(request).unwrap();
+    kept.write_all(&request[20..]).unwrap();
+    // Where the old process was told to stop before, it ends the connections with these answers.
+    for stream in [&mut silent, &mut kept] {
+        let n = stream.read(&mut said).unwrap();
+        assert!(said[..n].starts_with(b"HTTP/1.1 200"), "{:?}", String::from_utf8_lossy(&said[..n]));
+    }
+    assert!(server.0.child.wait().unwrap().success());
+}
+
+#[test]
+fn sockets_that_do_not_listen_are_refused() {
+    let env = Env::new();
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut command = env.weir_command(&["serve", "--no-mirror", "--quiet"]);
+    command.env("LISTEN_FDS", "1");
+    // SAFETY: this copies an open descriptor, to a number that starting a process does not use.
+    let fd = unsafe { libc::fcntl(std::os::fd::AsRawFd::as_raw_fd(&socket), libc::F_DUPFD_CLOEXEC, 500) };
+    // SAFETY: dup2 is async-signal-safe, and allocates nothing.
+    unsafe {
+        std::os::unix::process::CommandExt::pre_exec(&mut command, move || match libc::dup2(fd, 3) {
+            3 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        });
+    }
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("LISTEN_FDS: descriptor 3: it is no socket that listens"), "{said}");
+}
+
+#[test]
 fn a_restart_starts_the_version_that_was_installed_meanwhile() {
     let env = Env::new();
     let upstream = env.odd_repository("odd.git");
