@@ -1,12 +1,12 @@
 //! `mount`: shows repositories as folders.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use weir_ground::{FileError, Stop};
 use weir_pool::is_pool_folder;
 use weir_process::stop_on_signal;
-use weir_work::{LowerView, NamedSource, shown_pool, shown_source, whole};
+use weir_work::{LowerView, NamedSource, shown_pool, shown_source};
 use weir_workspace::{MountOptions, Shown, Workspaces, mount as mount_view};
 
 use crate::cli::{Global, MountArgs};
@@ -29,8 +29,11 @@ pub(crate) fn mount(global: &Global, args: &MountArgs) -> Result<()> {
         return Ok(view.serve(&options, say_mounted)?);
     }
     let shown = shown(global, args)?;
-    let at = whole(folder)?;
-    if Workspaces::new(state_folder()?).find(&at).is_ok_and(|workspace| workspace.folder == at) {
+    let is_workspace = |at: &PathBuf| {
+        let workspaces = state_folder().map(Workspaces::new);
+        workspaces.is_ok_and(|all| all.find(at).is_ok_and(|workspace| workspace.folder == *at))
+    };
+    if folder.canonicalize().is_ok_and(|at| is_workspace(&at)) {
         return Err(Error::Message(format!("'{}' is a workspace; choose another folder", folder.display())));
     }
     let is_new = !folder.exists();

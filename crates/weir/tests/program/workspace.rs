@@ -538,6 +538,8 @@ fn what_cannot_be_a_workspace_is_named() {
     let fails = |source: &str, folder: &str| env.weir_fails(&["ws", "add", source, folder]);
     let said = fails("it", it.folder.to_str().unwrap());
     assert!(said.contains("is a workspace already"), "{said}");
+    let said = env.weir_fails(&["mount", "it", it.folder.to_str().unwrap()]);
+    assert!(said.contains("is a workspace; choose another folder"), "{said}");
     fs::create_dir(env.path("full")).unwrap();
     fs::write(env.path("full/file"), b"").unwrap();
     assert!(fails("it", "full").contains("is not empty"), "{}", fails("it", "full"));
