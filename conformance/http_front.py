@@ -22,7 +22,15 @@ from openapi import HISTORY
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILT = os.path.join(ROOT, "target", "http")
 MODULE = "github.com/summerwind/h2spec/cmd/h2spec"
-VERSION = "v2.2.1+incompatible"
+# With what it stands on, as old as the Go of distributions.
+REQUIRED = """
+require (
+	github.com/summerwind/h2spec v2.2.1+incompatible
+	golang.org/x/net v0.17.0
+	github.com/spf13/cobra v1.7.0
+	github.com/fatih/color v1.15.0
+)
+"""
 # Faults that h2spec finds and that are none: its title or the frame that it got, and the reason.
 TOLERATED = {
     r"^Sends invalid connection preface":
@@ -49,7 +57,7 @@ def h2spec():
     if not os.path.exists(program):
         os.makedirs(BUILT, exist_ok=True)
         with open(os.path.join(BUILT, "go.mod"), "w") as file:
-            file.write(f"module http\n\ngo 1.21\n\nrequire {MODULE.removesuffix('/cmd/h2spec')} {VERSION}\n")
+            file.write(f"module http\n\ngo 1.18\n{REQUIRED}")
         environment = {**os.environ, "GOBIN": BUILT, "GOFLAGS": "-mod=mod"}
         subprocess.run(["go", "install", MODULE], cwd=BUILT, env=environment, check=True)
     return program

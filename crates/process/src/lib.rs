@@ -1,5 +1,5 @@
-//! What a long-lived process of this program does, whatever its work is: it heeds signals, tells its service
-//! manager how it is, and starts itself again in other processes.
+//! Long-lived processes of this program, whatever their work is: they heed signals, tell their service
+//! manager how they are, and start this program again.
 //!
 //! ```no_run
 //! # fn main() -> std::io::Result<()> {
