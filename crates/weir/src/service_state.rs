@@ -24,8 +24,8 @@ pub(crate) struct ServiceState<'s> {
 }
 
 impl ServiceState<'_> {
-    /// Tells the state until it is dropped. It runs in the runtime that accepts connections: a watchdog hears
-    /// nothing from a server that accepts none.
+    /// Tells the state until it is dropped. A watchdog hears nothing while a thread that accepts and serves
+    /// connections does not answer.
     pub(crate) async fn tell(mut self) {
         if !systemd::is_there() {
             return std::future::pending().await;

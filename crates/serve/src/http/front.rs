@@ -357,27 +357,16 @@ impl Daemon {
         };
         let asked = asked_by(&request, name, service, peer);
         // Boxed: a future is as large as its largest part, and hyper moves the future of each request.
-        Box::pin(self.answer_git(request, peer, route, asked)).await
-    }
-
-    async fn answer_git<B>(
-        self: &Arc<Self>,
-        request: Request<B>,
-        peer: Option<SocketAddr>,
-        route: Route,
-        asked: HttpAsk,
-    ) -> Result<Response<ResponseBody>, HttpRefusal>
-    where
-        B: Body<Data = Bytes> + Unpin + Send + 'static,
-        B::Error: Display,
-    {
-        let opened = self.find_http(&asked, &route).await?;
-        match route {
-            Route::InfoRefs(Some(_)) => self.advertise(&request, opened, &asked).await,
-            Route::Rpc(_) => self.converse_once(request, opened, &asked).await,
-            Route::LfsBatch => self.lfs_batch(request, opened, peer).await,
-            route => self.file(&request, opened, route).await,
-        }
+        let answer = async move {
+            let opened = self.find_http(&asked, &route).await?;
+            match route {
+                Route::InfoRefs(Some(_)) => self.advertise(&request, opened, &asked).await,
+                Route::Rpc(_) => self.converse_once(request, opened, &asked).await,
+                Route::LfsBatch => self.lfs_batch(request, opened, peer).await,
+                route => self.file(&request, opened, route).await,
+            }
+        };
+        Box::pin(answer).await
     }
 
     /// Finds and opens what a client asks for after a visit to the upstream, because the copy lacks what it

@@ -86,49 +86,37 @@ impl Daemon {
             HttpAdmission::Foreign => 0,
         };
         // Boxed, as git's requests are.
-        Box::pin(self.received(handler, bytes_max, head, body, peer)).await
-    }
-
-    /// Receives up to `bytes_max` bytes for `handler`, and lets it answer.
-    async fn received<B>(
-        &self,
-        handler: &dyn HttpHandler,
-        bytes_max: usize,
-        head: Parts,
-        body: B,
-        peer: Option<SocketAddr>,
-    ) -> Result<Response<ResponseBody>, HttpRefusal>
-    where
-        B: Body<Data = Bytes> + Unpin,
-        B::Error: Display,
-    {
-        // The sender is unknown until the handler has checked it, and gets less time.
-        let idle_timeout = self.limits.init_timeout.min(self.limits.idle_timeout);
-        let received = self.receive(&head.headers, body, bytes_max, idle_timeout, peer).await?;
-        let (body, mut share) = received.unpacked().await?;
-        let client = HandlerClient {
-            client: Client { address: peer, token: token_of(&head.headers), known_as: None },
-            host: host_of(&head.headers, &head.uri),
-            repositories: self.repositories.clone(),
-            reads: self.reads.clone(),
-            computes: self.computes.clone(),
-            explorations: self.explorations.clone(),
-            answers: self.answers.clone(),
+        let receive = async move {
+            // The sender is unknown until the handler has checked it, and gets less time.
+            let idle_timeout = self.limits.init_timeout.min(self.limits.idle_timeout);
+            let received = self.receive(&head.headers, body, bytes_max, idle_timeout, peer).await?;
+            let (body, mut share) = received.unpacked().await?;
+            let client = HandlerClient {
+                client: Client { address: peer, token: token_of(&head.headers), known_as: None },
+                host: host_of(&head.headers, &head.uri),
+                repositories: self.repositories.clone(),
+                reads: self.reads.clone(),
+                computes: self.computes.clone(),
+                explorations: self.explorations.clone(),
+                answers: self.answers.clone(),
+            };
+            let hang_up = head.extensions.get::<HangUp>().cloned();
+            let request = Request::from_parts(head, Bytes::from(body));
+            let answer = tokio::select! {
+                answer = handler.answer(request, client) => answer,
+                // Nothing more is computed for it.
+                () = HangUp::of(hang_up.as_ref()) => {
+                    let closed = StatusCode::from_u16(CLIENT_CLOSED_REQUEST);
+                    let status = closed.unwrap_or(StatusCode::BAD_REQUEST);
+                    return Err(HttpRefusal::new(status, "the client has gone"));
+                }
+            };
+            // An answer waits in memory until its client has read it.
+            share
+                .resize(answer.body().held_bytes())
+                .map_err(|_| HttpRefusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY))?;
+            Ok(answer.map(|body| ResponseBody::from(body).holding(share)))
         };
-        let hang_up = head.extensions.get::<HangUp>().cloned();
-        let request = Request::from_parts(head, Bytes::from(body));
-        let answer = tokio::select! {
-            answer = handler.answer(request, client) => answer,
-            // Nothing more is computed for it.
-            () = HangUp::of(hang_up.as_ref()) => {
-                let status = StatusCode::from_u16(CLIENT_CLOSED_REQUEST).unwrap_or(StatusCode::BAD_REQUEST);
-                return Err(HttpRefusal::new(status, "the client has gone"));
-            }
-        };
-        // An answer waits in memory until its client has read it.
-        share
-            .resize(answer.body().held_bytes())
-            .map_err(|_| HttpRefusal::new(StatusCode::SERVICE_UNAVAILABLE, BUSY))?;
-        Ok(answer.map(|body| ResponseBody::from(body).holding(share)))
+        Box::pin(receive).await
     }
 }

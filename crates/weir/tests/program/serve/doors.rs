@@ -166,6 +166,11 @@ fn tls() {
         assert!(output.status.success(), "{output:?}");
         assert_eq!(env.picture(&target), env.picture(&upstream), "{version}");
     }
+    let old = weir_testing::command("curl")
+        .args(["-sk", "--http1.0", &format!("https://127.0.0.1:{port}/healthz")])
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&old.stdout), "alive\n", "{old:?}");
     // A client that does not trust the certificate ends the handshake; a client that sends nonsense gets no
     // HTTP.
     assert!(!env.git_command(env.dir.path(), &["ls-remote", &url]).output().unwrap().status.success());
@@ -209,7 +214,8 @@ fn a_restart_refuses_nobody() {
 #[test]
 fn a_restart_answers_what_a_client_is_about_to_ask() {
     let env = Env::new();
-    let mut server = Http::serve(&env, &[]);
+    let log = env.path("log");
+    let mut server = Http::serve_logging(&env, &[], &log);
     let port = server.0.port;
     let connect = || std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
     let request = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -222,15 +228,48 @@ fn a_restart_answers_what_a_client_is_about_to_ask() {
     kept.write_all(&request[..20]).unwrap();
     let _successor = Strays(format!("127.0.0.1:{port}"));
     send(server.0.pid(), Signal::SIGUSR2);
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    while !std::fs::read_to_string(&log).unwrap().contains("stopping after the work in progress") {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    // The old process has been told to stop, and its threads hear of it.
+    std::thread::sleep(std::time::Duration::from_millis(200));
     silent.write_all(request).unwrap();
     kept.write_all(&request[20..]).unwrap();
-    // Where the old process was told to stop before, it ends the connections with these answers.
     for stream in [&mut silent, &mut kept] {
         let n = stream.read(&mut said).unwrap();
         assert!(said[..n].starts_with(b"HTTP/1.1 200"), "{:?}", String::from_utf8_lossy(&said[..n]));
     }
     assert!(server.0.child.wait().unwrap().success());
+}
+
+/// Silent clients must not take the descriptors that an answer needs.
+#[test]
+fn few_descriptors_leave_room_for_a_refusal() {
+    let env = Env::new();
+    let port = free_port();
+    let mut command =
+        env.weir_command(&["serve", "--no-mirror", "--quiet", "--http", &format!("127.0.0.1:{port}")]);
+    command.args(["--git", &format!("127.0.0.1:{}", free_port())]);
+    // SAFETY: setrlimit is async-signal-safe, and allocates nothing.
+    unsafe {
+        std::os::unix::process::CommandExt::pre_exec(&mut command, || {
+            let few = libc::rlimit { rlim_cur: 64, rlim_max: 64 };
+            match libc::setrlimit(libc::RLIMIT_NOFILE, &raw const few) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        });
+    }
+    let _server = Server { child: command.spawn().unwrap(), port };
+    wait_for_port(port);
+    let connect = || std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let _silent: Vec<_> = (0..24).map(|_| connect()).collect();
+    let mut asks = connect();
+    asks.set_read_timeout(Some(std::time::Duration::from_secs(30))).unwrap();
+    let mut said = String::new();
+    asks.read_to_string(&mut said).unwrap();
+    assert!(said.starts_with("HTTP/1.1 503 "), "{said}");
+    assert!(said.ends_with("\r\n\r\ntoo many connections; try again in a minute\n"), "{said}");
 }
 
 #[test]
