@@ -65,7 +65,8 @@ fn check_new(url: &str) -> Result<(), Problem> {
     let names_program = url.split(['/', '[']).next().is_some_and(|start| start.contains("::"));
     match Url::parse(url) {
         Ok(parsed) if parsed.scheme == Scheme::Local || names_program => {
-            let words = "the URL must be one of http, https, git or ssh; 'weir add' adds paths of the server";
+            let words =
+                "the URL must be one of http, https, git or ssh; a path is added on the server itself";
             Err(refuse(words.to_owned()))
         }
         Ok(_) => check_url(url).map_err(|e| refuse(e.to_string())),

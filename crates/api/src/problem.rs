@@ -204,6 +204,11 @@ impl From<weir_pool::Error> for Problem {
         match e {
             weir_pool::Error::Catalog(e) => e.into(),
             weir_pool::Error::Refused(words) => Problem::new(StatusCode::CONFLICT, words),
+            weir_pool::Error::NoState { .. } => Problem::not_found(e.to_string()),
+            weir_pool::Error::HasBase { .. }
+            | weir_pool::Error::NeedsBase { .. }
+            | weir_pool::Error::Doubtful(_)
+            | weir_pool::Error::TooManyGone { .. } => Problem::new(StatusCode::CONFLICT, e.to_string()),
             weir_pool::Error::NotMirrored(_) => {
                 Problem::not_found("it has not been mirrored yet").of(ProblemCode::NotMirrored)
             }

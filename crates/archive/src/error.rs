@@ -19,7 +19,7 @@ pub enum Error {
     #[error("its format is version {0}, written by a newer weir; upgrade weir")]
     Newer(u32),
     /// Something committed is not as it was written.
-    #[error("damaged at byte {offset}: {what}; run 'weir fsck' on it")]
+    #[error("damaged at byte {offset}: {what}")]
     Damaged {
         /// Where, in bytes from the start of the file.
         offset: u64,
@@ -27,7 +27,7 @@ pub enum Error {
         what: String,
     },
     /// The bytes behind the last valid commit may be a damaged commit.
-    #[error("{}; run 'weir fsck --repair' on it", tail_is(.0))]
+    #[error("{}", tail_is(.0))]
     Tail(Tail),
     /// A later lease has already written.
     #[error(

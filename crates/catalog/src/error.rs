@@ -32,10 +32,7 @@ pub enum Error {
     #[error("another process is reading the new catalog; it cannot be renamed into place yet")]
     Unsettled,
     /// Other archives build on the archive of the repository.
-    #[error(
-        "{count} archives build on it, such as '{first}', and would be lost with it; run 'weir dissociate' \
-        on them first"
-    )]
+    #[error("{count} archives build on it, such as '{first}', and would be lost with it")]
     BuiltOn {
         /// How many.
         count: i64,

@@ -437,7 +437,7 @@ impl Crawl<'_> {
         catalog.listings().take_page(listing, &[], Some(start), (self.now)())?;
         let detail = format!(
             "it lists {} of the {known} repositories that it had; none are marked as gone; if they are, \
-            remove them with 'weir rm'",
+            remove them",
             known - unseen
         );
         Err(Error::Unexpected { url: self.name.to_owned(), detail }.into())

@@ -4,10 +4,9 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Defines [`FailureClass`] with one row per class: its name in catalogs and on screens, and what an
-/// administrator can do about it.
+/// Defines [`FailureClass`] with one row per class: its name in catalogs and on screens.
 macro_rules! classes {
-    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal, $remedy:literal;)*) => {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal;)*) => {
         /// The class of a failed visit. It decides whether and when to visit again, and who can fix the
         /// cause.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,61 +24,47 @@ macro_rules! classes {
                     $(FailureClass::$variant => $name,)*
                 }
             }
-
-            /// Returns what to do about it, in a few words.
-            pub const fn remedy(self) -> &'static str {
-                match self {
-                    $(FailureClass::$variant => $remedy,)*
-                }
-            }
         }
     };
 }
 
 classes! {
     /// The network or the server's host fails: the copy is kept, and weir tries again.
-    Network = "network", "nothing; weir tries again";
+    Network = "network";
     /// The upstream took longer than weir waits, or sent too little.
-    Slow = "slow",
-        "if the upstream needs longer, raise 'first_byte_timeout', 'pack_start_timeout' or 'idle_timeout' of \
-        [transport] in weir.toml, or lower 'bytes_per_second_min'; otherwise nothing: weir tries again";
+    Slow = "slow";
     /// The server answers, and fails (5xx, "internal error").
-    Server = "server", "nothing; weir tries again";
+    Server = "server";
     /// The server's certificate is not trusted.
-    Certificate = "certificate",
-        "add its CA to 'transport.ca_file' in weir.toml, correct the host in the URL, or tell the upstream's \
-        administrator";
+    Certificate = "certificate";
     /// The repository does not exist, or does not exist any more.
-    Gone = "gone", "run 'weir rm NAME' if it is gone for good; the archive is kept";
+    Gone = "gone";
     /// The repository exists, but weir may not read it.
-    Forbidden = "forbidden", "configure credentials: netrc, tokens of a [[forge]], or a credential helper";
+    Forbidden = "forbidden";
     /// The server broke the protocol, or the URL is invalid.
-    Protocol = "protocol", "check the URL; if it is right, tell the upstream's administrator";
+    Protocol = "protocol";
     /// Something on this machine fails: a disk, a missing program.
-    Local = "local", "fix the problem on this machine that the message names";
+    Local = "local";
     /// A pack or one of its objects is malformed.
-    BadPack = "bad-pack", "check the URL; if it is right, tell the upstream's administrator";
+    BadPack = "bad-pack";
     /// A pack lacks objects.
-    Incomplete = "incomplete",
-        "tell the upstream's administrator; if only other refs are broken, run 'weir set NAME --refs \
-        heads-and-tags'";
+    Incomplete = "incomplete";
     /// A limit was exceeded.
-    Limit = "limit", "raise the limit that the message names in weir.toml";
+    Limit = "limit";
     /// The disk is full.
-    DiskFull = "disk-full", "free disk space";
+    DiskFull = "disk-full";
     /// The upstream had refs and has none any more.
-    Emptied = "emptied",
-        "if that is right, run 'weir mirror --accept-empty NAME'; if not, fix the patterns of its 'refs'";
+    Emptied = "emptied";
     /// The archive is not as it was written.
-    Damaged = "damaged", "run 'weir fsck --repair NAME'";
+    Damaged = "damaged";
     /// The base of the archive cannot be used.
-    Base = "base", "run 'weir fsck --repair NAME'";
+    Base = "base";
     /// The store in which the archive should be is not there.
-    Store = "store", "mount the store";
+    Store = "store";
     /// The lease of the visit has passed to another process.
-    Fenced = "fenced", "nothing; weir visits it again";
+    Fenced = "fenced";
     /// weir itself failed.
-    Defect = "defect", "a bug in weir: please report it";
+    Defect = "defect";
 }
 
 impl FailureClass {

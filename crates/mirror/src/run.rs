@@ -233,7 +233,7 @@ impl<'r> Run<'r> {
                     self.pauses_until = until;
                 }
             }
-            Err(e) => tracing::warn!("cannot record the pause for 'weir status': {e}"),
+            Err(e) => tracing::warn!("cannot record the pause: {e}"),
         }
         let (host, cause) = (pause.host.clone(), pause.cause.name().to_owned());
         self.tell(catalog, EventKind::Paused { host, cause, until });
@@ -280,7 +280,7 @@ impl<'r> Run<'r> {
         if self.shown_pauses.remove(host).is_some()
             && let Err(e) = catalog.visits().end_throttle(host)
         {
-            tracing::warn!("cannot clear the pause that 'weir status' shows: {e}");
+            tracing::warn!("cannot clear the pause: {e}");
         }
     }
 

@@ -189,10 +189,7 @@ pub(crate) fn update(
         } else {
             "no refs that match the patterns of its 'refs'"
         };
-        let error = format!(
-            "the upstream has {none} any more; the {count} it had are kept; to drop them, run 'weir mirror \
-            --accept-empty'"
-        );
+        let error = format!("the upstream has {none} any more; the {count} it had are kept");
         return Err(Failure::new(FailureClass::Emptied, error));
     }
     if old.as_ref().is_none_or(|r| !r.refs().lead_where(&refs)) {

@@ -22,15 +22,13 @@ pub enum Error {
     #[error(transparent)]
     File(#[from] FileError),
     /// There is no pool at the path.
-    #[error("there is no pool at '{}'; make one with 'weir init'", .0.display())]
+    #[error("there is no pool at '{}'", .0.display())]
     NoPool(PathBuf),
     /// The pool at the path has lost its catalog.
-    #[error("the pool at '{path}' has no catalog.db: restore it from a backup, or run 'weir init {path}', \
-        then 'weir adopt' to register its archives again", path = .0.display())]
+    #[error("the pool at '{}' has no catalog.db", .0.display())]
     NoCatalog(PathBuf),
     /// The pool at the path has lost its settings.
-    #[error("the pool at '{path}' has no weir.toml: restore it, or run 'weir init {path}' for the defaults",
-        path = .0.display())]
+    #[error("the pool at '{}' has no weir.toml", .0.display())]
     NoConfig(PathBuf),
     /// The settings cannot be used.
     #[error(transparent)]
@@ -45,14 +43,14 @@ pub enum Error {
         id: String,
     },
     /// No repository matches the pattern.
-    #[error("no repository matches '{}'; run 'weir ls' to list all", without_password(.0))]
+    #[error("no repository matches '{}'", without_password(.0))]
     NoMatch(String),
     /// A filter of failures is no pattern of a repository, and no class of failures.
     #[error("'{0}' matches no repository and names no class of failures; there are {classes}, listing and \
         metadata", classes = class_names())]
     NoFailures(String),
     /// A folder or a pattern was given where one repository is wanted.
-    #[error("'{name}' is not a repository, but matches {count}; run 'weir ls {name}' to list them")]
+    #[error("'{name}' is not a repository, but matches {count}")]
     NotOne {
         /// The given name.
         name: String,
@@ -60,11 +58,10 @@ pub enum Error {
         count: usize,
     },
     /// The repository has no archive yet.
-    #[error("'{0}' has not been mirrored yet; run 'weir mirror {0}'")]
+    #[error("'{0}' has not been mirrored yet")]
     NotMirrored(String),
     /// The repository's archive is missing.
-    #[error("the archive of '{name}' is missing ('{}'); run 'weir mirror {name}' to clone it again",
-    .path.display())]
+    #[error("the archive of '{name}' is missing ('{}')", .path.display())]
     ArchiveMissing {
         /// The repository.
         name: String,
@@ -98,6 +95,48 @@ pub enum Error {
         address: String,
         /// The reason.
         source: std::io::Error,
+    },
+    /// The repository has no state of this name.
+    #[error("'{name}' has no state {state}")]
+    NoState {
+        /// The repository.
+        name: String,
+        /// The name or number of the state.
+        state: String,
+    },
+    /// The URL or path of an upstream looks like a mistake, for this reason.
+    #[error("{0}")]
+    Doubtful(String),
+    /// The archive already builds on another.
+    #[error("it already builds on '{}'", .base.display())]
+    HasBase {
+        /// The repository.
+        name: String,
+        /// The archive that it builds on.
+        base: PathBuf,
+    },
+    /// The archive of a repository that is to be forgotten builds on another, and would be of no use later.
+    #[error("the archive of '{name}' builds on that of '{base}'")]
+    NeedsBase {
+        /// The repository.
+        name: String,
+        /// The repository whose archive it builds on.
+        base: String,
+    },
+    /// So many repositories are gone that their forge may have listed only a part.
+    #[error(
+        "{gone} of {known} repositories of {whose} are gone, more than {percent} per cent: nothing was \
+        deleted"
+    )]
+    TooManyGone {
+        /// The number that are gone.
+        gone: usize,
+        /// The number that were known.
+        known: i64,
+        /// The name of the forge, or a description of those without one.
+        whose: String,
+        /// The most that may be gone, in per cent.
+        percent: u8,
     },
     /// The operation is refused. The text gives the reason, with the remedy.
     #[error("{0}")]

@@ -40,7 +40,7 @@ pub use archives::{
     find_archives, find_clones, forget, get, gone_since, is_archive, is_kept_aside, matching, matching_any,
     note, purge_one, read_or_make, repair, restore, walk,
 };
-pub use checks::{CheckFinding, CheckLevel, CheckReport, TellFinding, check_owner, check_pool};
+pub use checks::{CheckFinding, CheckLevel, CheckRemedy, CheckReport, TellFinding, check_owner, check_pool};
 pub use error::{Error, InRepo, Result};
 pub use fronts::{
     CATALOG_RETRY, DoorAddresses, HealthFront, IntakeSender, KeptSockets, OpenDoors, WebhookFront,

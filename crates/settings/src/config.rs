@@ -585,7 +585,7 @@ impl Config {
         match (found.next(), found.next(), name) {
             (Some(one), None, _) => Ok(one.clone()),
             (Some(_), Some(_), _) => {
-                Err("weir.toml has several forges for GitHub; choose one with --forge".into())
+                Err("weir.toml has several forges for GitHub; choose one by its name".into())
             }
             (None, _, None) => ForgeConfig::github_com(self.environment),
             (None, _, Some(name)) => {

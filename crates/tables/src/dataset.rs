@@ -356,8 +356,8 @@ fn check_settings(root: &Path, own: &Path, format: FileFormat, settings: &MineSe
             let file: DatasetFile = serde_json::from_slice(&data).map_err(|e| damaged(e.to_string()))?;
             check_version(root, file.version)?;
             if file.format != format.name() || !file.settings.are(settings) {
-                let found = format!("--to {} {}", file.format, file.settings.flags());
-                return Err(Error::OtherSettings { path: root.to_owned(), found });
+                let (format, flags) = (Some(file.format), file.settings.flags());
+                return Err(Error::OtherSettings { path: root.to_owned(), format, flags });
             }
             Ok(())
         }

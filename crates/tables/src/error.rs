@@ -47,18 +47,20 @@ pub enum Error {
     #[error("cannot write the rows: {0}")]
     Stream(io::Error),
     /// Another process writes to the dataset.
-    #[error("'{}' is in use by another 'weir mine'", .0.display())]
+    #[error("'{}' is in use by another process that mines", .0.display())]
     InUse(PathBuf),
     /// A folder has files but is no dataset.
-    #[error("'{}' is not empty and not a dataset of 'weir mine'; choose another folder", .0.display())]
+    #[error("'{}' is not empty and not a dataset of weir; choose another folder", .0.display())]
     NotADataset(PathBuf),
     /// A dataset was made with other settings.
-    #[error("'{}' was mined with {found}; give the same again, or choose another place", path.display())]
+    #[error("'{}' was mined with other settings", path.display())]
     OtherSettings {
-        /// The folder.
+        /// The folder or database.
         path: PathBuf,
-        /// The settings.
-        found: String,
+        /// The name of the format of a folder's files.
+        format: Option<String>,
+        /// The settings, in the form of [`crate::settings::StoredSettings::flags`].
+        flags: String,
     },
     /// The tables were made by an older or a newer weir.
     #[error(

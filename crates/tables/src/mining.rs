@@ -409,7 +409,7 @@ impl<O: MineOutput> Batch<'_, O> {
             weir_mine::Error::Output(e) => MineFailure::Output(self.output().error(e)),
             weir_mine::Error::Stopped if !self.run.stop.is_stopped() => {
                 let seconds = self.run.time_max.unwrap_or_default().as_secs();
-                MineFailure::Source(format!("it took longer than --timeout ({seconds} s)"))
+                MineFailure::Source(format!("it took longer than the limit of {seconds} s"))
             }
             weir_mine::Error::Stopped => MineFailure::Stopped,
             other => MineFailure::Source(other.to_string()),

@@ -119,7 +119,7 @@ impl StoredSettings {
         }
     }
 
-    /// Returns the settings as flags of `weir mine`.
+    /// Returns the settings as flags. Datasets that an older weir made have them in this form.
     pub(crate) fn flags(&self) -> String {
         let file = match self {
             StoredSettings::Flags(flags) => return flags.clone(),

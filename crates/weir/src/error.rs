@@ -14,7 +14,7 @@ pub(crate) enum Error {
     #[error(transparent)]
     File(#[from] weir_ground::FileError),
     /// There is no pool.
-    #[error("there is no pool at {0}; make one with 'weir init', or name another with --pool")]
+    #[error("there is no pool at {0}")]
     NoPool(PoolPath),
     /// The configuration is wrong.
     #[error("{0}")]
@@ -40,6 +40,12 @@ pub(crate) enum Error {
     /// Rows cannot be written.
     #[error(transparent)]
     Tables(weir_tables::Error),
+    /// Something that a user names cannot be shown.
+    #[error(transparent)]
+    Work(weir_work::Error),
+    /// A workspace fails.
+    #[error(transparent)]
+    Workspace(#[from] weir_workspace::Error),
     /// A URL is invalid.
     #[error(transparent)]
     Url(#[from] weir_transport::UrlError),
@@ -124,20 +130,15 @@ impl From<weir_work::Error> for Error {
             weir_work::Error::Pool(e) => e.into(),
             weir_work::Error::Clone(e) => e.into(),
             weir_work::Error::Url(e) => e.into(),
+            weir_work::Error::Workspace(e) => e.into(),
             weir_work::Error::Other(e) => e.into(),
-            e => Error::of(e),
+            e => Error::Work(e),
         }
     }
 }
 
 impl From<weir_process::RestartError> for Error {
     fn from(e: weir_process::RestartError) -> Error {
-        Error::of(e)
-    }
-}
-
-impl From<weir_workspace::Error> for Error {
-    fn from(e: weir_workspace::Error) -> Error {
         Error::of(e)
     }
 }

@@ -29,6 +29,7 @@ mod own_processes;
 mod pool;
 mod pool_path;
 mod presentation;
+mod remedies;
 mod service_state;
 mod setting;
 mod stdio;
@@ -46,6 +47,7 @@ use crate::cli::{Cli, Command};
 use crate::commands::log_destination;
 use crate::error::Error;
 use crate::log_output::{Log, LogWriter};
+use crate::remedies::Remediable;
 
 /// Returns the command line. Called by the name of one of git's programs, weir acts as that program.
 fn arguments() -> Vec<std::ffi::OsString> {
@@ -107,7 +109,7 @@ fn main() -> ExitCode {
         // The reader went away (`weir ls | head`): that is not an error.
         Err(Error::Io(e)) if e.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(e) => {
-            output::error(&e, color);
+            output::error(&e.with_remedy(), color);
             ExitCode::from(e.exit_code())
         }
     }

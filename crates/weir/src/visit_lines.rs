@@ -4,7 +4,7 @@ use std::path::Path;
 
 use weir_catalog::clock::now;
 use weir_catalog::{ArchiveUpdate, EventKind, LfsFacts, PoolEvent, VisitFacts, VisitFailure};
-use weir_ground::Timestamp;
+use weir_ground::{FailureClass, Timestamp};
 
 use crate::output;
 
@@ -34,9 +34,12 @@ pub(crate) fn updated_line(name: &str, update: &ArchiveUpdate) -> String {
     )
 }
 
-/// Returns a line about a failed visit, with the setting that is the remedy, if one is.
+/// Returns a line about a failed visit, with the setting or option that is the remedy, if one is.
 pub(crate) fn failed_line(name: &str, failure: &VisitFailure) -> String {
     let remedy = match failure.exceeded.as_deref() {
+        None if failure.class == FailureClass::Emptied => {
+            "; to drop them, run 'weir mirror --accept-empty'".to_owned()
+        }
         None => String::new(),
         Some(rate @ "bytes_per_second_min") => {
             format!("; to allow that, lower transport.{rate} in weir.toml")

@@ -14,6 +14,7 @@ use weir_workspace::{PathChange, Workspace, WorkspaceStatus, Workspaces};
 use crate::cli::Global;
 use crate::error::{Result, SOME_FAILED};
 use crate::output;
+use crate::remedies::Remediable;
 
 /// Prints the status of each workspace of `list`; with an interval again whenever it has changed.
 pub(crate) fn status(
@@ -25,7 +26,7 @@ pub(crate) fn status(
     let mut has_failed = false;
     let mut failed = |workspace: &Workspace, e: &weir_workspace::Error| {
         has_failed = true;
-        warn_line!("error: {}: {e}", workspace.folder.display());
+        warn_line!("error: {}: {}", workspace.folder.display(), e.with_remedy());
     };
     let Some(interval) = watch else {
         let mut found = Vec::new();

@@ -38,10 +38,10 @@ pub enum Error {
     #[error(transparent)]
     Start(#[from] StartError),
     /// The text is no URL of a server.
-    #[error("'{0}' is no URL of http or https; 'weir workspace add' takes names of the pool, and paths")]
+    #[error("'{0}' is no URL of http or https")]
     NoUrl(String),
     /// The text is a URL, and names no repository of this machine.
-    #[error("'{0}' is a URL: 'weir workspace attach' shows what a weir serves, 'weir add' mirrors it")]
+    #[error("'{0}' is a URL, not a repository of this machine")]
     Elsewhere(String),
     /// No weir serves the repository at this URL as one pack.
     #[error(
@@ -83,7 +83,7 @@ pub enum Error {
     #[error("whoever started this view does not need it")]
     NotNeeded,
     /// The kernel makes no namespace for the user.
-    #[error("{0}; 'weir workspace doctor' says what there is instead")]
+    #[error(transparent)]
     NoNamespace(weir_workspace::Error),
     /// A function of the caller failed.
     #[error(transparent)]

@@ -31,7 +31,7 @@ pub enum MountWay {
 /// Something that workspaces may need.
 #[derive(Clone, Debug, Serialize)]
 pub struct Need {
-    /// The name that `weir workspace doctor` prints.
+    /// Its name.
     pub name: &'static str,
     /// Whether it is there.
     pub is_there: bool,
@@ -87,16 +87,13 @@ pub fn diagnosis<E: Display>(folder: &Path, path: &OsStr, namespace: Result<(), 
         need("the right to mount", is_privileged, "all processes see workspaces", &|| {
             "only root, or CAP_SYS_ADMIN in a container, has it".to_owned()
         }),
-        need(
-            "a namespace of your own",
-            namespace.is_ok(),
-            "'weir workspace shell' shows workspaces",
-            &|| namespace.as_ref().err().map(ToString::to_string).unwrap_or_default(),
-        ),
+        need("a namespace of your own", namespace.is_ok(), "a shell there shows workspaces", &|| {
+            namespace.as_ref().err().map(ToString::to_string).unwrap_or_default()
+        }),
         need(
             "fuse-overlayfs",
             has_programs,
-            "with --fuse-overlayfs: slow, and shows deleted files again now and then",
+            "if asked for: slow, and shows deleted files again now and then",
             &|| "install the packages fuse3 and fuse-overlayfs".to_owned(),
         ),
     ];

@@ -29,7 +29,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// There is no workspace.
-    #[error("'{0}' is in no workspace; 'weir workspace ls' lists them")]
+    #[error("'{0}' is in no workspace")]
     NoWorkspace(std::path::PathBuf),
     /// The folder is a workspace already.
     #[error("'{0}' is a workspace already")]
@@ -66,8 +66,18 @@ pub enum Error {
     #[error("'{0}' is no commit")]
     NotACommit(String),
     /// The workspace is not mounted.
-    #[error("it is not mounted; 'weir workspace mount' mounts it")]
+    #[error("it is not mounted")]
     NotMounted,
+    /// A switch to another commit was begun, and has not ended.
+    #[error("a switch to '{other}' is not finished")]
+    Unfinished {
+        /// The workspace.
+        folder: std::path::PathBuf,
+        /// The branch or commit that it was to show.
+        other: String,
+        /// The file that notes the switch.
+        note: std::path::PathBuf,
+    },
     /// git would not check the commit out.
     #[error("{0}")]
     Odd(String),

@@ -81,7 +81,6 @@ pub(crate) fn mount_by_kernel(folder: &Path, layers: &Layers<'_>) -> Result<()> 
         path: folder.to_owned(),
         source: e.into(),
         remedy: match e {
-            Errno::EPERM => "; 'weir workspace doctor' says who may make union mounts".to_owned(),
             Errno::ENODEV => "; the kernel has no overlayfs: load its module 'overlay'".to_owned(),
             Errno::EINVAL => {
                 "; the kernel's log (dmesg) says why: the disk may lack extended attributes".to_owned()
@@ -229,7 +228,7 @@ pub(crate) fn mount_by_program(folder: &Path, layers: &Layers<'_>) -> Result<()>
     let mut program = Command::new(FUSE_OVERLAYFS);
     let said =
         program.arg("-o").arg(layers.options()).arg(folder).current_dir("/").stdin(Stdio::null()).output();
-    let said = said.map_err(|e| failed(e, "; 'weir workspace doctor' says what this machine lacks"))?;
+    let said = said.map_err(|e| failed(e, ""))?;
     match said.status.success() {
         true => Ok(()),
         false => {

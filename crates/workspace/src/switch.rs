@@ -118,12 +118,7 @@ impl TreeSwitch<'_> {
         if other == to {
             return Ok(true);
         }
-        let other = branch;
-        let (folder, path) = (self.folder.display(), path.display());
-        Err(Error::Odd(format!(
-            "a switch to '{other}' is not finished; 'weir workspace switch {folder} {other}' ends it, or \
-             'git reset --hard' takes it back, with all other changes, after which '{path}' is to be removed"
-        )))
+        Err(Error::Unfinished { folder: self.folder.to_owned(), other: branch.to_owned(), note: path })
     }
 
     /// Locks the index, and finds what differs.

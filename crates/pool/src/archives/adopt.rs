@@ -51,7 +51,7 @@ pub enum AdoptError {
     #[error("it is no archive")]
     NoArchive,
     /// It does not record its upstream.
-    #[error("it does not record its upstream; register it as it is with 'weir add --name {0} URL'")]
+    #[error("it does not record its upstream")]
     NoUpstream(String),
     /// Another repository has its name.
     #[error("the pool has another repository called '{0}': rename the file, and it gets that name")]

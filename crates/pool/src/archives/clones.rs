@@ -120,7 +120,7 @@ impl CloneImport<'_> {
         if config_at(&git_dir)?.get("remote.origin.url").is_some_and(is_local) {
             // The tar may come from anyone, and name a path that its author may not read.
             return Err(Error::Refused(
-                "its upstream is a local path, which is not accepted from a tar; register it with 'weir add'"
+                "its upstream is a local path, which is not accepted from a tar; register it by itself"
                     .to_owned(),
             ));
         }
@@ -160,8 +160,7 @@ impl CloneImport<'_> {
 /// Checks that the clone at `git_dir` is complete. Returns the URL of its upstream.
 fn check_clone(git_dir: &Path) -> Result<String> {
     let Some(url) = config_at(git_dir)?.get("remote.origin.url").map(str::to_owned) else {
-        let error = "its configuration has no remote.origin.url; register its upstream with 'weir add', then \
-            run 'weir mirror'";
+        let error = "its configuration has no remote.origin.url; register its upstream, and mirror it";
         return Err(Error::Refused(error.to_owned()));
     };
     let upstream = Url::parse(&url)?;
@@ -178,7 +177,7 @@ fn check_clone(git_dir: &Path) -> Result<String> {
     }
     if !clone.history().shallow().is_empty() {
         return Err(Error::Refused(
-            "it is shallow: run 'git fetch --unshallow' first, or clone it with 'weir add' and 'weir mirror'"
+            "it is shallow: run 'git fetch --unshallow' first, or register its upstream, and mirror it"
                 .to_owned(),
         ));
     }

@@ -39,9 +39,7 @@ impl SoundEntries {
     ) -> Result<()> {
         check_url(url).or_else(|e| match e {
             _ if force => Ok(()),
-            Error::Refused(why) => {
-                Err(Error::Refused(format!("{why} (use 'weir add --force' to register it anyway)")))
-            }
+            Error::Refused(why) => Err(Error::Doubtful(why)),
             e => Err(e),
         })?;
         let one = entry(url, name)?;
@@ -80,7 +78,7 @@ fn check_archive(catalog: &Catalog, store: &Store, new: &NewRepository) -> Resul
         return Ok(());
     }
     Err(Error::Refused(format!(
-        "'{}' already holds a copy of {}; choose another name with --name, or delete that file",
+        "'{}' already holds a copy of {}; choose another name, or delete that file",
         place.display(),
         printable(&found.url)
     )))

@@ -37,12 +37,8 @@ pub fn check_removal(
     let has_archive =
         |fork: &&Base| repositories.iter().any(|r| r.id == fork.id && store.archive_path(r).exists());
     if let Some(fork) = forks.iter().find(|fork| !deletes && has_archive(fork)) {
-        let name = repositories.iter().find(|r| r.id == fork.id).map_or("", |r| &r.name);
-        return Err(Error::Refused(format!(
-            "the archive of '{name}' builds on that of '{}': run 'weir dissociate {name}' first, or delete \
-            it with --delete",
-            fork.name
-        )));
+        let name = repositories.iter().find(|r| r.id == fork.id).map_or_else(String::new, |r| r.name.clone());
+        return Err(Error::NeedsBase { name, base: fork.name.clone() });
     }
     // There is nothing to lock yet: the archive would be there afterwards, and known to nobody.
     for r in repositories.iter().filter(|r| deletes && !store.archive_path(r).exists()) {
@@ -104,10 +100,7 @@ pub fn check_purge(catalog: &Catalog, gone: &[(Repository, Option<String>)], per
         if of_it as u64 * 100 > known.unsigned_abs() * u64::from(percent) {
             let whose =
                 forge.map_or("those that no forge lists".to_owned(), |forge| format!("forge '{forge}'"));
-            return Err(Error::Refused(format!(
-                "{of_it} of {known} repositories of {whose} are gone, more than {percent} per cent: nothing \
-                was deleted. Check them with 'weir purge --dry-run'; if that is right, raise --purge-protect"
-            )));
+            return Err(Error::TooManyGone { gone: of_it, known, whose, percent });
         }
     }
     Ok(())

@@ -38,10 +38,7 @@ pub fn restore(
 ) -> Result<Restored> {
     let repo = store.open(r)?;
     let Some(refs) = repo.refs_at(seq).in_repo(&r.name)? else {
-        return Err(Error::Refused(format!(
-            "'{}' has no state {seq}; run 'weir log {}' to list its states",
-            r.name, r.name
-        )));
+        return Err(Error::NoState { name: r.name.clone(), state: seq.to_string() });
     };
     let source = store.archive_path(r);
     let target = match name {

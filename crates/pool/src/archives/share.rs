@@ -84,11 +84,8 @@ impl<'a> Sharer<'a> {
                 return Ok(ShareOutcome::Already);
             }
             Some(there) => {
-                return Err(Error::Refused(format!(
-                    "it already builds on '{}'; run 'weir dissociate {}' first",
-                    there.path().display(),
-                    r.name
-                )));
+                let base = there.path().to_owned();
+                return Err(Error::HasBase { name: r.name.clone(), base });
             }
             None => {}
         }

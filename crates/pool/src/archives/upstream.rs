@@ -59,7 +59,7 @@ pub fn check_url(text: &str) -> Result<()> {
     match parts.len() {
         1 if is_owner_and_name || host == "gitlab.com" => refuse(format!(
             "'{url}' is an owner, not a repository; to register all that an owner has, add a [[forge]] to \
-            weir.toml and run 'weir crawl'"
+            weir.toml and crawl it"
         )),
         len if len > end => refuse(format!(
             "'{url}' is a page of a repository; did you mean https://{host}/{}?",
@@ -91,7 +91,7 @@ pub fn entry(url: &str, name: Option<&str>) -> Result<NewRepository> {
     let is_given = name.is_some();
     let name = name.map_or(default, |n| n.trim_matches('/').to_owned());
     check_name(&name).map_err(|why| {
-        Error::Refused(if is_given { why.to_string() } else { format!("{why}; choose a name with --name") })
+        Error::Refused(if is_given { why.to_string() } else { format!("{why}; choose another name") })
     })?;
     let path = format!("{name}{SUFFIX}");
     Ok(NewRepository { name, url: kept, path })

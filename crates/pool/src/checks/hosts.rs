@@ -11,7 +11,7 @@ use weir_ground::thread::spawn_scoped;
 use weir_ground::{FailureClass, Timestamp};
 use weir_transport::{Scheme, Session, TransportOptions, Url};
 
-use crate::checks::report::{CheckLevel, CheckReport};
+use crate::checks::report::{CheckLevel, CheckRemedy, CheckReport, FindingText};
 use crate::error::Result;
 use crate::running::{Pool, transport_options};
 use crate::words;
@@ -97,25 +97,25 @@ fn example(entry: InventoryEntry) -> Option<(String, Example)> {
     ))
 }
 
-fn verdict(host: &str, example: &Example, answer: weir_transport::Result<()>) -> (CheckLevel, String) {
+fn verdict(host: &str, example: &Example, answer: weir_transport::Result<()>) -> (CheckLevel, FindingText) {
     let Example { name, count, .. } = example;
     let of = if *count == 1 { "1 repository".to_owned() } else { format!("{count} repositories") };
-    let Err(e) = answer else { return (CheckLevel::Ok, format!("{host} ({of}) answers")) };
+    let Err(e) = answer else { return (CheckLevel::Ok, format!("{host} ({of}) answers").into()) };
     let class = e.class();
-    let remedy = class.remedy();
+    let remedy = CheckRemedy::Class(class);
     match class {
         // This holds for one repository. The state of the others is unknown.
         FailureClass::Gone => (
             CheckLevel::Warning,
-            format!("{host} ({of}) answers, but not for '{name}': {e} ({}): {remedy}", class.name()),
+            FindingText::with(format!("{host} ({of}) answers, but not for '{name}': {e} ({class})"), remedy),
         ),
         // The remedy of a visit, which is to wait, does not help here.
         FailureClass::Network | FailureClass::Slow | FailureClass::Server => {
-            (CheckLevel::Error, format!("{host} ({of}), asked for '{name}': {e} ({})", class.name()))
+            (CheckLevel::Error, format!("{host} ({of}), asked for '{name}': {e} ({class})").into())
         }
         _ => (
             CheckLevel::Error,
-            format!("{host} ({of}), asked for '{name}': {e} ({}): {remedy}", class.name()),
+            FindingText::with(format!("{host} ({of}), asked for '{name}': {e} ({class})"), remedy),
         ),
     }
 }

@@ -199,7 +199,7 @@ pub(crate) fn limits(pool: &Pool, report: &mut CheckReport<'_>) -> Result<()> {
             CheckLevel::Warning,
             CHECK,
             format!(
-                "{files} open files (ulimit -Hn): 'weir serve' takes {served} connections at once, not \
+                "{files} open files (ulimit -Hn): the server takes {served} connections at once, not \
                 {connections}"
             ),
         )?;

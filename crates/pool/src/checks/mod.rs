@@ -11,7 +11,7 @@ use std::path::Path;
 use crate::error::Result;
 use crate::running::Pool;
 
-pub use report::{CheckFinding, CheckLevel, CheckReport, TellFinding};
+pub use report::{CheckFinding, CheckLevel, CheckRemedy, CheckReport, TellFinding};
 
 /// Checks who owns the files of the pool at `path`, which need not be one that can be opened.
 ///

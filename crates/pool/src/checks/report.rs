@@ -1,6 +1,7 @@
 //! The findings of checks, which come one after the other.
 
 use serde::Serialize;
+use weir_ground::FailureClass;
 
 use crate::error::Result;
 
@@ -27,15 +28,60 @@ impl CheckLevel {
     }
 }
 
+/// A remedy for what a check found, which the program that shows it words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CheckRemedy {
+    /// The catalog comes from a backup, or the archives of the store are registered in a new pool.
+    NewCatalog,
+    /// The content of archives is checked by itself.
+    CheckContent,
+    /// The repository of this name is cloned again.
+    CloneAgain(String),
+    /// What is in the place of the archive is moved away, and the repository of this name cloned again.
+    MoveAway(String),
+    /// The archive of the repository of this name is repaired.
+    Repair(String),
+    /// The archive is registered.
+    Register,
+    /// The file gets another name, and is registered.
+    RenameAndRegister,
+    /// The rejected events of the table or worker of this name are looked at.
+    SeeRejected(String),
+    /// The rejected events of the table or worker of this name are dropped.
+    DropRejected(String),
+    /// More findings of a kind are listed.
+    ListMore,
+    /// The remedy for failed visits of a class.
+    Class(FailureClass),
+}
+
 /// One finding of a check.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckFinding {
     /// Its severity.
     pub level: CheckLevel,
     /// The name of the check.
     pub check: &'static str,
-    /// The fault, and the remedy.
+    /// The fault.
     pub message: String,
+    /// The remedy, if `message` does not name it.
+    pub remedy: Option<CheckRemedy>,
+}
+
+/// The text of a finding, with its remedy.
+pub(crate) struct FindingText(String, Option<CheckRemedy>);
+
+impl FindingText {
+    /// Returns a text with a remedy.
+    pub(crate) fn with(message: impl Into<String>, remedy: CheckRemedy) -> FindingText {
+        FindingText(message.into(), Some(remedy))
+    }
+}
+
+impl<T: Into<String>> From<T> for FindingText {
+    fn from(message: T) -> FindingText {
+        FindingText(message.into(), None)
+    }
 }
 
 /// A function that takes findings as they come.
@@ -63,8 +109,18 @@ impl<'t> CheckReport<'t> {
     /// # Errors
     /// If the function that takes findings fails.
     pub fn add(&mut self, level: CheckLevel, check: &'static str, message: impl Into<String>) -> Result<()> {
+        self.add_text(level, check, message.into().into())
+    }
+
+    /// Adds a finding that may have a remedy.
+    pub(crate) fn add_text(
+        &mut self,
+        level: CheckLevel,
+        check: &'static str,
+        text: FindingText,
+    ) -> Result<()> {
         self.count(level, 1);
-        self.tell(level, check, message.into())
+        self.tell(level, check, text)
     }
 
     fn count(&mut self, level: CheckLevel, n: usize) {
@@ -75,8 +131,9 @@ impl<'t> CheckReport<'t> {
         }
     }
 
-    fn tell(&mut self, level: CheckLevel, check: &'static str, message: String) -> Result<()> {
-        Ok((self.tell)(CheckFinding { level, check, message })?)
+    fn tell(&mut self, level: CheckLevel, check: &'static str, text: FindingText) -> Result<()> {
+        let FindingText(message, remedy) = text;
+        Ok((self.tell)(CheckFinding { level, check, message, remedy })?)
     }
 
     /// Adds findings of one kind: the first are named, the others counted.
@@ -88,13 +145,14 @@ impl<'t> CheckReport<'t> {
     ) -> Result<()> {
         self.count(level, many.count);
         let more = many.count - many.named.len();
-        for message in many.named {
-            self.tell(level, check, message)?;
+        for text in many.named {
+            self.tell(level, check, text)?;
         }
         match more {
             0 => Ok(()),
             more => {
-                self.tell(level, check, format!("{more} more {}; use --max-count to list more", many.what))
+                let text = format!("{more} more {}", many.what);
+                self.tell(level, check, FindingText::with(text, CheckRemedy::ListMore))
             }
         }
     }
@@ -109,14 +167,14 @@ impl<'t> CheckReport<'t> {
 pub(crate) struct ManyFindings {
     what: &'static str,
     max_count: usize,
-    named: Vec<String>,
+    named: Vec<FindingText>,
     count: usize,
 }
 
 impl ManyFindings {
-    pub(crate) fn add(&mut self, message: impl FnOnce() -> String) {
+    pub(crate) fn add<T: Into<FindingText>>(&mut self, text: impl FnOnce() -> T) {
         if self.count < self.max_count {
-            self.named.push(message());
+            self.named.push(text().into());
         }
         self.count += 1;
     }

@@ -2,7 +2,7 @@
 
 use weir_settings::{is_for_everybody, secret_files, unusable};
 
-use crate::checks::report::{CheckLevel, CheckReport};
+use crate::checks::report::{CheckLevel, CheckRemedy, CheckReport, FindingText};
 use crate::error::Result;
 use crate::running::{CONFIG_NAME, Pool, hook_states};
 
@@ -15,20 +15,17 @@ pub(crate) fn collectors(pool: &Pool, report: &mut CheckReport<'_>) -> Result<()
     for counts in pool.catalog.received().collector_counts()? {
         let name = &counts.name;
         match counts.rejected {
-            rejected if !counts.is_known => report.add(
-                CheckLevel::Warning,
-                CHECK,
-                format!(
-                    "'{name}' is not in weir.toml any more, and has rejected {rejected}: drop them with \
-                    'weir events rejected --of {name} --drop'"
-                ),
-            )?,
+            rejected if !counts.is_known => {
+                let text = format!("'{name}' is not in weir.toml any more, and has rejected {rejected}");
+                let text = FindingText::with(text, CheckRemedy::DropRejected(name.clone()));
+                report.add_text(CheckLevel::Warning, CHECK, text)?;
+            }
             0 => report.add(CheckLevel::Ok, CHECK, format!("'{name}' has rejected none"))?,
-            rejected => report.add(
-                CheckLevel::Warning,
-                CHECK,
-                format!("'{name}' has rejected {rejected}: see 'weir events rejected --of {name}'"),
-            )?,
+            rejected => {
+                let text = format!("'{name}' has rejected {rejected}");
+                let text = FindingText::with(text, CheckRemedy::SeeRejected(name.clone()));
+                report.add_text(CheckLevel::Warning, CHECK, text)?;
+            }
         }
         if counts.waiting > WAITING_TOLD {
             let text = format!(

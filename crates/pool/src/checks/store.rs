@@ -13,7 +13,7 @@ use nix::unistd::{AccessFlags, access, geteuid};
 use weir_catalog::InventoryEntry;
 use weir_ground::{FileError, check_name};
 
-use crate::checks::report::{CheckLevel, CheckReport, ManyFindings};
+use crate::checks::report::{CheckLevel, CheckRemedy, CheckReport, FindingText, ManyFindings};
 use crate::error::Result;
 
 const CATALOG: &str = "catalog";
@@ -24,11 +24,8 @@ const FAULTS_MAX: usize = 10;
 pub(crate) fn catalog(pool: &Pool, report: &mut CheckReport<'_>) -> Result<()> {
     let faults = pool.catalog.status().faults(FAULTS_MAX)?;
     for fault in &faults {
-        report.add(
-            CheckLevel::Error,
-            CATALOG,
-            format!("{fault}; restore it from a backup, or make a new pool for the store with 'weir adopt'"),
-        )?;
+        let text = FindingText::with(fault.clone(), CheckRemedy::NewCatalog);
+        report.add_text(CheckLevel::Error, CATALOG, text)?;
     }
     if faults.is_empty() {
         let place = if pool.catalog.is_remote() { "PostgreSQL answers" } else { "catalog.db is whole" };
@@ -38,7 +35,7 @@ pub(crate) fn catalog(pool: &Pool, report: &mut CheckReport<'_>) -> Result<()> {
 }
 
 /// Checks for archives that are missing, shorter than recorded, owned by another user, or unknown to the
-/// catalog. Their content is checked by `weir fsck`.
+/// catalog. Their content is not read.
 pub(crate) fn archives(pool: &Pool, report: &mut CheckReport<'_>) -> Result<()> {
     let mut look = StoreLook {
         pool,
@@ -63,11 +60,8 @@ pub(crate) fn archives(pool: &Pool, report: &mut CheckReport<'_>) -> Result<()> 
     }
     let StoreLook { count, bytes, missing, short, odd, foreign, orphans, kept, unread, .. } = look;
     if missing.is_empty() && short.is_empty() && odd.is_empty() {
-        report.add(
-            CheckLevel::Ok,
-            ARCHIVES,
-            format!("{count} present, {}; 'weir fsck' checks their content", words::bytes(bytes)),
-        )?;
+        let text = format!("{count} present, {}", words::bytes(bytes));
+        report.add_text(CheckLevel::Ok, ARCHIVES, FindingText::with(text, CheckRemedy::CheckContent))?;
     }
     for found in [missing, short, odd, foreign] {
         report.add_all(CheckLevel::Error, ARCHIVES, found)?;
@@ -129,23 +123,22 @@ impl StoreLook<'_> {
         let shown = path.display();
         match fs::metadata(&path) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => self.missing.add(|| {
-                format!(
-                    "the archive of '{name}' is missing ('{shown}'); run 'weir mirror {name}' to clone it \
-                    again"
-                )
+                let text = format!("the archive of '{name}' is missing ('{shown}')");
+                FindingText::with(text, CheckRemedy::CloneAgain(name.to_owned()))
             }),
             Err(e) => {
                 self.missing.add(|| format!("cannot access the archive of '{name}' ('{shown}'): {e}"));
             }
             Ok(found) if !found.is_file() => self.odd.add(|| {
-                format!(
-                    "the archive of '{name}' is not a file ('{shown}'); move it away and run 'weir mirror \
-                    {name}' to clone it again"
-                )
+                let text = format!("the archive of '{name}' is not a file ('{shown}')");
+                FindingText::with(text, CheckRemedy::MoveAway(name.to_owned()))
             }),
-            Ok(found) if found.len() < now.archive_bytes.unwrap_or(0).unsigned_abs() => self
-                .short
-                .add(|| format!("the archive of '{name}' is truncated; run 'weir fsck --repair {name}'")),
+            Ok(found) if found.len() < now.archive_bytes.unwrap_or(0).unsigned_abs() => {
+                self.short.add(|| {
+                    let text = format!("the archive of '{name}' is truncated");
+                    FindingText::with(text, CheckRemedy::Repair(name.to_owned()))
+                });
+            }
             Ok(_) => {}
         }
         Ok(())
@@ -195,11 +188,14 @@ impl StoreLook<'_> {
         }
         self.orphans.add(|| {
             let name = below.as_deref().and_then(|below| below.strip_suffix(SUFFIX));
-            let remedy = match name.map(check_name) {
-                Some(Ok(())) => "run 'weir adopt' to register it",
-                _ => "not a valid repository name: rename the file, then run 'weir adopt' to register it",
-            };
-            format!("the catalog does not know '{}': {remedy}", path.display())
+            let text = format!("the catalog does not know '{}'", path.display());
+            match name.map(check_name) {
+                Some(Ok(())) => FindingText::with(text, CheckRemedy::Register),
+                _ => {
+                    let text = text + ", whose name is not one of a repository";
+                    FindingText::with(text, CheckRemedy::RenameAndRegister)
+                }
+            }
         });
         Ok(())
     }

@@ -246,9 +246,7 @@ impl Pool {
     pub fn open_state(&self, repository: &Repository, state: Option<NamedState>) -> Result<Repo> {
         let (repo, name) = (self.open_repo(repository)?, &repository.name);
         let Some(state) = state else { return Ok(repo) };
-        let none = || {
-            Error::Refused(format!("'{name}' has no state {state}; run 'weir log {name}' to list its states"))
-        };
+        let none = || Error::NoState { name: name.clone(), state: state.to_string() };
         repo.at_state(state).in_repo(name)?.ok_or_else(none)
     }
 

@@ -23,8 +23,6 @@ pub struct FailureView {
     pub error_class: Option<FailureClass>,
     /// The failure in words.
     pub error: Option<String>,
-    /// Advice to the administrator.
-    pub remedy: Option<&'static str>,
     /// Visits that failed since the last one that did not.
     pub failures: i64,
     /// When it was visited last.
@@ -39,7 +37,6 @@ impl From<Repository> for FailureView {
     fn from(r: Repository) -> FailureView {
         FailureView {
             url: shown_url(&r),
-            remedy: r.error_class.map(FailureClass::remedy),
             name: r.name,
             error_class: r.error_class,
             error: r.error,

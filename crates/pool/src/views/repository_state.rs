@@ -77,8 +77,8 @@ impl RepositoryState {
             RepositoryState::Stale => "The last visit failed; an older copy is available",
             RepositoryState::Failed => "No visit has succeeded yet",
             RepositoryState::New => "Not visited yet",
-            RepositoryState::Paused => "Not visited until 'weir resume'",
-            RepositoryState::Pinned => "Set back to an older state by 'weir restore', and not visited",
+            RepositoryState::Paused => "Not visited until it is resumed",
+            RepositoryState::Pinned => "Set back to an older state, and not visited",
             RepositoryState::Missing => "The archive is missing from the store",
             RepositoryState::Incomplete => {
                 "The last visit succeeded, but some Git LFS objects could not be fetched"

@@ -34,12 +34,12 @@ impl Link {
         let unfit = |why: &str| {
             Err(Error::Unsupported(format!("'{}' cannot be a base: {why}", base.path().display())))
         };
-        let Some((id, seq)) = id else { return unfit("it has no id; run 'weir compact' on it") };
+        let Some((id, seq)) = id else { return unfit("it has no id, which compaction gives it") };
         if base.base.is_some() {
             return unfit("it has a base itself");
         }
         if !base.history().shallow.is_empty() {
-            return unfit("it is shallow now; run 'weir dissociate' on the archives that build on it");
+            return unfit("it is shallow now; dissociate the archives that build on it");
         }
         match relative(path, base.path())? {
             Some(place) => {

@@ -115,7 +115,8 @@ impl DatabaseStore {
                 check_version(Path::new(place), version)?;
                 let found = StoredSettings::parse(&found);
                 if !found.are(settings) {
-                    return Err(Error::OtherSettings { path: place.into(), found: found.flags() });
+                    let (path, flags) = (place.into(), found.flags());
+                    return Err(Error::OtherSettings { path, format: None, flags });
                 }
             }
         }

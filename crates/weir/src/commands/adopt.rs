@@ -9,6 +9,7 @@ use weir_pool::{FoundArchives, Pool};
 use crate::cli::Global;
 use crate::error::{Result, SOME_FAILED};
 use crate::output;
+use crate::remedies::Remediable;
 
 pub(crate) fn adopt(pool: &mut Pool, global: &Global, dry_run: bool) -> Result<ExitCode> {
     let FoundArchives { found, left_out, unread } = weir_pool::find_archives(&pool.catalog, &pool.store)?;
@@ -22,7 +23,7 @@ pub(crate) fn adopt(pool: &mut Pool, global: &Global, dry_run: bool) -> Result<E
             .map(|a| json!({ "name": a.name, "url": a.url, "seq": a.seq, "forge": a.forge }))
             .collect();
         let left: Vec<_> =
-            left_out.iter().map(|l| json!({ "archive": l.path, "why": l.why.to_string() })).collect();
+            left_out.iter().map(|l| json!({ "archive": l.path, "why": l.why.with_remedy() })).collect();
         output::json(&json!({ "found": names, "added": added, "left_out": left }))?;
     } else {
         let mut out = output::stdout();
@@ -32,7 +33,7 @@ pub(crate) fn adopt(pool: &mut Pool, global: &Global, dry_run: bool) -> Result<E
             }
         }
         for l in &left_out {
-            warn_line!("skipped   {}: {}", output::printable(l.path.as_bytes()), l.why);
+            warn_line!("skipped   {}: {}", output::printable(l.path.as_bytes()), l.why.with_remedy());
         }
         if !global.quiet {
             let what = if dry_run {

@@ -5,21 +5,27 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::builder::styling::Style;
+use serde_json::json;
 use weir_pool::{CATALOG_NAME, CheckFinding, CheckLevel, CheckReport, check_owner, check_pool};
 
 use crate::cli::Global;
 use crate::colors;
 use crate::error::{Error, Result};
-use crate::output;
 use crate::pool::{open_pool, path_of};
+use crate::remedies::Remediable;
+use crate::{output, remedies};
 
 pub(crate) fn check(global: &Global, offline: bool, max_count: usize) -> Result<ExitCode> {
     let mut findings = Vec::new();
     let mut tell = |finding: CheckFinding| {
-        if !global.json && (finding.level != CheckLevel::Ok || !global.quiet) {
-            show(&finding)?;
+        let CheckFinding { level, check, mut message, remedy } = finding;
+        if let Some(remedy) = &remedy {
+            message = format!("{message}; {}", remedies::of_finding(remedy));
         }
-        findings.push(finding);
+        if !global.json && (level != CheckLevel::Ok || !global.quiet) {
+            show(level, check, &message)?;
+        }
+        findings.push(json!({ "level": level, "check": check, "message": message }));
         Ok(())
     };
     let mut report = CheckReport::new(max_count, &mut tell);
@@ -42,10 +48,9 @@ pub(crate) fn check(global: &Global, offline: bool, max_count: usize) -> Result<
 }
 
 /// Prints a finding.
-fn show(finding: &CheckFinding) -> std::io::Result<()> {
-    let CheckFinding { level, check, message } = finding;
+fn show(level: CheckLevel, check: &str, message: &str) -> std::io::Result<()> {
     let mut out = output::stdout();
-    out.styled(style_of(*level), level.name())?;
+    out.styled(style_of(level), level.name())?;
     writeln!(out, "{:1$}{check:<10}{message}", "", 9 - level.name().len())
 }
 
@@ -68,6 +73,6 @@ fn unopened(e: &Error, path: &Path) -> String {
                 catalog.display()
             )
         }
-        e => e.to_string(),
+        e => e.with_remedy(),
     }
 }

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::io::Write;
 
-use weir_catalog::Listing;
+use serde::Serialize;
 use weir_catalog::clock::now;
+use weir_catalog::{Listing, Repository};
 use weir_ground::{FailureClass, Timestamp};
 use weir_pool::{FailureGroup, FailureView, Pool, failing};
 
@@ -12,7 +13,7 @@ use crate::cli::{ErrorsArgs, Global};
 use crate::colors;
 use crate::error::Result;
 use crate::listing::{LISTING, METADATA};
-use crate::output;
+use crate::{output, remedies};
 
 pub(crate) fn errors(pool: &Pool, global: &Global, args: &ErrorsArgs) -> Result<()> {
     let ErrorsArgs { filters, all, max_count } = args;
@@ -24,7 +25,7 @@ pub(crate) fn errors(pool: &Pool, global: &Global, args: &ErrorsArgs) -> Result<
     let is_each = *all || global.json;
     let list = failing(pool, filters, if is_each { *max_count } else { usize::MAX })?;
     if global.json {
-        return output::json(&list.into_iter().map(FailureView::from).collect::<Vec<_>>());
+        return output::json(&list.into_iter().map(FailureWithRemedy::from).collect::<Vec<_>>());
     }
     let groups = match is_each {
         true => list.into_iter().map(FailureGroup::of_one).collect(),
@@ -50,9 +51,23 @@ pub(crate) fn errors(pool: &Pool, global: &Global, args: &ErrorsArgs) -> Result<
         writeln!(out, "What to do:")?;
     }
     for class in classes {
-        writeln!(out, "{class:<12}{}", FailureClass::from_name(class).map_or("", FailureClass::remedy))?;
+        writeln!(out, "{class:<12}{}", FailureClass::from_name(class).map_or("", remedies::of_class))?;
     }
     Ok(())
+}
+
+/// A failure, as JSON has it.
+#[derive(Serialize)]
+struct FailureWithRemedy {
+    #[serde(flatten)]
+    failure: FailureView,
+    remedy: Option<&'static str>,
+}
+
+impl From<Repository> for FailureWithRemedy {
+    fn from(r: Repository) -> FailureWithRemedy {
+        FailureWithRemedy { remedy: r.error_class.map(remedies::of_class), failure: r.into() }
+    }
 }
 
 /// Returns a group as a line.

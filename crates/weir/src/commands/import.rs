@@ -20,6 +20,7 @@ use weir_settings::ForgeConfig;
 use crate::cli::{DumpFormat, Global, ImportArgs};
 use crate::error::{Error, Result, SOME_FAILED};
 use crate::output;
+use crate::remedies::Remediable;
 
 /// The number of bad rows that are reported one by one.
 const BAD_ROWS_TOLD: u64 = 20;
@@ -227,7 +228,7 @@ fn import_clones(pool: &mut Pool, global: &Global, args: &ImportArgs) -> Result<
                 }
                 Err(e) => {
                     bad += 1;
-                    tracing::error!("{}: not imported: {e}", path.display());
+                    tracing::error!("{}: not imported: {}", path.display(), e.with_remedy());
                 }
             }
         }

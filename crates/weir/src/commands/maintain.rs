@@ -12,6 +12,7 @@ use weir_pool::{Checked, Pool, Repair};
 use crate::cli::{Global, RepoSelection};
 use crate::error::{Error, Result, SOME_FAILED};
 use crate::output;
+use crate::remedies::Remediable;
 
 pub(crate) fn fsck(
     pool: &mut Pool,
@@ -100,7 +101,7 @@ pub(crate) fn compact(pool: &mut Pool, global: &Global, selection: &RepoSelectio
             Err(weir_pool::Error::Catalog(e)) => return Err(e.into()),
             Err(e) => {
                 failed += 1;
-                warn_line!("{}: not compacted, the archive is unchanged: {e}", r.name);
+                warn_line!("{}: not compacted, the archive is unchanged: {}", r.name, e.with_remedy());
             }
         }
     }

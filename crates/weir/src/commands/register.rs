@@ -15,6 +15,7 @@ use crate::environment::environment;
 use crate::error::{Error, Result, SOME_FAILED};
 use crate::output;
 use crate::pool_path::default_path;
+use crate::remedies::Remediable;
 use crate::workspace_records::OwnWorkspaces;
 
 pub(crate) fn init(global: &Global, path: Option<PathBuf>, catalog_url: Option<&str>) -> Result<()> {
@@ -64,7 +65,7 @@ pub(crate) fn add(pool: &mut Pool, global: &Global, args: AddArgs) -> Result<Exi
     for wanted in wanted(&args, &mut problems)? {
         let name = wanted.name.as_deref();
         if let Err(e) = sound.take(&pool.catalog, &pool.store, &wanted.url, name, args.force) {
-            problems.push(format!("{}{e}", wanted.at));
+            problems.push(format!("{}{}", wanted.at, e.with_remedy()));
         }
     }
     let SoundEntries { entries, new, .. } = sound;

@@ -10,6 +10,7 @@ use weir_pool::{Pool, Rewritten, ShareOutcome, Sharer, bases_for};
 use crate::cli::{Global, RepoSelection};
 use crate::error::{Result, SOME_FAILED};
 use crate::output;
+use crate::remedies::Remediable;
 
 pub(crate) fn share(
     pool: &mut Pool,
@@ -40,7 +41,7 @@ pub(crate) fn share(
             Ok(shared) => report(global, r, base, &shared)?,
             Err(e) => {
                 failed += 1;
-                warn_line!("{}: not shared: {e}", r.name);
+                warn_line!("{}: not shared: {}", r.name, e.with_remedy());
             }
         }
     }
@@ -101,7 +102,7 @@ pub(crate) fn dissociate(
             }
             Err(e) => {
                 failed += 1;
-                warn_line!("{}: not dissociated, the archive is unchanged: {e}", r.name);
+                warn_line!("{}: not dissociated, the archive is unchanged: {}", r.name, e.with_remedy());
             }
         }
     }

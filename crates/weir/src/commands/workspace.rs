@@ -25,6 +25,7 @@ use crate::error::{Error, Result, SOME_FAILED};
 use crate::output;
 use crate::own_processes::{LAUNCHER, close_inherited, run_in_namespace, say_mounted};
 use crate::pool::open_pool;
+use crate::remedies::Remediable;
 use crate::workspace_records::state_folder;
 use crate::workspace_status::status;
 
@@ -170,7 +171,7 @@ fn named_one(workspaces: &Workspaces, folder: &Path) -> Result<Workspace> {
 
 /// Calls `work` for each of `list`, and returns what it returned. Prints errors, and goes on.
 fn each<T, R>(list: &[T], work: impl Fn(&T) -> Result<R>) -> Vec<R> {
-    let print = |e: &Error| warn_line!("error: {e}");
+    let print = |e: &Error| warn_line!("error: {}", e.with_remedy());
     list.iter().filter_map(|one| work(one).inspect_err(print).ok()).collect()
 }
 
@@ -422,7 +423,7 @@ fn mount(global: &Global, workspaces: &Workspaces, list: &[Workspace]) -> Result
             Ok(()) => writeln!(output::stdout(), "mounted {}", workspace.folder.display())?,
             Err(e) => {
                 has_failed = true;
-                warn_line!("error: {}: {e}", workspace.folder.display());
+                warn_line!("error: {}: {}", workspace.folder.display(), e.with_remedy());
             }
         }
     }

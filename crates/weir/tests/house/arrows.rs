@@ -139,6 +139,28 @@ fn no_library_prints() {
     }
 }
 
+/// Who uses a library from another program cannot run the commands of this one.
+#[test]
+fn libraries_name_no_command_and_no_flag() {
+    const ADVICE: [&str; 5] = ["'weir ", "raise --", "use --", "(--", "with --"];
+    // Datasets of older weirs have their settings as flags.
+    let stores_flags = crates().join("tables/src/settings.rs");
+    let is_of_program = |name: &str| ["weir", "bench", "stage", "testing"].contains(&name);
+    for (name, _) in drawn().into_iter().filter(|(name, _)| !is_of_program(name)) {
+        for path in modules(&crates().join(&name).join("src")).values().filter(|path| **path != stores_flags)
+        {
+            let code = code(path);
+            let is_code = |line: &&str| !line.trim_start().starts_with("//");
+            for line in code.lines().filter(is_code) {
+                // A command is followed by a verb; keys and magic numbers are not.
+                let advice = ADVICE.into_iter().find(|advice| line.contains(advice));
+                let is_key = ["lock(", "LOCKS", "MAGIC", "chain_update"].iter().any(|key| line.contains(key));
+                assert!(advice.is_none() || is_key, "{}: {line}", path.display());
+            }
+        }
+    }
+}
+
 /// `std::thread::spawn` and `Scope::spawn` panic if the process has too many threads.
 #[test]
 fn a_thread_that_cannot_be_started_is_an_error() {

@@ -177,7 +177,7 @@ impl WebhookTeller {
                     1 => tracing::warn!("the webhook '{hook}' takes no events: {error}; they wait"),
                     DEAD_AFTER => tracing::error!(
                         "the webhook '{hook}' has taken no events in {failures} attempts: {error}; weir \
-                        tries less and less often; 'weir hooks retry {hook}' tries at once"
+                        tries less and less often"
                     ),
                     _ => {}
                 }

@@ -58,7 +58,7 @@ fn init_in_a_pool_that_lost_its_catalog_makes_one_there() {
     let env = Env::new();
     std::fs::remove_file(env.pool().join("catalog.db")).unwrap();
     let told = String::from_utf8(weir_in(&env, &env.pool(), &["ls"]).stderr).unwrap();
-    assert!(told.contains("has no catalog.db: restore it from a backup, or run 'weir init "), "{told}");
+    assert!(told.contains("has no catalog.db; restore it from a backup, or run 'weir init "), "{told}");
     assert!(printed_in(&env, &env.pool(), &["init"]).starts_with("made an empty catalog for the pool at "));
     printed_in(&env, &env.pool(), &["ls"]);
 }

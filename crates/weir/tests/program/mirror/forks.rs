@@ -386,7 +386,7 @@ fn a_base_whose_history_is_cut_off_takes_no_more_forks_and_leaves_no_holes() {
     env.weir(&["mirror", "base"]);
     assert_eq!(env.weir_json(&["show", "base"])["shallow"], true);
     let said = env.weir_fails(&["mirror", "of/fork"]);
-    assert!(said.contains("it is shallow now; run 'weir dissociate'"), "{said}");
+    assert!(said.contains("it is shallow now; dissociate the archives that build on it"), "{said}");
     env.weir(&["fsck"]);
     env.weir(&["dissociate", "of/fork"]);
     env.weir(&["mirror", "of/fork"]);
