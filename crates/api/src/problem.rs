@@ -205,7 +205,9 @@ impl From<weir_pool::Error> for Problem {
             weir_pool::Error::Catalog(e) => e.into(),
             weir_pool::Error::Refused(words) => Problem::new(StatusCode::CONFLICT, words),
             weir_pool::Error::NoState { .. } => Problem::not_found(e.to_string()),
-            weir_pool::Error::HasBase { .. }
+            weir_pool::Error::NoName(_) => Problem::new(StatusCode::UNPROCESSABLE_ENTITY, e.to_string()),
+            weir_pool::Error::OtherUpstream { .. }
+            | weir_pool::Error::HasBase { .. }
             | weir_pool::Error::NeedsBase { .. }
             | weir_pool::Error::Doubtful(_)
             | weir_pool::Error::TooManyGone { .. } => Problem::new(StatusCode::CONFLICT, e.to_string()),

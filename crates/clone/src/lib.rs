@@ -43,6 +43,7 @@ mod download;
 mod error;
 mod fetched_file;
 mod from_archive;
+mod git_keys;
 mod repository;
 mod tips;
 
@@ -50,3 +51,4 @@ pub use attached::{Attached, AttachedFiles, RemoteReading, TellWaiting, trees_in
 pub use clone::{CloneOptions, CloneOutcome, FinishedClone, clone, default_directory};
 pub use download::{TellTransfer, Transfer};
 pub use error::{Error, Result};
+pub use git_keys::{GIT_CHECKOUT_KEYS, GIT_CLONE_KEYS, ORIGIN, applying_key, changes_files};

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use weir_ground::{FailureClass, FileError, without_password};
+use weir_ground::{FailureClass, FileError, NameError, without_password};
 
 /// Why something cannot be done with a repository of a pool.
 #[derive(Debug, thiserror::Error)]
@@ -107,6 +107,20 @@ pub enum Error {
     /// The URL or path of an upstream looks like a mistake, for this reason.
     #[error("{0}")]
     Doubtful(String),
+    /// An archive cannot be rewritten.
+    #[error(transparent)]
+    NotRewritten(weir_repo::Error),
+    /// The URL of an upstream gives no valid name.
+    #[error(transparent)]
+    NoName(NameError),
+    /// The file of the repository's archive has that of another upstream.
+    #[error("'{}' already holds a copy of {url}", .path.display())]
+    OtherUpstream {
+        /// The file.
+        path: PathBuf,
+        /// The upstream, in printable characters.
+        url: String,
+    },
     /// The archive already builds on another.
     #[error("it already builds on '{}'", .base.display())]
     HasBase {

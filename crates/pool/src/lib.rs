@@ -59,6 +59,6 @@ pub use views::{
     AccountsStatus, ArchiveFacts, ArchiveLfs, ArchiveSize, BudgetStatus, DueRepository, EventsStatus,
     FailureGroup, FailureView, ForgeStatus, MirroredRepository, PackFacts, PoolStatus, RefChange,
     RefLogEntry, RepositoryDetails, RepositoryList, RepositoryState, RepositoryView, SettingsView, SortKey,
-    SpaceStatus, StoredClones, VisitEntry, VisitResult, archive_sizes, due_repositories, failing, listed,
-    manifest, ref_log, shown_url, visit_log,
+    SpaceStatus, StoredClones, UrlMeaning, VisitEntry, VisitResult, archive_sizes, due_repositories, failing,
+    listed, manifest, ref_log, shown_url, visit_log,
 };

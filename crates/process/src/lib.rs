@@ -15,10 +15,12 @@
 //! ```
 
 mod background;
+mod privileges;
 mod restart;
 mod signals;
 pub mod systemd;
 
 pub use background::{StartError, Starting, close_inherited, detach};
+pub use privileges::{PrivilegeError, drop_privileges};
 pub use restart::{RestartError, restart_on, start_in_place, tell_ready};
 pub use signals::{has_terminal, on_reload_signal, stop_by_signal, stop_on_signal};

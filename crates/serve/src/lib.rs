@@ -28,8 +28,8 @@ mod http;
 mod limits;
 mod request_log;
 mod server;
-mod shell_command;
 mod sockets;
+mod stdio;
 mod trace_context;
 
 pub use access::{
@@ -49,9 +49,11 @@ pub use server::{
     BodyWriter, Daemon, DaemonLimits, Door, Effort, HandlerAnswer, HandlerBody, HandlerClient, HttpAdmission,
     HttpHandler,
 };
-pub use shell_command::{ShellAsk, parse_shell_command};
 pub use sockets::{
     Address, CertificateError, ListenAddress, ListenAddressError, Listener, NoProxy, Tls, TrustedProxies,
     network,
+};
+pub use stdio::{
+    GiveUp, ShellAnswer, ShellLimits, ShellRequest, SilentClient, serve_inetd, serve_shell, serve_stdio,
 };
 pub use trace_context::{RequestTracer, TraceContext, new_id};

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
+use weir_arguments::Global;
 use weir_pool::{CONFIG_NAME, transport_options};
 use weir_settings::Config;
 use weir_transport::{Scheme, TransportOptions, Url};
 
-use crate::cli::Global;
 use crate::environment::environment;
 use crate::error::Result;
 use crate::pool::path_of;

@@ -1,52 +1,35 @@
 //! weir: mirrors git repositories into one-file archives and serves them.
 //!
-//! This is the only crate that reads flags, environment and configuration, and that prints to a terminal;
-//! but for what service managers say in the environment.
-//! Each subcommand is a module in `commands`. The libraries below do its work.
+//! This is the only crate that reads the environment, but for what service managers say in it, and that
+//! decides what is printed. Each subcommand is a module in `commands`. The libraries below do its work:
+//! `arguments` reads the command line, `terminal` knows how things are shown.
 
-/// Writes a line to standard error, which is JSON with `--json`. A failure is ignored: it is no reason to
-/// end.
-macro_rules! warn_line {
-    ($($text:tt)*) => {
-        $crate::output::warn(::tracing::Level::WARN, format_args!($($text)*))
-    };
-}
-
-mod cli;
 mod client;
-mod colors;
-mod command_groups;
 mod commands;
 mod crawling;
 mod environment;
 mod error;
-mod hook_lines;
 mod listing;
-mod log_output;
 mod mined_sources;
-mod output;
 mod own_processes;
 mod pool;
 mod pool_path;
 mod presentation;
 mod remedies;
 mod service_state;
-mod setting;
-mod stdio;
-mod visit_bars;
-mod visit_lines;
+mod silence;
 mod workspace_records;
 mod workspace_status;
 
 use std::process::ExitCode;
 
 use clap::FromArgMatches;
+use weir_arguments::{Cli, Command, Global};
 use weir_serve::REQUEST_LOG;
+use weir_terminal::{Log, LogWriter, colors, output};
 
-use crate::cli::{Cli, Command};
 use crate::commands::log_destination;
 use crate::error::Error;
-use crate::log_output::{Log, LogWriter};
 use crate::remedies::Remediable;
 
 /// Returns the command line. Called by the name of one of git's programs, weir acts as that program.
@@ -73,18 +56,27 @@ fn share_arenas() {
     }
 }
 
+/// Decides where there are colours. Returns whether standard error has.
+fn chosen_colors(global: &Global) -> bool {
+    let (no_color, term) = (std::env::var_os("NO_COLOR"), std::env::var_os("TERM"));
+    colors::choose(global.color, global.json, no_color.as_deref(), term.as_deref())
+}
+
 fn main() -> ExitCode {
     share_arenas();
-    let matches = command_groups::command()
+    let matches = weir_arguments::command()
         .try_get_matches_from(arguments())
-        .unwrap_or_else(|e| command_groups::explained(e).exit());
+        .unwrap_or_else(|e| weir_arguments::explained(e).exit());
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.exit());
-    let color = colors::choose(cli.global.color, cli.global.json);
+    let color = chosen_colors(&cli.global);
     let level = match (cli.global.quiet, cli.global.verbose) {
         (true, _) => "error".to_owned(),
         // Clients decide how many requests there are. Like git daemon, weir logs them only if asked to.
-        (_, 0) => format!("warn,weir=info,weir_pool=info,weir_serve=info,{REQUEST_LOG}=warn"),
-        (_, 1) => "info,weir=debug,weir_pool=debug,weir_serve=debug,weir_mirror=debug".to_owned(),
+        (_, 0) => {
+            format!("warn,weir=info,weir_pool=info,weir_serve=info,weir_terminal=info,{REQUEST_LOG}=warn")
+        }
+        (_, 1) => "info,weir=debug,weir_pool=debug,weir_serve=debug,weir_mirror=debug,weir_terminal=debug"
+            .to_owned(),
         _ => "debug".to_owned(),
     };
     let filter = tracing_subscriber::EnvFilter::try_from_env("WEIR_LOG").unwrap_or_else(|_| level.into());

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use weir_pool::{Pool, bytes_of, open_local};
 use weir_tables::MineSource;
+use weir_terminal::output;
 
 use crate::error::Result;
-use crate::output;
 
 /// The words of a user: paths that are there, and names or patterns of repositories.
 pub(crate) struct NamedSources<'n> {

@@ -5,10 +5,10 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
+use weir_terminal::output;
 use weir_work::{Launcher, MOUNTED, OwnCommands};
 
 use crate::error::Result;
-use crate::output;
 
 /// Starts processes of this program.
 pub(crate) const LAUNCHER: Launcher = Launcher(OwnCommands { show, read, answer, hold });

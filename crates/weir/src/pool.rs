@@ -1,8 +1,8 @@
 //! Opens the pool that the command line names, or that is found.
 
+use weir_arguments::Global;
 use weir_pool::{CONFIG_NAME, Pool};
 
-use crate::cli::Global;
 use crate::environment::environment;
 use crate::error::{Error, Result};
 use crate::pool_path::{PoolPath, find_pool};

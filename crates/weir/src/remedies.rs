@@ -68,7 +68,8 @@ impl Remediable for weir_pool::Error {
         use weir_pool::Error as PoolError;
         Some(match self {
             PoolError::Catalog(e) => return e.remedy(),
-            PoolError::Repo { source, .. } => return source.remedy(),
+            PoolError::Repo { source, .. } | PoolError::NotRewritten(source) => return source.remedy(),
+            PoolError::NoName(_) => "choose a name with --name".to_owned(),
             PoolError::NoPool(_) => "make one with 'weir init'".to_owned(),
             PoolError::NoCatalog(path) => format!(
                 "restore it from a backup, or run 'weir init {}', then 'weir adopt' to register its archives \
@@ -84,6 +85,9 @@ impl Remediable for weir_pool::Error {
             PoolError::ArchiveMissing { name, .. } => clone_again(name),
             PoolError::NoState { name, .. } => format!("run 'weir log {name}' to list its states"),
             PoolError::Doubtful(_) => "use --force to register it anyway".to_owned(),
+            PoolError::OtherUpstream { .. } => {
+                "choose another name with --name, or delete that file".to_owned()
+            }
             PoolError::HasBase { name, .. } => format!("run 'weir dissociate {name}' first"),
             PoolError::NeedsBase { name, .. } => {
                 format!("run 'weir dissociate {name}' first, or delete it with --delete")

@@ -7,13 +7,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::json;
+use weir_arguments::Global;
 use weir_ground::Stop;
 use weir_process::stop_on_signal;
+use weir_terminal::{output, warn_line};
 use weir_workspace::{PathChange, Workspace, WorkspaceStatus, Workspaces};
 
-use crate::cli::Global;
 use crate::error::{Result, SOME_FAILED};
-use crate::output;
 use crate::remedies::Remediable;
 
 /// Prints the status of each workspace of `list`; with an interval again whenever it has changed.

@@ -77,9 +77,5 @@ fn check_archive(catalog: &Catalog, store: &Store, new: &NewRepository) -> Resul
     if found.url == Url::parse(&new.url)?.without_userinfo() {
         return Ok(());
     }
-    Err(Error::Refused(format!(
-        "'{}' already holds a copy of {}; choose another name, or delete that file",
-        place.display(),
-        printable(&found.url)
-    )))
+    Err(Error::OtherUpstream { path: place, url: printable(&found.url) })
 }

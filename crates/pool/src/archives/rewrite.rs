@@ -25,7 +25,7 @@ pub fn compact(catalog: &Catalog, store: &Store, repository: &Repository) -> Res
     let path = store.archive_path(repository);
     let Ok(before) = fs::metadata(&path) else { return Ok(None) };
     let rewritten = store.rewrite(Sharing::Keep, |how| weir_repo::compact(&path, how));
-    let report = rewritten.map_err(|e| Error::Refused(e.to_string()))?;
+    let report = rewritten.map_err(Error::NotRewritten)?;
     catalog.archives().set_archive(repository.id, end_of(&report))?;
     Ok(Some(Rewritten { bytes_before: before.len(), bytes_after: report.archive_bytes }))
 }

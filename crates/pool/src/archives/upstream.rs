@@ -90,8 +90,9 @@ pub fn entry(url: &str, name: Option<&str>) -> Result<NewRepository> {
     }
     let is_given = name.is_some();
     let name = name.map_or(default, |n| n.trim_matches('/').to_owned());
-    check_name(&name).map_err(|why| {
-        Error::Refused(if is_given { why.to_string() } else { format!("{why}; choose another name") })
+    check_name(&name).map_err(|why| match is_given {
+        true => Error::Refused(why.to_string()),
+        false => Error::NoName(why),
     })?;
     let path = format!("{name}{SUFFIX}");
     Ok(NewRepository { name, url: kept, path })

@@ -8,6 +8,7 @@ mod ref_log;
 mod repository_state;
 mod repository_view;
 mod status;
+mod url_meaning;
 mod visit_log;
 
 pub use archive_facts::{ArchiveFacts, ArchiveLfs, PackFacts, StoredClones};
@@ -20,4 +21,5 @@ pub use repository_view::{
     archive_sizes, due_repositories, listed, shown_url,
 };
 pub use status::{AccountsStatus, BudgetStatus, EventsStatus, ForgeStatus, PoolStatus, SpaceStatus};
+pub use url_meaning::UrlMeaning;
 pub use visit_log::{VisitEntry, VisitResult, visit_log};

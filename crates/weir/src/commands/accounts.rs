@@ -1,10 +1,10 @@
 //! `accounts`: shows who owns what and belongs to which organisation, as forges list it.
 
+use weir_arguments::Global;
 use weir_pool::Pool;
+use weir_terminal::{output, warn_line};
 
-use crate::cli::Global;
 use crate::error::{Error, Result};
-use crate::output;
 
 pub(crate) fn accounts(pool: &Pool, global: &Global, login: Option<&str>, max: usize) -> Result<()> {
     let list = pool.catalog.accounts().known(login, None, max)?;
@@ -12,7 +12,7 @@ pub(crate) fn accounts(pool: &Pool, global: &Global, login: Option<&str>, max: u
         return Err(Error::Message(format!("no account named '{login}' is known")));
     }
     if global.json {
-        return output::json(&list);
+        return Ok(output::json(&list)?);
     }
     if list.is_empty() {
         if !global.quiet {
@@ -33,5 +33,5 @@ pub(crate) fn accounts(pool: &Pool, global: &Global, login: Option<&str>, max: u
             output::printable(a.organizations.join(", ").as_bytes()),
         ]);
     }
-    output::table(&rows, &[2])
+    Ok(output::table(&rows, &[2])?)
 }

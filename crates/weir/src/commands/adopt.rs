@@ -4,11 +4,11 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use serde_json::json;
+use weir_arguments::Global;
 use weir_pool::{FoundArchives, Pool};
+use weir_terminal::{output, warn_line};
 
-use crate::cli::Global;
 use crate::error::{Result, SOME_FAILED};
-use crate::output;
 use crate::remedies::Remediable;
 
 pub(crate) fn adopt(pool: &mut Pool, global: &Global, dry_run: bool) -> Result<ExitCode> {

@@ -6,14 +6,14 @@ use std::process::ExitCode;
 
 use clap::builder::styling::Style;
 use serde_json::json;
+use weir_arguments::Global;
 use weir_pool::{CATALOG_NAME, CheckFinding, CheckLevel, CheckReport, check_owner, check_pool};
+use weir_terminal::{colors, output};
 
-use crate::cli::Global;
-use crate::colors;
 use crate::error::{Error, Result};
 use crate::pool::{open_pool, path_of};
+use crate::remedies;
 use crate::remedies::Remediable;
-use crate::{output, remedies};
 
 pub(crate) fn check(global: &Global, offline: bool, max_count: usize) -> Result<ExitCode> {
     let mut findings = Vec::new();

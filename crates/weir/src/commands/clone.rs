@@ -7,35 +7,21 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use weir_clone::{CloneOptions, CloneOutcome, default_directory};
+use weir_arguments::{CloneArgs, Global};
+use weir_clone::{
+    CloneOptions, CloneOutcome, GIT_CHECKOUT_KEYS, GIT_CLONE_KEYS, ORIGIN, applying_key, changes_files,
+    default_directory,
+};
 use weir_ground::without_password;
 use weir_pool::transport_options;
 use weir_settings::Config;
+use weir_terminal::{output, warn_line};
 use weir_transport::{Scheme, Url};
 
-use crate::cli::{CloneArgs, Global};
 use crate::client::{client_transport, git_config};
 use crate::environment::environment;
 use crate::error::{Error, Result};
-use crate::output;
 use crate::pool::open_pool;
-
-/// The name of the remote, as git has it.
-const ORIGIN: &str = "origin";
-/// Keys of git's HTTP client that weir follows, or that change nothing about what is cloned, or from whom.
-const HARMLESS: &[&str] = &[
-    "http.sslcainfo",
-    "http.postbuffer",
-    "http.lowspeedlimit",
-    "http.lowspeedtime",
-    "http.maxrequests",
-    "http.minsessions",
-    "http.version",
-    "http.useragent",
-    "http.keepaliveidle",
-    "http.keepaliveinterval",
-    "http.keepalivecount",
-];
 
 pub(crate) fn clone(global: &Global, args: &CloneArgs) -> Result<()> {
     let started = Instant::now();
@@ -148,47 +134,27 @@ fn is_for_git(path: &str) -> bool {
     ["", ".git", ".bundle"].iter().any(is_there) || path.starts_with("file://")
 }
 
-/// Returns a key of git's configuration that changes how git would clone, and that weir's own client does not
-/// know: another address, other certificates, proxies or headers, templates with hooks, another remote.
+/// Returns a key of git's configuration, or a variable, that changes how git would clone.
 fn git_key_that_applies(args: &CloneArgs, source: &CloneSource) -> Option<String> {
-    const KEYS: &str =
-        r"^(url\..*\.insteadof|http\.|init\.templatedir|core\.hookspath|clone\.defaultremotename)";
     if std::env::var_os("GIT_SSL_NO_VERIFY").is_some() {
         return Some("GIT_SSL_NO_VERIFY".to_owned());
     }
-    let set = git_config(&["--get-regexp", KEYS])?;
+    let set = git_config(&["--get-regexp", GIT_CLONE_KEYS])?;
     let is_remote = source.url.scheme != Scheme::Local;
     let of_url = if is_remote { git_config(&["--get-urlmatch", "http", &args.repository]) } else { None };
-    let of_url = of_url.unwrap_or_default();
-    let keys = set.lines().chain(of_url.lines()).filter_map(|line| line.split_once(' '));
-    let mut applying = keys.filter(|(key, value)| match key.split('.').next() {
-        Some("url") => args.repository.starts_with(value),
-        // Only a key for this URL is without one of its own here.
-        Some("http") => is_remote && of_url.contains(key) && !HARMLESS.contains(key),
-        Some("clone") => args.origin.is_none() && *value != ORIGIN,
-        _ => true,
-    });
-    applying.next().map(|(key, _)| key.to_owned())
+    let of_url = if is_remote { Some(of_url.as_deref().unwrap_or_default()) } else { None };
+    applying_key(&set, of_url, &args.repository, args.origin.is_some()).map(str::to_owned)
 }
 
 /// Returns whether git's settings, or files of attributes besides those in the repository, may change files
 /// that are checked out.
 fn git_changes_files() -> bool {
-    const KEYS: &str = r"^core\.(autocrlf|eol|attributesfile|symlinks|ignorecase|protecthfs|worktree)$";
-    const HARMLESS: [&str; 6] = [
-        "core.autocrlf false",
-        "core.autocrlf input",
-        "core.eol lf",
-        "core.eol native",
-        "core.symlinks true",
-        "core.ignorecase false",
-    ];
-    let set = git_config(&["--get-regexp", KEYS]).unwrap_or_default();
+    let set = git_config(&["--get-regexp", GIT_CHECKOUT_KEYS]).unwrap_or_default();
     let folder = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     let of_user = folder("XDG_CONFIG_HOME").or_else(|| Some(folder("HOME")?.join(".config")));
     let of_user = of_user.map(|folder| folder.join("git/attributes"));
     let files = [Some(PathBuf::from("/etc/gitattributes")), of_user];
-    set.lines().any(|line| !HARMLESS.contains(&line)) || files.into_iter().flatten().any(|file| file.exists())
+    changes_files(&set) || files.into_iter().flatten().any(|file| file.exists())
 }
 
 /// Returns the error that a clone of `path` finds nothing, and what may have been meant.

@@ -4,17 +4,17 @@ use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use serde_json::json;
+use weir_arguments::{CrawlArgs, Global};
 use weir_catalog::Listed;
 use weir_crawl::{CrawlProgress, CrawlSource, preview};
 use weir_ground::Stop;
 use weir_pool::Pool;
 use weir_process::stop_on_signal;
 use weir_settings::ForgeConfig;
+use weir_terminal::output;
 
-use crate::cli::{CrawlArgs, Global};
 use crate::crawling::list_with_bars;
 use crate::error::{Error, Result, SOME_FAILED};
-use crate::output;
 
 pub(crate) fn crawl(pool: Pool, global: &Global, args: &CrawlArgs) -> Result<ExitCode> {
     let forges = chosen(&pool, &args.forges)?;
@@ -51,7 +51,7 @@ fn chosen(pool: &Pool, names: &[String]) -> Result<Vec<ForgeConfig>> {
 
 fn report(name: &str, p: &CrawlProgress, global: &Global) -> Result<()> {
     if global.json {
-        return output::json_line(&json!({
+        return Ok(output::json_line(&json!({
             "forge": name, "finished": p.finished, "pages": p.pages, "unchanged_pages": p.unchanged,
             "listed": p.listed, "wanted": p.wanted, "refused": p.refused, "unknown": p.unknown,
             "added": p.taken.added, "renamed": p.taken.renamed, "back": p.taken.back,
@@ -59,7 +59,7 @@ fn report(name: &str, p: &CrawlProgress, global: &Global) -> Result<()> {
             "gone": p.gone, "skipped_pages": p.skipped, "recovered_pages": p.recovered,
             "requests": p.usage.requests,
             "rate_limit_waits": p.usage.waits, "rate_limit_seconds": p.usage.waited_s,
-        }));
+        }))?);
     }
     if !global.quiet {
         writeln!(output::stdout(), "{}", p.line(name))?;
@@ -73,7 +73,7 @@ fn dry_run(forges: &[ForgeConfig], global: &Global, stop: &Stop) -> Result<ExitC
         let print = |name: &str, listed: &Listed| -> Result<()> {
             if global.json {
                 let value = json!({ "name": name, "url": listed.clone_url, "listed": listed });
-                return output::json_line(&value);
+                return Ok(output::json_line(&value)?);
             }
             Ok(writeln!(output::stdout(), "{name}  <-  {}", listed.clone_url)?)
         };

@@ -1,53 +1,29 @@
 //! `daemon`: serves ordinary directories and archives with git-daemon's options, which mean the same as
 //! there.
 
-use std::io::{Read, stdin, stdout};
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::os::fd::AsFd;
-use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use serde::Deserialize;
-use weir_git::pktline::{self, Pkt};
-use weir_ground::thread::spawn;
+use weir_arguments::{DaemonArgs, Global};
 use weir_ground::{FileError, Stop};
-use weir_process::stop_on_signal;
+use weir_process::{drop_privileges, stop_on_signal};
 use weir_serve::{
-    Address, Client, Daemon, DaemonLimits, Door, Hook, Listener, Locator, LogLine, MapRule, PathLocator,
-    raise_descriptor_limit,
+    Address, Daemon, DaemonLimits, Door, Hook, Listener, LogLine, PathLocator, raise_descriptor_limit,
+    serve_inetd,
 };
-use weir_settings::MapConfig;
-use weir_upload::{DaemonRequest, UNREADABLE, UploadOptions, UploadPack, Version, parse_daemon_request};
+use weir_settings::read_map_rules;
+use weir_terminal::Log;
+use weir_upload::UploadOptions;
 
-use crate::cli::{DaemonArgs, Global};
 use crate::error::{Error, Result};
-use crate::log_output::Log;
 use crate::presentation::presentation;
-use crate::stdio;
+use crate::silence::give_up;
 
 /// The port of git://.
 const PORT: u16 = 9418;
-/// The largest first line, in bytes.
-const FIRST_LINE_BYTES_MAX: usize = 8 << 10;
 /// How long a hook may run.
 const HOOK_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The content of a file of mapping rules.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct MapFile {
-    #[serde(default)]
-    map: Vec<MapConfig>,
-}
-
-fn read_rules(path: &Path) -> Result<Vec<MapRule>> {
-    let text = std::fs::read_to_string(path).map_err(FileError::on("read", path))?;
-    let fail = |why: String| Error::Config(format!("{}: {}", path.display(), why.trim().replace('\n', " ")));
-    let file: MapFile = toml::from_str(&text).map_err(|e| fail(e.to_string()))?;
-    file.map.iter().map(|m| m.rule().map_err(|e| fail(e.to_string()))).collect()
-}
 
 /// Returns the requested services that stay off, whether upload-pack is on, and whether repositories may
 /// override that.
@@ -116,37 +92,6 @@ fn addresses(args: &DaemonArgs) -> Result<Vec<Address>> {
     Ok(out)
 }
 
-/// Switches to `user` and `group` permanently.
-fn drop_privileges(user: Option<&str>, group: Option<&str>) -> Result<()> {
-    use nix::unistd::{Group, User, initgroups, setgid, setuid};
-    let fail = |what: &str, e: nix::Error| Error::Message(format!("cannot {what}: {e}"));
-    let Some(name) = user else {
-        return if group.is_some() {
-            Err(Error::Message("--group supplied without --user".to_owned()))
-        } else {
-            Ok(())
-        };
-    };
-    let unknown = |what: &str, name: &str| Error::Message(format!("{what} not found - {name}"));
-    let user = User::from_name(name)
-        .map_err(|e| fail("look up the user", e))?
-        .ok_or_else(|| unknown("user", name))?;
-    let gid = match group {
-        None => user.gid,
-        Some(name) => {
-            Group::from_name(name)
-                .map_err(|e| fail("look up the group", e))?
-                .ok_or_else(|| unknown("group", name))?
-                .gid
-        }
-    };
-    let c_name = std::ffi::CString::new(user.name.clone()).map_err(Error::of)?;
-    initgroups(&c_name, gid)
-        .and_then(|()| setgid(gid))
-        .and_then(|()| setuid(user.uid))
-        .map_err(|e| fail("drop privileges", e))
-}
-
 /// Refuses options that exclude each other, with git-daemon's messages.
 fn check_options(args: &DaemonArgs) -> Result<()> {
     if let Some(base) = args.base_path.as_ref().filter(|base| !base.is_dir()) {
@@ -159,6 +104,9 @@ fn check_options(args: &DaemonArgs) -> Result<()> {
         return Err(Error::Message("option --strict-paths requires '<directory>' arguments".to_owned()));
     }
     let listens = args.port.is_some() || !args.listen.is_empty();
+    if args.group.is_some() && args.user.is_none() {
+        return Err(Error::Message("--group supplied without --user".to_owned()));
+    }
     if args.inetd && (args.detach || args.user.is_some() || args.group.is_some() || listens) {
         return Err(Error::Message(
             "--detach, --user/--group, --listen and --port are incompatible with --inetd".to_owned(),
@@ -195,7 +143,7 @@ pub(crate) fn daemon(global: &Global, args: DaemonArgs) -> Result<()> {
         strict_paths: args.strict_paths,
         user_path: args.user_path.clone(),
         directories: args.directories.clone(),
-        rules: args.map.as_deref().map_or_else(|| Ok(Vec::new()), read_rules)?,
+        rules: args.map.as_deref().map_or_else(|| Ok(Vec::new()), read_map_rules)?,
         hook: args.access_hook.clone().map(|program| Hook { program, timeout: HOOK_TIMEOUT }),
         port: args.port.unwrap_or(PORT),
         is_on,
@@ -206,7 +154,7 @@ pub(crate) fn daemon(global: &Global, args: DaemonArgs) -> Result<()> {
         log: (global.verbose > 0).then(|| -> LogLine { Box::new(move |text| log.line(text)) }),
     };
     if args.inetd {
-        return converse(&locator, &limits(&args));
+        return Ok(serve_inetd(&locator, &limits(&args), give_up)?);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let listeners = runtime.block_on(async { listeners(&args) })?;
@@ -218,7 +166,9 @@ pub(crate) fn daemon(global: &Global, args: DaemonArgs) -> Result<()> {
         let written = std::fs::write(path, format!("{}\n", std::process::id()));
         written.map_err(FileError::on("write", path))?;
     }
-    drop_privileges(args.user.as_deref(), args.group.as_deref())?;
+    if let Some(user) = &args.user {
+        drop_privileges(user, args.group.as_deref()).map_err(Error::of)?;
+    }
     raise_descriptor_limit();
     let daemon =
         Arc::new(Daemon::new(Arc::new(locator), UploadOptions::default(), limits(&args), presentation)?);
@@ -256,72 +206,4 @@ pub(crate) fn log_destination(args: &DaemonArgs) -> Log {
     } else {
         Log::Stderr
     })
-}
-
-/// Serves one conversation, on the connection that inetd has passed as standard input and output.
-fn converse(locator: &PathLocator, limits: &DaemonLimits) -> Result<()> {
-    let Some(request) = first_request(limits.init_timeout)? else { return Ok(()) };
-    let refuse = |words: &str| -> Result<()> {
-        let mut out = Vec::new();
-        pktline::push(&mut out, format!("ERR {}", words.escape_default()).as_bytes());
-        Ok(std::io::Write::write_all(&mut stdout(), &out)?)
-    };
-    let Some(request) = request else {
-        return refuse("weir: not a git request; this is a read-only git server");
-    };
-    let found = match locator.find(&request, &Client::at(peer_of_stdin())) {
-        Ok(found) => found,
-        Err(refusal) => return refuse(refusal.words_without_token()),
-    };
-    let (repo, features) = match locator.presentation.open_found(&found) {
-        Ok(opened) => opened,
-        Err(e) => {
-            tracing::error!("cannot open: {e}");
-            return refuse(&format!("weir: {UNREADABLE}"));
-        }
-    };
-    let options = UploadOptions { features, ..UploadOptions::default() };
-    let mut machine = UploadPack::new(repo, Version::from_number(request.version), options);
-    // `Duration::MAX` stands for no timeout.
-    let idle_timeout = Some(limits.idle_timeout).filter(|timeout| *timeout < Duration::MAX);
-    stdio::converse(&mut machine, idle_timeout)?;
-    Ok(())
-}
-
-/// Reads the request that a conversation starts with. Returns `None` if none comes, and `Some(None)` if it is
-/// not a git request.
-fn first_request(timeout: Duration) -> Result<Option<Option<DaemonRequest>>> {
-    let is_there = Arc::new(AtomicBool::new(false));
-    if timeout < Duration::MAX {
-        let is_there = is_there.clone();
-        spawn("timeout", move || {
-            std::thread::sleep(timeout);
-            if !is_there.load(Ordering::Relaxed) {
-                tracing::warn!("no request came in {} s", timeout.as_secs());
-                std::process::exit(0);
-            }
-        })?;
-    }
-    let mut input = stdin().lock();
-    let mut line = Vec::new();
-    let request = loop {
-        match pktline::decode(&line) {
-            Ok(Some((Pkt::Line(first), _))) => break parse_daemon_request(first),
-            Ok(None) if line.len() < FIRST_LINE_BYTES_MAX => {}
-            _ => break None,
-        }
-        // Read no more than the line: the rest belongs to the conversation.
-        let mut byte = [0];
-        if input.read(&mut byte)? == 0 {
-            return Ok(None);
-        }
-        line.extend_from_slice(&byte);
-    };
-    is_there.store(true, Ordering::Relaxed);
-    Ok(Some(request))
-}
-
-fn peer_of_stdin() -> Option<SocketAddr> {
-    let socket = stdin().as_fd().try_clone_to_owned().ok()?;
-    std::net::TcpStream::from(socket).peer_addr().ok()
 }

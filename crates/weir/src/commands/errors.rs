@@ -4,16 +4,16 @@ use std::collections::BTreeSet;
 use std::io::Write;
 
 use serde::Serialize;
+use weir_arguments::{ErrorsArgs, Global};
 use weir_catalog::clock::now;
 use weir_catalog::{Listing, Repository};
 use weir_ground::{FailureClass, Timestamp};
 use weir_pool::{FailureGroup, FailureView, Pool, failing};
+use weir_terminal::{colors, output};
 
-use crate::cli::{ErrorsArgs, Global};
-use crate::colors;
 use crate::error::Result;
 use crate::listing::{LISTING, METADATA};
-use crate::{output, remedies};
+use crate::remedies;
 
 pub(crate) fn errors(pool: &Pool, global: &Global, args: &ErrorsArgs) -> Result<()> {
     let ErrorsArgs { filters, all, max_count } = args;
@@ -25,7 +25,7 @@ pub(crate) fn errors(pool: &Pool, global: &Global, args: &ErrorsArgs) -> Result<
     let is_each = *all || global.json;
     let list = failing(pool, filters, if is_each { *max_count } else { usize::MAX })?;
     if global.json {
-        return output::json(&list.into_iter().map(FailureWithRemedy::from).collect::<Vec<_>>());
+        return Ok(output::json(&list.into_iter().map(FailureWithRemedy::from).collect::<Vec<_>>())?);
     }
     let groups = match is_each {
         true => list.into_iter().map(FailureGroup::of_one).collect(),
@@ -106,7 +106,7 @@ fn listing_errors(pool: &Pool, global: &Global, max: usize) -> Result<()> {
             serde_json::json!({ "forge": forge,
             "position": position, "error": error, "at": at })
         };
-        return output::json(&rows.iter().map(row).collect::<Vec<_>>());
+        return Ok(output::json(&rows.iter().map(row).collect::<Vec<_>>())?);
     }
     let mut out = output::stdout();
     for (forge, position, error, at) in &rows {
@@ -123,12 +123,12 @@ fn listing_errors(pool: &Pool, global: &Global, max: usize) -> Result<()> {
 fn metadata_errors(pool: &Pool, global: &Global, max: usize) -> Result<()> {
     let list = pool.catalog.metadata().errors(max)?;
     if global.json {
-        return output::json(
+        return Ok(output::json(
             &list
                 .iter()
                 .map(|(name, error)| serde_json::json!({ "name": name, "error": error }))
                 .collect::<Vec<_>>(),
-        );
+        )?);
     }
     let mut out = output::stdout();
     for (name, error) in &list {

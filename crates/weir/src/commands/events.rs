@@ -8,16 +8,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use weir_arguments::{
+    EventsCommand, EventsLsArgs, EventsServeArgs, Global, RejectedArgs, ReplayArgs, SweepArgs,
+};
 use weir_ground::{Stop, Timestamp};
 use weir_pool::{
     Collectors, DoorAddresses, KeptSockets, OpenDoors, Pool, ReceivedEvent, Sweeper, Verdict, failed_events,
     open_doors, received, received_one, rejected_lines, replay,
 };
 use weir_process::{has_terminal, on_reload_signal, stop_on_signal, systemd};
+use weir_terminal::output;
 
-use crate::cli::{EventsCommand, EventsLsArgs, EventsServeArgs, Global, RejectedArgs, ReplayArgs, SweepArgs};
 use crate::error::{Error, Result};
-use crate::output;
 use crate::pool::open_pool;
 
 /// Time between looks for new events.
@@ -117,13 +119,13 @@ fn open_all(
 fn ls(pool: &Pool, global: &Global, args: &EventsLsArgs) -> Result<()> {
     let events = received(&pool.catalog, 0, args.verdict.map(Verdict::from), args.max_count)?;
     if global.json {
-        return output::json(&events);
+        return Ok(output::json(&events)?);
     }
     let mut rows = vec![["ID", "WHEN", "VERDICT", "ABOUT", "FROM"].map(str::to_owned).to_vec()];
     rows.extend(events.iter().map(|e| {
         vec![e.id.to_string(), when(e), e.verdict.name().to_owned(), short(&e.subject), e.peer.clone()]
     }));
-    output::table(&rows, &[0])
+    Ok(output::table(&rows, &[0])?)
 }
 
 fn show(pool: &Pool, global: &Global, id: i64) -> Result<()> {
@@ -131,7 +133,7 @@ fn show(pool: &Pool, global: &Global, id: i64) -> Result<()> {
         return Err(Error::Message(format!("no event has the number {id}; 'weir events ls' lists the last")));
     };
     if global.json {
-        return output::json(&event);
+        return Ok(output::json(&event)?);
     }
     let mut out = output::stdout();
     for (label, text) in [
@@ -248,7 +250,7 @@ fn rejected(pool: &Pool, global: &Global, args: &RejectedArgs) -> Result<()> {
             false => (pool.catalog.received().drop_rejected(of, &args.ids)?, "dropped"),
         };
         return match (global.json, global.quiet) {
-            (true, _) => output::json(&serde_json::json!({ "changed": count })),
+            (true, _) => Ok(output::json(&serde_json::json!({ "changed": count }))?),
             (false, true) => Ok(()),
             (false, false) => Ok(writeln!(output::stdout(), "{count} lines {what}")?),
         };
@@ -258,13 +260,13 @@ fn rejected(pool: &Pool, global: &Global, args: &RejectedArgs) -> Result<()> {
     }
     let lines = rejected_lines(&pool.catalog, of, args.max_count)?;
     if global.json {
-        return output::json(&lines);
+        return Ok(output::json(&lines)?);
     }
     let mut rows = vec![["ID", "BY", "REASON", "LINE"].map(str::to_owned).to_vec()];
     rows.extend(lines.iter().map(|line| {
         vec![line.id.to_string(), line.collector.clone(), short(&line.reason), short(&line.line)]
     }));
-    output::table(&rows, &[0])
+    Ok(output::table(&rows, &[0])?)
 }
 
 /// Parses `ID` or `FIRST-LAST`.

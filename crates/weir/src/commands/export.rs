@@ -5,14 +5,14 @@ use std::io::Write;
 use std::path::Path;
 
 use serde_json::json;
+use weir_arguments::{ExportFormat, Global};
 use weir_ground::FileError;
 use weir_mirror::WorkFolder;
 use weir_pool::{InRepo, Pool};
 use weir_repo::{ExportReport, Repo, Sharing, Takes, export_bundle, export_directory, write_anew};
+use weir_terminal::output;
 
-use crate::cli::{ExportFormat, Global};
 use crate::error::{Error, Result};
-use crate::output;
 
 pub(crate) fn export(
     pool: &Pool,

@@ -3,15 +3,14 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use weir_arguments::{Global, HooksCommand};
 use weir_catalog::clock::now;
 use weir_ground::Stop;
 use weir_pool::{HookState, Pool, hook_states, test_hook};
 use weir_process::stop_on_signal;
+use weir_terminal::{hook_lines::state_of, output};
 
-use crate::cli::{Global, HooksCommand};
 use crate::error::{Error, Result};
-use crate::hook_lines::state_of;
-use crate::output;
 
 pub(crate) fn hooks(pool: &Pool, global: &Global, command: &HooksCommand) -> Result<ExitCode> {
     match command {
@@ -46,7 +45,7 @@ pub(crate) fn hooks(pool: &Pool, global: &Global, command: &HooksCommand) -> Res
 fn ls(pool: &Pool, global: &Global) -> Result<()> {
     let states = hook_states(pool)?;
     if global.json {
-        return output::json(&states);
+        return Ok(output::json(&states)?);
     }
     let mut rows = vec![["NAME", "KIND", "WAITING", "STATE", "TARGET"].map(str::to_owned).to_vec()];
     rows.extend(states.iter().map(|hook| {
@@ -54,5 +53,5 @@ fn ls(pool: &Pool, global: &Global) -> Result<()> {
         let state = state_of(hook, now()).unwrap_or_else(|| "ok".to_owned());
         vec![name.clone(), (*kind).to_owned(), waiting.to_string(), state, target.clone()]
     }));
-    output::table(&rows, &[2])
+    Ok(output::table(&rows, &[2])?)
 }

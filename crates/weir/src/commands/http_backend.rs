@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use weir_serve::{Daemon, DaemonLimits, PathLocator, Presentation, serve_cgi};
+use weir_terminal::warn_line;
 use weir_upload::{UploadLimits, UploadOptions};
 
 use crate::error::Result;

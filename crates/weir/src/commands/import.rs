@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
+use weir_arguments::{DumpFormat, Global, ImportArgs};
 use weir_catalog::clock::now;
 use weir_crawl::{CrawlSource, Dump, Import, ImportError, Imported};
 use weir_ground::{FileError, Stop};
 use weir_pool::{CloneImport, ImportedClone, LocalClones, MirrorGuard, Pool, find_clones};
 use weir_process::stop_on_signal;
 use weir_settings::ForgeConfig;
+use weir_terminal::output;
 
-use crate::cli::{DumpFormat, Global, ImportArgs};
 use crate::error::{Error, Result, SOME_FAILED};
-use crate::output;
 use crate::remedies::Remediable;
 
 /// The number of bad rows that are reported one by one.
@@ -153,12 +153,12 @@ fn report(path: &Path, done: &Imported, is_dry_run: bool, global: &Global) -> Re
     } = *done;
     let unknown_words = format!("skipped (it does not say {})", unknown_of.unwrap_or_default());
     if global.json {
-        return output::json_line(&serde_json::json!({
+        return Ok(output::json_line(&serde_json::json!({
             "file": path, "finished": is_finished, "lines": lines, "rows": rows, "accounts": accounts,
             "bad": bad, "unwanted": unwanted, "unknown": unknown,
             "added": taken.added, "renamed": taken.renamed, "hinted": taken.hinted,
             "known": taken.known,
-        }));
+        }))?);
     }
     if global.quiet {
         return Ok(());
@@ -249,9 +249,9 @@ fn report_clone(global: &Global, name: &str, path: &Path, imported: &ImportedClo
             ImportedClone::There => ("there", None),
             ImportedClone::Would => ("to be taken", None),
         };
-        return output::json_line(
+        return Ok(output::json_line(
             &json!({ "name": name, "path": path, "result": result, "archive_bytes": bytes }),
-        );
+        )?);
     }
     let mut out = output::stdout();
     match imported {

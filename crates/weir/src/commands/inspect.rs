@@ -5,15 +5,14 @@ use std::io::Write;
 use clap::builder::styling::Style;
 use serde::Serialize;
 use serde_json::json;
+use weir_arguments::{Global, LsArgs, RepoSelection};
 use weir_catalog::ForgeMetadata;
 use weir_git::Kind;
 use weir_pool::{InRepo, Pool, RepositoryState, RepositoryView, archive_sizes, listed, ref_log, visit_log};
 use weir_repo::{TreeListing, resolve_path, resolve_revision};
+use weir_terminal::{colors, output, warn_line};
 
-use crate::cli::{Global, LsArgs, RepoSelection};
-use crate::colors;
 use crate::error::Result;
-use crate::output;
 
 /// A repository in a list, with what its forge says if that is asked for.
 #[derive(Serialize)]
@@ -45,10 +44,10 @@ pub(crate) fn ls(pool: &Pool, global: &Global, args: &LsArgs) -> Result<()> {
     let ids: Vec<i64> = if args.long { list.iter().map(|(r, _)| r.id).collect() } else { Vec::new() };
     let said = pool.catalog.metadata().of_forge(&ids)?;
     if global.json {
-        return output::json_array(list.iter().map(|(r, _)| ListedRepository {
+        return Ok(output::json_array(list.iter().map(|(r, _)| ListedRepository {
             view: RepositoryView::of(pool, r),
             forge_metadata: args.long.then(|| said.get(&r.id)),
-        }));
+        }))?);
     }
     let heads = ["STATE", "SIZE", "REFS", "UPDATED", "STARS", "LANGUAGE", "NAME"].map(str::to_owned);
     let is_of_forge = |column: usize| column == 4 || column == 5;
@@ -78,14 +77,14 @@ pub(crate) fn ls(pool: &Pool, global: &Global, args: &LsArgs) -> Result<()> {
         (row, 0) => style_of(list[row - 1].1),
         _ => Style::new(),
     };
-    output::styled_table(&rows, if args.long { &[1, 2, 4] } else { &[1, 2] }, &style)
+    Ok(output::styled_table(&rows, if args.long { &[1, 2, 4] } else { &[1, 2] }, &style)?)
 }
 
 pub(crate) fn visits(pool: &Pool, global: &Global, name: &str, max: usize) -> Result<()> {
     let r = pool.get(name)?;
     let visits = visit_log(pool, &r, max)?;
     if global.json {
-        return output::json(&visits);
+        return Ok(output::json(&visits)?);
     }
     let mut out = output::stdout();
     for v in &visits {
@@ -107,7 +106,7 @@ pub(crate) fn log(pool: &Pool, global: &Global, name: &str, max_count: Option<us
     let changes_max = if global.json || global.verbose > 0 { usize::MAX } else { NAMES_SHOWN };
     let entries = ref_log(pool, &r, max_count, changes_max)?;
     if global.json {
-        return output::json(&entries);
+        return Ok(output::json(&entries)?);
     }
     let mut out = output::stdout();
     for e in entries {
@@ -139,12 +138,12 @@ pub(crate) fn du(pool: &Pool, global: &Global, selection: &RepoSelection) -> Res
     let sizes = archive_sizes(pool, &selection.repos)?;
     let total: u64 = sizes.iter().map(|one| one.bytes).sum();
     if global.json {
-        return output::json(&json!({ "total_bytes": total, "repositories": sizes }));
+        return Ok(output::json(&json!({ "total_bytes": total, "repositories": sizes }))?);
     }
     let mut rows: Vec<Vec<String>> =
         sizes.iter().map(|one| vec![output::bytes(one.bytes), one.name.clone()]).collect();
     rows.push(vec![output::bytes(total), "total".to_owned()]);
-    output::table(&rows, &[0])
+    Ok(output::table(&rows, &[0])?)
 }
 
 pub(crate) fn cat(pool: &Pool, name: &str, object: &str) -> Result<()> {
@@ -212,7 +211,7 @@ pub(crate) fn ls_tree(pool: &Pool, global: &Global, name: &str, tree: &str, recu
                 "path": String::from_utf8_lossy(&e.path) })
             })
             .collect();
-        return output::json(&list);
+        return Ok(output::json(&list)?);
     }
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     for e in &list {

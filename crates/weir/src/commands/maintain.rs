@@ -5,13 +5,13 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use serde_json::json;
+use weir_arguments::{Global, RepoSelection};
 use weir_catalog::Repository;
 use weir_mirror::LostCommits;
 use weir_pool::{Checked, Pool, Repair};
+use weir_terminal::{output, warn_line};
 
-use crate::cli::{Global, RepoSelection};
 use crate::error::{Error, Result, SOME_FAILED};
-use crate::output;
 use crate::remedies::Remediable;
 
 pub(crate) fn fsck(

@@ -5,14 +5,14 @@ use std::path::Path;
 
 use sirocco::Format;
 use sirocco::deflate::Level;
+use weir_arguments::{Global, RepoSelection};
 use weir_catalog::Repository;
 use weir_ground::FileError;
 use weir_pool::{Pool, asked};
 use weir_serve::Client;
+use weir_terminal::output;
 
-use crate::cli::{Global, RepoSelection};
 use crate::error::{Error, Result};
-use crate::output;
 
 pub(crate) fn manifest(
     pool: &Pool,

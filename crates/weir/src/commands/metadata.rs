@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use weir_arguments::{Global, MetadataCommand, MetadataUpdateArgs};
 use weir_crawl::CrawlSource;
 use weir_ground::Stop;
 use weir_ground::thread::spawn_scoped;
@@ -10,10 +11,9 @@ use weir_metadata::LookOutcome;
 use weir_pool::{InRepo, LookGuard, Pool, look_at_metadata, with_metadata};
 use weir_process::stop_on_signal;
 use weir_settings::ForgeConfig;
+use weir_terminal::{output, warn_line};
 
-use crate::cli::{Global, MetadataCommand, MetadataUpdateArgs};
 use crate::error::{Error, Result, SOME_FAILED};
-use crate::output;
 
 pub(crate) fn metadata(pool: Pool, global: &Global, command: MetadataCommand) -> Result<ExitCode> {
     match command {
@@ -89,10 +89,10 @@ fn on_all(
 
 fn report(name: &str, brought: &LookOutcome, global: &Global) -> Result<()> {
     if global.json {
-        return output::json_line(
+        return Ok(output::json_line(
             &serde_json::json!({ "name": name, "added": brought.added, "error": brought.error,
                 "more": brought.is_cut }),
-        );
+        )?);
     }
     match brought.error {
         Some(_) => warn_line!("{}", brought.line(name)),
@@ -118,14 +118,14 @@ fn ls(pool: &Pool, global: &Global, name: &str) -> Result<()> {
         list.push(serde_json::json!({ "stream": stream, "items": items, "bytes": bytes }));
     }
     match global.json {
-        true => output::json(&list),
+        true => Ok(output::json(&list)?),
         false if list.is_empty() => {
             warn_line!(
                 "no metadata stored; if a forge lists the repository, run 'weir metadata update {name}'"
             );
             Ok(())
         }
-        false => output::table(&rows, &[0, 1]),
+        false => Ok(output::table(&rows, &[0, 1])?),
     }
 }
 

@@ -2,14 +2,14 @@
 
 use std::io::Write;
 
+use weir_arguments::Global;
 use weir_catalog::Catalog;
 use weir_ground::FileError;
 use weir_pool::{CATALOG_NAME, CONFIG_NAME, MIRROR_LOCK_NAME, Pool, machine_of};
 use weir_sql::redacted;
+use weir_terminal::output;
 
-use crate::cli::Global;
 use crate::error::{Error, Result};
-use crate::output;
 
 pub(crate) fn migrate(pool: &Pool, global: &Global, destination: &str) -> Result<()> {
     // No process records visits meanwhile.

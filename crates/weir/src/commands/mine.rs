@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
+use weir_arguments::{DiffMerges, Global, MineArgs, MineFormat, MineWhat};
 use weir_catalog::{EventKind, PoolEvent};
 use weir_ground::{Stop, name_matches};
 use weir_mine::{Detect, MergeMode, MineOptions, MineProgress, RenameOptions};
@@ -18,11 +19,10 @@ use weir_tables::{
     DatabaseStore, Dataset, FileFormat, JsonStream, MineEvent, MineRun, MineSettings, MineSource, MineTotals,
     mine_all,
 };
+use weir_terminal::output;
 
-use crate::cli::{DiffMerges, Global, MineArgs, MineFormat, MineWhat};
 use crate::error::{Error, Result, SOME_FAILED};
 use crate::mined_sources::{NamedSources, cores, sources};
-use crate::output;
 use crate::pool::open_pool;
 
 /// The buffer of rows that are printed.

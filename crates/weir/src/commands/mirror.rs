@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use weir_arguments::{Global, MirrorArgs};
 use weir_catalog::clock::now;
 use weir_catalog::{Catalog, EventKind, Hold, PoolEvent};
 use weir_ground::Stop;
@@ -13,12 +14,13 @@ use weir_pool::{
     CATALOG_RETRY, Collectors, EventStreams, Hooks, MirrorGuard, Notifier, Pool, TraceExporter, keep_doors,
 };
 use weir_process::{has_terminal, on_reload_signal, start_in_place, stop_on_signal};
+use weir_terminal::{
+    VisitBars, output,
+    visit_lines::{RESUMED, damaged_line, failed_line, left_line, lfs_line, pause_line, updated_line},
+    warn_line,
+};
 
-use crate::cli::{Global, MirrorArgs};
 use crate::error::{Error, Result, SOME_FAILED};
-use crate::output;
-use crate::visit_bars::VisitBars;
-use crate::visit_lines::{RESUMED, damaged_line, failed_line, left_line, lfs_line, pause_line, updated_line};
 
 /// Mirrors. While watching, starts anew on SIGHUP, with the settings as they are then.
 pub(crate) fn mirror(pool: Pool, global: &Global, args: &MirrorArgs) -> Result<ExitCode> {
@@ -240,11 +242,11 @@ impl Reporter {
             bars.finish();
         }
         if self.json {
-            return output::json_line(&serde_json::json!({
+            return Ok(output::json_line(&serde_json::json!({
                 "event": "summary", "updated": summary.updated, "unchanged": summary.unchanged,
                 "failed": summary.failed,
                 "put_off": summary.put_off, "left": summary.left,
-                "bytes_appended": summary.bytes_appended }));
+                "bytes_appended": summary.bytes_appended }))?);
         }
         if !self.quiet {
             writeln!(

@@ -34,10 +34,10 @@ mod upload_pack;
 mod workspace;
 
 pub(crate) use daemon::log_destination;
+use weir_arguments::{Cli, Command, ConfigCommand};
 
 use std::process::ExitCode;
 
-use crate::cli::{Cli, Command, ConfigCommand};
 use crate::error::Result;
 use crate::pool::open_pool;
 

@@ -3,15 +3,15 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use weir_arguments::{Global, MountArgs};
 use weir_ground::{FileError, Stop};
 use weir_pool::is_pool_folder;
 use weir_process::stop_on_signal;
+use weir_terminal::output;
 use weir_work::{LowerView, NamedSource, shown_pool, shown_source};
 use weir_workspace::{MountOptions, Shown, Workspaces, mount as mount_view};
 
-use crate::cli::{Global, MountArgs};
 use crate::error::{Error, Result};
-use crate::output;
 use crate::own_processes::{close_inherited, say_mounted};
 use crate::pool::open_pool;
 use crate::workspace_records::state_folder;

@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 use std::io::Write;
 
+use weir_arguments::{Global, PurgeArgs};
 use weir_catalog::clock::now;
 use weir_pool::{Pool, PurgeOutcome};
+use weir_terminal::{output, warn_line};
 
-use crate::cli::{Global, PurgeArgs};
 use crate::error::Result;
-use crate::output;
 use crate::workspace_records::OwnWorkspaces;
 
 pub(crate) fn purge(pool: &mut Pool, global: &Global, args: &PurgeArgs) -> Result<()> {

@@ -4,17 +4,17 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::process::ExitCode;
 
+use weir_arguments::{Global, QueryArgs};
 use weir_ground::Stop;
 use weir_process::stop_on_signal;
 use weir_tables::{
     CsvRows, MineSource, PresentRepository, QueryAnswer, QueryDatabase, QueryError, QueryLimits, QueryRow,
     QueryValue,
 };
+use weir_terminal::output;
 
-use crate::cli::{Global, QueryArgs};
 use crate::error::{Error, Result};
 use crate::mined_sources::{NamedSources, cores, sources};
-use crate::output;
 use crate::pool::open_pool;
 
 /// The bytes that are read of standard input. SQLite refuses shorter queries than that for their length.

@@ -4,16 +4,16 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use weir_arguments::{AddArgs, Global};
 use weir_catalog::Hold;
 use weir_catalog::clock::now;
 use weir_ground::check_name;
 use weir_pool::{InitOutcome, Pool, SoundEntries, is_pool_folder};
+use weir_terminal::{output, warn_line};
 use weir_transport::Url;
 
-use crate::cli::{AddArgs, Global};
 use crate::environment::environment;
 use crate::error::{Error, Result, SOME_FAILED};
-use crate::output;
 use crate::pool_path::default_path;
 use crate::remedies::Remediable;
 use crate::workspace_records::OwnWorkspaces;

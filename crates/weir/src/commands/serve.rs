@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 use weir_api::{ApiHandler, McpHandler};
+use weir_arguments::{Global, ServeArgs};
 use weir_browse::RemoteArchives;
 use weir_events::WebhookDoors;
 use weir_ground::{FileError, Stop};
@@ -21,13 +22,11 @@ use weir_serve::{
     TrustedProxies, raise_descriptor_limit, serve_text,
 };
 use weir_settings::ServeConfig;
+use weir_terminal::{output, visit_lines::log_event};
 use weir_upload::{UploadLimits, UploadOptions};
 
-use crate::cli::{Global, ServeArgs};
 use crate::error::{Error, Result};
-use crate::output;
 use crate::service_state::ServiceState;
-use crate::visit_lines::log_event;
 use crate::workspace_records::OwnWorkspaces;
 
 fn limits(c: &ServeConfig, scratch: PathBuf) -> DaemonLimits {

@@ -5,16 +5,16 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::json;
+use weir_arguments::{Global, SetArgs};
 use weir_catalog::clock::now;
 use weir_catalog::{Interval, Repository};
 use weir_ground::Timestamp;
 use weir_pool::{HintFinder, Pool, SettingsView, tell_door};
 use weir_settings::IntervalSetting;
+use weir_terminal::{output, warn_line};
 use weir_transport::Url;
 
-use crate::cli::{Global, SetArgs};
 use crate::error::{Error, Result};
-use crate::output;
 
 pub(crate) fn set(pool: &mut Pool, global: &Global, args: SetArgs) -> Result<()> {
     let SetArgs { patterns, url, priority, interval, refs, lfs, metadata } = args;
@@ -91,7 +91,7 @@ fn list(pool: &Pool, global: &Global, patterns: &[String]) -> Result<()> {
             json!({ "name": r.name, "priority": r.priority, "settings": settings })
         };
         let list: Vec<_> = repositories.iter().map(entry).collect();
-        return output::json(&list);
+        return Ok(output::json(&list)?);
     }
     if repositories.is_empty() {
         if !global.quiet {
@@ -116,7 +116,7 @@ fn list(pool: &Pool, global: &Global, patterns: &[String]) -> Result<()> {
             r.name.clone(),
         ]);
     }
-    output::table(&rows, &[0])
+    Ok(output::table(&rows, &[0])?)
 }
 
 pub(crate) fn hint(

@@ -4,12 +4,12 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use serde_json::json;
+use weir_arguments::{Global, RepoSelection};
 use weir_catalog::{Base, Repository};
 use weir_pool::{Pool, Rewritten, ShareOutcome, Sharer, bases_for};
+use weir_terminal::{output, warn_line};
 
-use crate::cli::{Global, RepoSelection};
 use crate::error::{Result, SOME_FAILED};
-use crate::output;
 use crate::remedies::Remediable;
 
 pub(crate) fn share(
@@ -61,7 +61,7 @@ fn report(global: &Global, r: &Repository, base: &Base, shared: &ShareOutcome) -
             }
             ShareOutcome::Already | ShareOutcome::Later => {}
         }
-        return output::json_line(&value);
+        return Ok(output::json_line(&value)?);
     }
     if global.quiet {
         return Ok(());

@@ -2,21 +2,20 @@
 
 use std::io::Write;
 
+use weir_arguments::Global;
 use weir_catalog::clock::now;
 use weir_catalog::{ForgeMetadata, Interval, Repository, Settings};
 use weir_ground::Timestamp;
 use weir_pool::{ArchiveFacts, Pool, RepositoryDetails, RepositoryView};
+use weir_terminal::{colors, output};
 
-use crate::cli::Global;
-use crate::colors;
 use crate::error::Result;
-use crate::output;
 
 pub(crate) fn show(pool: &Pool, global: &Global, name: &str) -> Result<()> {
     let r = pool.get(name)?;
     let details = RepositoryDetails::of(pool, &r)?;
     if global.json {
-        return output::json(&details);
+        return Ok(output::json(&details)?);
     }
     let mut lines = catalog_lines(&r, &details.view);
     lines.extend(details.archive.iter().flat_map(archive_lines));

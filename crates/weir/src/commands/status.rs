@@ -3,24 +3,22 @@
 use std::io::Write;
 
 use clap::builder::styling::Style;
+use weir_arguments::Global;
 use weir_catalog::{Listing, PausedHost};
 use weir_ground::Timestamp;
 use weir_pool::{
     AccountsStatus, BudgetStatus, EventsStatus, ForgeStatus, HookState, Pool, PoolStatus, SpaceStatus,
     due_repositories,
 };
+use weir_terminal::{colors, hook_lines::state_of, output};
 
-use crate::cli::Global;
-use crate::colors;
 use crate::error::Result;
-use crate::hook_lines::state_of;
 use crate::listing::LISTING;
-use crate::output;
 
 pub(crate) fn status(pool: &Pool, global: &Global) -> Result<()> {
     let found = PoolStatus::read(pool)?;
     if global.json {
-        return output::json(&found);
+        return Ok(output::json(&found)?);
     }
     let found = StatusText(found);
     let mut out = output::stdout();
@@ -188,7 +186,7 @@ impl StatusText {
 pub(crate) fn due(pool: &Pool, global: &Global, max: usize) -> Result<()> {
     let list = due_repositories(pool, max)?;
     if global.json {
-        return output::json(&list);
+        return Ok(output::json(&list)?);
     }
     let mut out = output::stdout();
     for r in &list {

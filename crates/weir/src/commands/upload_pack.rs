@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use weir_arguments::UploadPackArgs;
 use weir_repo::Repo;
-use weir_serve::{Opened, candidates, serve_blocking};
+use weir_serve::{Opened, candidates, serve_blocking, serve_stdio};
+use weir_terminal::warn_line;
 use weir_upload::{Features, UploadOptions, UploadPack, Version};
 
-use crate::cli::UploadPackArgs;
 use crate::error::Result;
 use crate::presentation::presentation;
-use crate::stdio::{self, FATAL};
+use crate::silence::{FATAL, give_up};
 
 pub(crate) fn upload_pack(args: &UploadPackArgs) -> Result<ExitCode> {
     let (repo, mut features) = match open(args) {
@@ -42,7 +43,8 @@ pub(crate) fn upload_pack(args: &UploadPackArgs) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     // As in git, 0 stands for no timeout.
-    stdio::converse(&mut machine, args.timeout.filter(|&seconds| seconds > 0).map(Duration::from_secs))?;
+    let idle_timeout = args.timeout.filter(|&seconds| seconds > 0).map(Duration::from_secs);
+    serve_stdio(&mut machine, idle_timeout, give_up)?;
     match machine.failure() {
         None => Ok(ExitCode::SUCCESS),
         Some(why) => {

@@ -8,8 +8,10 @@ use std::process::{Command, ExitCode};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
+use weir_arguments::{Global, WorkspaceCommand};
 use weir_pool::open_local;
 use weir_repo::{CommitTrees, Repo};
+use weir_terminal::{output, warn_line};
 use weir_work::{
     AttachedSource, NamedCommit, NamedSource, SwitchOutcome, Switcher, answer_monitor, attach, attached_to,
     check_namespace, has_namespace, hold, mounted_in_namespace, serve_remote, waits_for, whole,
@@ -19,10 +21,8 @@ use weir_workspace::{
     Workspaces, changed_since, diagnosis, git, is_mounted, may_mount,
 };
 
-use crate::cli::{Global, WorkspaceCommand};
 use crate::client::client_transport;
 use crate::error::{Error, Result, SOME_FAILED};
-use crate::output;
 use crate::own_processes::{LAUNCHER, close_inherited, run_in_namespace, say_mounted};
 use crate::pool::open_pool;
 use crate::remedies::Remediable;
@@ -115,7 +115,7 @@ fn switch(
     let SwitchOutcome { target, files } = switcher.switch(workspace, revision)?;
     if global.json {
         let said = json!({ "commit": target.commit.to_string(), "branch": target.branch, "files": files });
-        return output::json(&said);
+        return Ok(output::json(&said)?);
     }
     if !global.quiet {
         let at = target.branch.unwrap_or_else(|| target.commit.to_string()[..12].to_owned());
@@ -261,7 +261,7 @@ fn add(
         );
     }
     if global.json {
-        return output::json(&json(&made, true));
+        return Ok(output::json(&json(&made, true))?);
     }
     if !global.quiet {
         let on = made.branch.as_deref().unwrap_or(&made.commit[..12]);
@@ -290,7 +290,7 @@ fn fork(global: &Global, workspaces: &Workspaces, from: &Path, folder: &Path) ->
         warn_line!("warning: programs that are in '{name}' see it as it was, read-only; 'cd \"$PWD\"' helps");
     }
     if global.json {
-        return output::json(&json(&workspace, true));
+        return Ok(output::json(&json(&workspace, true))?);
     }
     if !global.quiet {
         writeln!(output::stdout(), "{} is forked to {}", name, workspace.folder.display())?;
@@ -346,13 +346,13 @@ fn list(global: &Global, root: &Path, workspaces: &Workspaces) -> Result<()> {
         _ => "away",
     };
     if global.json {
-        return output::json_array(list.iter().map(|it| {
+        return Ok(output::json_array(list.iter().map(|it| {
             let (state, mut it) = (state(it), it.clone());
             (it.commit, it.branch) = now(&it);
             let mut shown = json(&it, !matches!(state, "away" | "broken"));
             shown["state"] = state.into();
             shown
-        }));
+        }))?);
     }
     let head = ["STATE", "COMMIT", "BRANCH", "REPOSITORY", "FOLDER"].map(str::to_owned).to_vec();
     let row = |workspace: &Workspace| {

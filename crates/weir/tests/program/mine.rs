@@ -269,7 +269,10 @@ fn what_cannot_be_mined_is_told() {
     assert_eq!((failed.len(), failed[0]["name"].as_str()), (1, Some("other")));
     assert!(!tables(&folder)["revision"].is_empty());
     let error = env.weir_fails(&["mine", "-o", folder.to_str().unwrap()]);
-    assert!(error.contains("was mined with --to jsonl --what commits,numstat,refs"), "{error}");
+    assert!(
+        error.contains("other settings; give the same again, '--to jsonl --what commits,numstat,refs"),
+        "{error}"
+    );
     let error = env.weir_fails(&["mine", "-o", "-", "up"]);
     assert!(error.contains("only jsonl can be printed"), "{error}");
     let error = env.weir_fails(&["mine", "--to", "postgres", "up"]);

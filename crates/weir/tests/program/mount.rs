@@ -289,7 +289,12 @@ fn what_cannot_be_mounted_is_named() {
     assert!(fails("it@none", "m").contains("no such revision: 'none'"), "{}", fails("it@none", "m"));
     assert!(fails("it@", "m").contains("no revision without a name"), "{}", fails("it@", "m"));
     let url = fails("http://example.org/it", "m");
-    assert!(url.contains("'http://example.org/it' is a URL: 'weir workspace attach'"), "{url}");
+    assert!(
+        url.contains(
+            "'http://example.org/it' is a URL, not a repository of this machine; 'weir workspace attach'"
+        ),
+        "{url}"
+    );
     let blob = format!("it@{}", env.git(&up, &["rev-parse", "main:plain"]));
     assert!(fails(&blob, "m").contains("is no commit"), "{}", fails(&blob, "m"));
     assert!(!env.path("m").exists());

@@ -3,13 +3,13 @@
 use std::io::Write;
 use std::time::Duration;
 
+use weir_arguments::{EventsBenchArgs, Global};
 use weir_events::{LineLoad, LoadTarget};
 use weir_ground::FileError;
 use weir_serve::{Address, ListenAddress};
+use weir_terminal::output;
 
-use crate::cli::{EventsBenchArgs, Global};
 use crate::error::{Error, Result};
-use crate::output;
 
 pub(crate) fn bench(global: &Global, args: &EventsBenchArgs) -> Result<()> {
     weir_serve::raise_descriptor_limit();
@@ -33,8 +33,8 @@ pub(crate) fn bench(global: &Global, args: &EventsBenchArgs) -> Result<()> {
     let report = load.run().map_err(|e| Error::Message(format!("{}: {e}", args.address)))?;
     let (sent, acknowledged, seconds) = (report.sent, report.acknowledged, report.took.as_secs_f64());
     if global.json {
-        return output::json(&serde_json::json!({ "sent": sent, "acknowledged": acknowledged,
-            "seconds": seconds, "median_us": report.median_us, "p99_us": report.p99_us }));
+        return Ok(output::json(&serde_json::json!({ "sent": sent, "acknowledged": acknowledged,
+            "seconds": seconds, "median_us": report.median_us, "p99_us": report.p99_us }))?);
     }
     let mut out = output::stdout();
     writeln!(out, "{sent} lines sent in {seconds:.1} s, {acknowledged} acknowledged")?;

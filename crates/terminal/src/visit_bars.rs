@@ -17,14 +17,16 @@ const TICK: Duration = Duration::from_millis(200);
 /// The approximate time over which a rate is averaged.
 const RATE_OVER: Duration = Duration::from_secs(2);
 
-pub(super) struct VisitBars {
+/// A bar for all visits of a pass, and a line for each that is under way.
+pub struct VisitBars {
     all: MultiProgress,
     bar: ProgressBar,
     running: HashMap<i64, ProgressBar>,
 }
 
 impl VisitBars {
-    pub(super) fn new(tasks: usize) -> VisitBars {
+    /// Returns bars for a pass over `tasks` repositories, and shows them.
+    pub fn new(tasks: usize) -> VisitBars {
         let all = MultiProgress::new();
         let style = ProgressStyle::with_template("{bar:30} {pos}/{len} repositories, {elapsed}")
             .expect("a valid template");
@@ -33,7 +35,8 @@ impl VisitBars {
         VisitBars { all, bar, running: HashMap::new() }
     }
 
-    pub(super) fn started(&mut self, repository: &Repository, progress: Arc<Progress>) {
+    /// Shows that the visit of `repository` has begun, with what it reports from then on.
+    pub fn started(&mut self, repository: &Repository, progress: Arc<Progress>) {
         let style =
             ProgressStyle::with_template("  {spinner} {msg} {elapsed} {visit}").expect("a valid template");
         let style = style.with_key(
@@ -48,23 +51,26 @@ impl VisitBars {
         self.running.insert(repository.id, spinner);
     }
 
-    pub(super) fn ended(&mut self, id: i64) {
+    /// Shows that the visit of the repository with this id has ended.
+    pub fn ended(&mut self, id: i64) {
         if let Some(spinner) = self.running.remove(&id) {
             spinner.finish_and_clear();
         }
         self.bar.inc(1);
     }
 
-    pub(super) fn expect_more(&self, more: usize) {
+    /// Adds `more` repositories to the pass.
+    pub fn expect_more(&self, more: usize) {
         self.bar.inc_length(more as u64);
     }
 
     /// Prints a line above the bars.
-    pub(super) fn print(&self, text: &str) {
+    pub fn print(&self, text: &str) {
         let _ = self.all.println(output::printable(text.as_bytes()));
     }
 
-    pub(super) fn finish(&self) {
+    /// Removes the bars.
+    pub fn finish(&self) {
         self.bar.finish_and_clear();
     }
 }

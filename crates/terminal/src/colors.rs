@@ -9,40 +9,41 @@ use clap::builder::styling::{AnsiColor, Style};
 
 /// When to use colours.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ColorChoice {
+pub enum ColorChoice {
+    /// On a terminal that has them, unless the environment says otherwise.
     Auto,
+    /// In every case.
     Always,
+    /// In no case.
     Never,
 }
 
 /// The style of a state that is as it should be.
-pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
+pub const GOOD: Style = AnsiColor::Green.on_default();
 /// The style of a state that may need attention.
-pub(crate) const DOUBTFUL: Style = AnsiColor::Yellow.on_default();
+pub const DOUBTFUL: Style = AnsiColor::Yellow.on_default();
 /// The style of a failure.
-pub(crate) const BAD: Style = AnsiColor::Red.on_default().bold();
+pub const BAD: Style = AnsiColor::Red.on_default().bold();
 /// Headings and labels.
-pub(crate) const HEADING: Style = Style::new().bold();
+pub const HEADING: Style = Style::new().bold();
 
 /// Whether standard output has colours.
 static ON_STDOUT: AtomicBool = AtomicBool::new(false);
 
-/// Decides which streams have colours. Returns whether standard error has.
-pub(crate) fn choose(choice: ColorChoice, is_json: bool) -> bool {
+/// Decides which streams have colours, with the variables `NO_COLOR` and `TERM` of the environment. Returns
+/// whether standard error has.
+pub fn choose(choice: ColorChoice, is_json: bool, no_color: Option<&OsStr>, term: Option<&OsStr>) -> bool {
     let allows = |is_terminal: bool| match choice {
         ColorChoice::Always => true,
         ColorChoice::Never => false,
-        ColorChoice::Auto => {
-            let (no_color, term) = (std::env::var_os("NO_COLOR"), std::env::var_os("TERM"));
-            is_terminal && is_allowed(no_color.as_deref(), term.as_deref())
-        }
+        ColorChoice::Auto => is_terminal && is_allowed(no_color, term),
     };
     ON_STDOUT.store(!is_json && allows(std::io::stdout().is_terminal()), Ordering::Relaxed);
     !is_json && allows(std::io::stderr().is_terminal())
 }
 
 /// Returns whether standard output has colours.
-pub(crate) fn is_on_stdout() -> bool {
+pub fn is_on_stdout() -> bool {
     ON_STDOUT.load(Ordering::Relaxed)
 }
 

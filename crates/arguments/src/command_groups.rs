@@ -6,7 +6,7 @@ use clap::builder::{StyledStr, Styles};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, CommandFactory};
 
-use crate::cli::Cli;
+use crate::command_line::Cli;
 
 /// The groups. Each command is in one of them.
 const GROUPS: [(&str, &[&str]); 9] = [
@@ -22,7 +22,7 @@ const GROUPS: [(&str, &[&str]); 9] = [
 ];
 
 /// Returns the command line's description, whose help shows commands in groups.
-pub(crate) fn command() -> Command {
+pub fn command() -> Command {
     let command = Cli::command();
     let styles = Styles::styled();
     let (header, literal) = (styles.get_header(), styles.get_literal());
@@ -43,7 +43,7 @@ pub(crate) fn command() -> Command {
 
 /// Returns an error in the command line with advice that fits. `weir clone` has most options
 /// of `git clone`: a user of git may expect the others, too.
-pub(crate) fn explained(mut e: clap::Error) -> clap::Error {
+pub fn explained(mut e: clap::Error) -> clap::Error {
     let usage = e.get(ContextKind::Usage).map(ContextValue::to_string).unwrap_or_default();
     if e.kind() == ErrorKind::UnknownArgument && usage.contains("weir clone ") {
         let advice = "weir clone has the options that 'weir help clone' lists; for others of git's, use 'git \

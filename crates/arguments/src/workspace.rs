@@ -8,7 +8,7 @@ use clap::{Subcommand, ValueHint};
 #[derive(Subcommand)]
 // clap builds the arguments of the command that the user calls, not those of all.
 #[command(defer = true)]
-pub(crate) enum WorkspaceCommand {
+pub enum WorkspaceCommand {
     /// Make a writable working tree of a commit, at once
     Add {
         /// A repository of the pool, an archive or a git directory; REV is a branch, a tag or an id

@@ -3,7 +3,7 @@
 use clap::Subcommand;
 
 #[derive(Subcommand)]
-pub(crate) enum HooksCommand {
+pub enum HooksCommand {
     /// List hooks: how many events wait for each, and which fail
     Ls,
     /// Try a webhook again now that takes no events

@@ -1,37 +1,25 @@
 //! Flags and subcommands.
 
-mod args;
-mod clone;
-mod daemon;
-mod events;
-mod hooks;
-mod lists;
-mod mine;
-mod mount;
-mod workspace;
-
 use std::env::consts;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
 
-pub(crate) use args::{
-    AddArgs, ConfigCommand, CrawlArgs, DumpFormat, ErrorsArgs, ExportFormat, ImportArgs, LsArgs,
-    MetadataCommand, MetadataUpdateArgs, MirrorArgs, PurgeArgs, RepoList, RepoSelection, ServeArgs, SetArgs,
-};
-pub(crate) use clone::CloneArgs;
-pub(crate) use daemon::{DaemonArgs, UploadPackArgs};
-pub(crate) use events::{
-    EventsBenchArgs, EventsCommand, EventsLsArgs, EventsServeArgs, RejectedArgs, ReplayArgs, SweepArgs,
-};
-pub(crate) use hooks::HooksCommand;
-pub(crate) use mine::{DiffMerges, MineArgs, MineFormat, MineWhat, QueryArgs};
-pub(crate) use mount::MountArgs;
 use weir_pool::COMMIT;
-pub(crate) use workspace::WorkspaceCommand;
+use weir_terminal::ColorChoice;
 
-use crate::colors::ColorChoice;
+use crate::args::{
+    AddArgs, ConfigCommand, CrawlArgs, ErrorsArgs, ExportFormat, ImportArgs, LsArgs, MetadataCommand,
+    MirrorArgs, PurgeArgs, RepoList, RepoSelection, ServeArgs, SetArgs,
+};
+use crate::clone::CloneArgs;
+use crate::daemon::{DaemonArgs, UploadPackArgs};
+use crate::events::EventsCommand;
+use crate::hooks::HooksCommand;
+use crate::mine::{MineArgs, QueryArgs};
+use crate::mount::MountArgs;
+use crate::workspace::WorkspaceCommand;
 
 /// Keep faithful, fresh copies of git repositories, one tar file each, and serve them.
 #[derive(Parser)]
@@ -47,11 +35,11 @@ use crate::colors::ColorChoice;
     after_help = "First steps:\n  weir init\n  weir add https://example.org/project.git\n  weir mirror\n  \
         weir serve &\n  git clone git://localhost/example.org/project"
 )]
-pub(crate) struct Cli {
+pub struct Cli {
     #[command(flatten)]
-    pub(crate) global: Global,
+    pub global: Global,
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub command: Command,
 }
 
 /// Returns the version, the commit and the machine that the program was built for.
@@ -66,29 +54,29 @@ fn long_version() -> &'static str {
 
 #[derive(Args, Clone)]
 #[command(next_help_heading = "Global options")]
-pub(crate) struct Global {
+pub struct Global {
     /// Pool to work on [default: the one that the current directory is in, or weir in the XDG data
     /// directory]
     #[arg(long, global = true, env = "WEIR_POOL", value_name = "POOL", value_hint = ValueHint::DirPath)]
-    pub(crate) pool: Option<PathBuf>,
+    pub pool: Option<PathBuf>,
     /// Print output as JSON
     #[arg(long, global = true)]
-    pub(crate) json: bool,
+    pub json: bool,
     /// Print nothing but errors
     #[arg(long, short, global = true, conflicts_with = "verbose")]
-    pub(crate) quiet: bool,
+    pub quiet: bool,
     /// Print more messages; give twice for even more
     #[arg(long, short, global = true, action = clap::ArgAction::Count)]
-    pub(crate) verbose: u8,
+    pub verbose: u8,
     /// When to use colours
     #[arg(long, global = true, value_enum, default_value_t = ColorChoice::Auto, value_name = "WHEN")]
-    pub(crate) color: ColorChoice,
+    pub color: ColorChoice,
 }
 
 #[derive(Subcommand)]
 // clap builds the arguments of the command that the user calls, not those of all.
 #[command(defer = true)]
-pub(crate) enum Command {
+pub enum Command {
     /// Create a pool: configuration, catalog and a store of archives
     Init {
         /// Directory of the pool [default: --pool, or weir in the XDG data directory]

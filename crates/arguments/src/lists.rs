@@ -13,7 +13,7 @@ const SORT_KEYS: [(&str, SortKey, &str); 6] = [
 ];
 
 /// Returns the parser of states.
-pub(crate) fn states() -> impl TypedValueParser<Value = RepositoryState> {
+pub fn states() -> impl TypedValueParser<Value = RepositoryState> {
     let word = |state: RepositoryState| PossibleValue::new(state.name()).help(state.meaning());
     let state = |name: String| RepositoryState::ALL.into_iter().find(|state| state.name() == name);
     PossibleValuesParser::new(RepositoryState::ALL.map(word))
@@ -21,7 +21,7 @@ pub(crate) fn states() -> impl TypedValueParser<Value = RepositoryState> {
 }
 
 /// Returns the parser of keys to sort by.
-pub(crate) fn sort_keys() -> impl TypedValueParser<Value = SortKey> {
+pub fn sort_keys() -> impl TypedValueParser<Value = SortKey> {
     let word = |(name, _, help): (&'static str, SortKey, &'static str)| PossibleValue::new(name).help(help);
     let key = |name: String| SORT_KEYS.into_iter().find(|(known, ..)| *known == name).map(|(_, key, _)| key);
     PossibleValuesParser::new(SORT_KEYS.map(word))

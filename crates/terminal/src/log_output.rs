@@ -9,7 +9,7 @@ use crate::output;
 
 /// Where lines go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Log {
+pub enum Log {
     /// Standard error.
     Stderr,
     /// Syslog.
@@ -20,7 +20,7 @@ pub(crate) enum Log {
 
 impl Log {
     /// Writes one line.
-    pub(crate) fn line(self, text: &str) {
+    pub fn line(self, text: &str) {
         let shown = printable(text);
         match self {
             Log::Stderr => warn_line!("[{}] {shown}", std::process::id()),
@@ -36,10 +36,11 @@ impl Log {
 
 /// A writer for `tracing` that writes to the same place. Events contain text from outside: each stays one
 /// line, and cannot control a terminal.
-pub(crate) struct LogWriter {
-    pub(crate) log: Log,
+pub struct LogWriter {
+    /// Where it writes.
+    pub log: Log,
     /// Whether events contain colours.
-    pub(crate) is_coloured: bool,
+    pub is_coloured: bool,
 }
 
 impl std::io::Write for LogWriter {

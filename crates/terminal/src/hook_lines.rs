@@ -6,7 +6,7 @@ use weir_pool::HookState;
 use crate::output;
 
 /// Returns how a hook fails in words, if it does.
-pub(crate) fn state_of(hook: &HookState, now: Timestamp) -> Option<String> {
+pub fn state_of(hook: &HookState, now: Timestamp) -> Option<String> {
     let failing = hook.failing.as_ref()?;
     let word = if hook.is_dead { "dead" } else { "failing" };
     let since = output::span(now - failing.failing_since);

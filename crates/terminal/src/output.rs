@@ -12,33 +12,32 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use weir_catalog::LostFacts;
 use weir_ground::FileError;
 use weir_pool::Rewritten;
-pub(crate) use weir_pool::words::{bytes, span, time};
+pub use weir_pool::words::{bytes, span, time};
 
 use crate::colors;
-use crate::error::Result;
 
 /// Formats the lengths of a rewritten archive: `1.5 MiB -> 1.2 MiB`.
-pub(crate) fn lengths(rewritten: &Rewritten) -> String {
+pub fn lengths(rewritten: &Rewritten) -> String {
     format!("{} -> {}", bytes(rewritten.bytes_before), bytes(rewritten.bytes_after))
 }
 
 /// Returns the lengths of the rewritten archive of the repository called `name` as JSON.
-pub(crate) fn lengths_json(name: &str, rewritten: &Rewritten) -> serde_json::Value {
+pub fn lengths_json(name: &str, rewritten: &Rewritten) -> serde_json::Value {
     let Rewritten { bytes_before, bytes_after } = rewritten;
     serde_json::json!({ "name": name, "bytes_before": bytes_before, "bytes_after": bytes_after })
 }
 
 /// Prints a value as pretty JSON.
-pub(crate) fn json(value: &impl Serialize) -> Result<()> {
+pub fn json(value: &impl Serialize) -> io::Result<()> {
     let mut out = PlainJson(io::stdout().lock());
-    serde_json::to_writer_pretty(&mut out, value).map_err(io::Error::from)?;
+    serde_json::to_writer_pretty(&mut out, value)?;
     writeln!(out)?;
     Ok(())
 }
 
 /// Writes JSON, with escapes for characters that control a terminal, which JSON allows as they are. Whole
 /// characters must be written.
-pub(crate) struct PlainJson<W>(pub(crate) W);
+pub struct PlainJson<W>(pub W);
 
 /// Returns whether `c` controls a terminal, or the direction of text.
 fn is_control(c: char) -> bool {
@@ -77,11 +76,11 @@ impl<W: Write> Write for PlainJson<W> {
 
 /// Reads the lines of a file, or of standard input if its path is `-`. A line that is not UTF-8 becomes
 /// `None`.
-pub(crate) fn read_lines(path: &Path) -> Result<Vec<Option<String>>> {
+pub fn read_lines(path: &Path) -> Result<Vec<Option<String>>, FileError> {
     let bytes = match path.as_os_str() == "-" {
         true => {
             let mut bytes = Vec::new();
-            io::stdin().read_to_end(&mut bytes)?;
+            io::stdin().read_to_end(&mut bytes).map_err(FileError::on("read", path))?;
             bytes
         }
         false => std::fs::read(path).map_err(FileError::on("read", path))?,
@@ -92,42 +91,42 @@ pub(crate) fn read_lines(path: &Path) -> Result<Vec<Option<String>>> {
 }
 
 /// Prints values as a JSON array, one after the other.
-pub(crate) fn json_array(values: impl Iterator<Item = impl Serialize>) -> Result<()> {
+pub fn json_array(values: impl Iterator<Item = impl Serialize>) -> io::Result<()> {
     let mut out = PlainJson(io::BufWriter::new(io::stdout().lock()));
     let mut separator = "[\n";
     for value in values {
         write!(out, "{separator}")?;
-        serde_json::to_writer(&mut out, &value).map_err(io::Error::from)?;
+        serde_json::to_writer(&mut out, &value)?;
         separator = ",\n";
     }
     let end = if separator == ",\n" { "\n]" } else { "[]" };
     writeln!(out, "{end}")?;
-    Ok(out.flush()?)
+    out.flush()
 }
 
 /// Prints a value as one line of JSON.
-pub(crate) fn json_line(value: &impl Serialize) -> Result<()> {
-    Ok(write_json_line(value)?)
+pub fn json_line(value: &impl Serialize) -> io::Result<()> {
+    write_json_line(value)
 }
 
 /// Prints a value as one line of JSON, for callers that know no other errors than those of the output.
-pub(crate) fn write_json_line(value: &impl Serialize) -> io::Result<()> {
+pub fn write_json_line(value: &impl Serialize) -> io::Result<()> {
     let mut out = PlainJson(io::stdout().lock());
     serde_json::to_writer(&mut out, value)?;
     writeln!(out)
 }
 
 /// Prints rows in columns; the first row is the heading.
-pub(crate) fn table(rows: &[Vec<String>], right_aligned: &[usize]) -> Result<()> {
+pub fn table(rows: &[Vec<String>], right_aligned: &[usize]) -> io::Result<()> {
     styled_table(rows, right_aligned, &|_, _| Style::new())
 }
 
 /// Prints rows in columns. `style` gives the style of a cell, by its row and column.
-pub(crate) fn styled_table(
+pub fn styled_table(
     rows: &[Vec<String>],
     right_aligned: &[usize],
     style: &dyn Fn(usize, usize) -> Style,
-) -> Result<()> {
+) -> io::Result<()> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns)
         .map(|c| rows.iter().filter_map(|r| r.get(c)).map(|t| t.chars().count()).max().unwrap_or(0))
@@ -154,18 +153,18 @@ pub(crate) fn styled_table(
 }
 
 /// Returns text from outside in a form that is safe for a terminal.
-pub(crate) fn printable(text: &[u8]) -> String {
+pub fn printable(text: &[u8]) -> String {
     weir_ground::printable(&String::from_utf8_lossy(text))
 }
 
 /// Returns standard output for people. Names, errors and messages from outside cannot control the terminal or
 /// forge a line.
-pub(crate) fn stdout() -> Screen<io::StdoutLock<'static>> {
+pub fn stdout() -> Screen<io::StdoutLock<'static>> {
     Screen(io::stdout().lock())
 }
 
 /// Returns standard error for people, with the protection of [`stdout`].
-pub(crate) fn stderr() -> Screen<io::StderrLock<'static>> {
+pub fn stderr() -> Screen<io::StderrLock<'static>> {
     Screen(io::stderr().lock())
 }
 
@@ -173,13 +172,13 @@ pub(crate) fn stderr() -> Screen<io::StderrLock<'static>> {
 static WARNS_IN_JSON: AtomicBool = AtomicBool::new(false);
 
 /// Sets whether [`warn`] and [`error`] write JSON.
-pub(crate) fn warn_in_json(is_json: bool) {
+pub fn warn_in_json(is_json: bool) {
     WARNS_IN_JSON.store(is_json, Ordering::Relaxed);
 }
 
 /// Writes a line to standard error; as JSON, with the keys of the log's lines. A failure is ignored: it is no
 /// reason to end.
-pub(crate) fn warn(level: tracing::Level, text: fmt::Arguments<'_>) {
+pub fn warn(level: tracing::Level, text: fmt::Arguments<'_>) {
     if !WARNS_IN_JSON.load(Ordering::Relaxed) {
         let _ = writeln!(stderr(), "{text}");
         return;
@@ -192,7 +191,7 @@ pub(crate) fn warn(level: tracing::Level, text: fmt::Arguments<'_>) {
 
 /// Writes the error that ends a command to standard error. Only its first word has a colour: what an error
 /// quotes cannot control the terminal.
-pub(crate) fn error(e: &dyn fmt::Display, is_coloured: bool) {
+pub fn error(e: &dyn fmt::Display, is_coloured: bool) {
     if WARNS_IN_JSON.load(Ordering::Relaxed) {
         return warn(tracing::Level::ERROR, format_args!("{e}"));
     }
@@ -204,11 +203,11 @@ pub(crate) fn error(e: &dyn fmt::Display, is_coloured: bool) {
 
 /// Writes only [`printable`] characters. A newline ends a line only at the end of a written piece, as
 /// `writeln!` writes it. A newline inside a value cannot forge a line.
-pub(crate) struct Screen<W>(pub(crate) W);
+pub struct Screen<W>(pub W);
 
 impl Screen<io::StdoutLock<'static>> {
     /// Writes `text` in `style`, if standard output has colours.
-    pub(crate) fn styled(&mut self, style: Style, text: &str) -> io::Result<()> {
+    pub fn styled(&mut self, style: Style, text: &str) -> io::Result<()> {
         if !colors::is_on_stdout() || style.is_plain() {
             return write!(self, "{text}");
         }
@@ -238,7 +237,8 @@ impl<W: Write> Write for Screen<W> {
 /// The number of lost refs that a line names.
 const LOST_REFS_SHOWN: usize = 5;
 
-pub(crate) fn lost_line(name: &str, lost: &LostFacts) -> String {
+/// Returns a line about commits that were lost with a damaged archive.
+pub fn lost_line(name: &str, lost: &LostFacts) -> String {
     let mut line = format!("warning    {name}: {}", lost.text);
     if !lost.refs.is_empty() {
         let names: Vec<_> =

@@ -8,20 +8,23 @@ use weir_ground::{FailureClass, Timestamp};
 
 use crate::output;
 
-pub(crate) const RESUMED: &str = "resumed    the cause of the pause is gone";
+/// The line that says that visits are made again.
+pub const RESUMED: &str = "resumed    the cause of the pause is gone";
 
-pub(crate) fn pause_line(host: Option<&str>, cause: &str, until: Timestamp) -> String {
+/// Returns a line about a pause of visits to `host`, or of all.
+pub fn pause_line(host: Option<&str>, cause: &str, until: Timestamp) -> String {
     let what = host.map_or("all visits".to_owned(), |host| format!("visits to {host}"));
     format!("paused     {what} for {}: {cause}", output::span((until - now()).max(0)))
 }
 
 /// Returns a line about repositories that a run left as they were because of `cause`.
-pub(crate) fn left_line(cause: &str, left: usize) -> String {
+pub fn left_line(cause: &str, left: usize) -> String {
     let repositories = if left == 1 { "1 repository" } else { &format!("{left} repositories") };
     format!("left       {repositories}, not visited: {cause}")
 }
 
-pub(crate) fn updated_line(name: &str, update: &ArchiveUpdate) -> String {
+/// Returns a line about an update.
+pub fn updated_line(name: &str, update: &ArchiveUpdate) -> String {
     let what = if update.is_new { "cloned " } else { "updated" };
     format!(
         "{what}    {name}  +{} ~{} -{} refs, {} objects, {} in {:.1} s",
@@ -35,11 +38,12 @@ pub(crate) fn updated_line(name: &str, update: &ArchiveUpdate) -> String {
 }
 
 /// Returns a line about a failed visit, with the setting or option that is the remedy, if one is.
-pub(crate) fn failed_line(name: &str, failure: &VisitFailure) -> String {
+pub fn failed_line(name: &str, failure: &VisitFailure) -> String {
     let remedy = match failure.exceeded.as_deref() {
         None if failure.class == FailureClass::Emptied => {
             "; to drop them, run 'weir mirror --accept-empty'".to_owned()
         }
+        None if failure.class == FailureClass::Damaged => format!("; run 'weir fsck --repair {name}'"),
         None => String::new(),
         Some(rate @ "bytes_per_second_min") => {
             format!("; to allow that, lower transport.{rate} in weir.toml")
@@ -50,7 +54,7 @@ pub(crate) fn failed_line(name: &str, failure: &VisitFailure) -> String {
 }
 
 /// Returns a line about the LFS objects of a visit, if there is something to report.
-pub(crate) fn lfs_line(name: &str, facts: &VisitFacts) -> Option<String> {
+pub fn lfs_line(name: &str, facts: &VisitFacts) -> Option<String> {
     let LfsFacts { added, bytes, absent, incomplete } = facts.lfs?;
     let absent = if absent > 0 { format!(", {absent} missing") } else { String::new() };
     let later = if incomplete { ", the next visit tries again" } else { "" };
@@ -58,12 +62,13 @@ pub(crate) fn lfs_line(name: &str, facts: &VisitFacts) -> Option<String> {
     is_told.then(|| format!("lfs        {name}  {added} objects, {}{absent}{later}", output::bytes(bytes)))
 }
 
-pub(crate) fn damaged_line(name: &str, damaged: &Path) -> String {
+/// Returns a line about a damaged archive that was kept at `damaged`.
+pub fn damaged_line(name: &str, damaged: &Path) -> String {
     format!("warning    {name}: its archive was damaged and is kept as '{}'; cloned again", damaged.display())
 }
 
 /// Writes an event to the log of the process.
-pub(crate) fn log_event(event: &PoolEvent) {
+pub fn log_event(event: &PoolEvent) {
     let name = event.subject.as_ref().map_or("", |subject| subject.name.as_str());
     match &event.kind {
         EventKind::Update(update) => tracing::info!("{}", updated_line(name, update)),

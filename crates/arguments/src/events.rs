@@ -7,7 +7,7 @@ use weir_pool::Verdict;
 use weir_serve::ListenAddress;
 
 #[derive(Subcommand)]
-pub(crate) enum EventsCommand {
+pub enum EventsCommand {
     /// Take events, and make the repositories that they name due
     ///
     /// Takes lines over TCP, Unix sockets and UDP. 'weir serve' and 'weir mirror --watch' do the same if
@@ -48,90 +48,90 @@ pub(crate) enum EventsCommand {
 }
 
 #[derive(Args)]
-pub(crate) struct EventsServeArgs {
+pub struct EventsServeArgs {
     /// Take lines over TCP or a Unix socket here, instead of where weir.toml says
     #[arg(long, value_name = "ADDRESS")]
-    pub(crate) listen: Vec<ListenAddress>,
+    pub listen: Vec<ListenAddress>,
     /// Take lines in datagrams here, instead of where weir.toml says; they are not acknowledged
     #[arg(long, value_name = "ADDRESS")]
-    pub(crate) udp: Vec<ListenAddress>,
+    pub udp: Vec<ListenAddress>,
 }
 
 #[derive(Args)]
-pub(crate) struct EventsLsArgs {
+pub struct EventsLsArgs {
     /// Show only events that became this
     #[arg(long, value_name = "VERDICT")]
-    pub(crate) verdict: Option<VerdictArg>,
+    pub verdict: Option<VerdictArg>,
     /// Show at most the last N
     #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
-    pub(crate) max_count: usize,
+    pub max_count: usize,
 }
 
 #[derive(Args)]
 #[group(required = true, multiple = false)]
-pub(crate) struct ReplayArgs {
+pub struct ReplayArgs {
     /// The events, as ID or FIRST-LAST
     #[arg(value_name = "ID|FIRST-LAST")]
-    pub(crate) ids: Vec<String>,
+    pub ids: Vec<String>,
     /// All that named no repository, or could not be understood
     #[arg(long)]
-    pub(crate) failed: bool,
+    pub failed: bool,
 }
 
 #[derive(Args)]
-pub(crate) struct SweepArgs {
+pub struct SweepArgs {
     /// The webhooks to sweep; all that have 'sweep' in weir.toml, without
     #[arg(value_name = "NAME")]
-    pub(crate) names: Vec<String>,
+    pub names: Vec<String>,
     /// Look at all deliveries that the forge keeps, not only at those since the last sweep
     #[arg(long)]
-    pub(crate) all: bool,
+    pub all: bool,
 }
 
 #[derive(Args)]
-pub(crate) struct RejectedArgs {
+pub struct RejectedArgs {
     /// Only those of this table or worker
     #[arg(long, value_name = "NAME")]
-    pub(crate) of: Option<String>,
+    pub of: Option<String>,
     /// Show at most the last N
     #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
-    pub(crate) max_count: usize,
+    pub max_count: usize,
     /// Have them tried again, by the process that takes events
     #[arg(long)]
-    pub(crate) retry: bool,
+    pub retry: bool,
     /// Delete them from the list
     #[arg(long, conflicts_with = "retry")]
-    pub(crate) drop: bool,
+    pub drop: bool,
     /// With --retry or --drop: only the events with these numbers
     #[arg(value_name = "ID")]
-    pub(crate) ids: Vec<i64>,
+    pub ids: Vec<i64>,
 }
 
 #[derive(Args)]
-pub(crate) struct EventsBenchArgs {
+pub struct EventsBenchArgs {
     /// Where the doors are: ADDRESS:PORT or unix:PATH
-    pub(crate) address: ListenAddress,
+    pub address: ListenAddress,
     /// Connections to open
     #[arg(long, short = 'c', value_name = "N", default_value_t = 1000, value_parser = at_least_one)]
-    pub(crate) connections: usize,
+    pub connections: usize,
     /// Lines a second on each connection
     #[arg(long, value_name = "N", default_value_t = 1.0)]
-    pub(crate) rate: f64,
+    pub rate: f64,
     /// Send for so long
     #[arg(long, value_name = "N", default_value_t = 10.0)]
-    pub(crate) seconds: f64,
+    pub seconds: f64,
     /// Lines in each write
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..=1000))]
-    pub(crate) lines_per_write: u32,
+    pub lines_per_write: u32,
     /// Ask for an acknowledgement of each line
     #[arg(long)]
-    pub(crate) acknowledged: bool,
+    pub acknowledged: bool,
     /// Say the token in this file first, on each connection
     #[arg(long, value_name = "FILE")]
-    pub(crate) token_file: Option<PathBuf>,
+    pub token_file: Option<PathBuf>,
     /// Send this line; {i} stands for its number
     #[arg(long, value_name = "TEXT")]
-    pub(crate) line: Option<String>,
+    pub line: Option<String>,
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {
@@ -139,7 +139,7 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-pub(crate) enum VerdictArg {
+pub enum VerdictArg {
     /// A repository is due because of it
     Due,
     /// It names no repository that is mirrored here

@@ -6,11 +6,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use weir_ground::thread::spawn;
-use weir_serve::serve_blocking;
 use weir_upload::UploadPack;
 
-/// git's exit code for a fatal error.
-pub(super) const FATAL: u8 = 128;
+use crate::blocking::serve_blocking;
+
+/// The way in which a client has kept a process waiting for too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SilentClient {
+    /// It has asked nothing since it came.
+    NeverAsked,
+    /// It has stopped in the middle of a conversation.
+    Stopped,
+}
+
+/// A function that ends the process because of a client, which has been silent for so long.
+pub type GiveUp = fn(SilentClient, Duration) -> !;
 
 /// Time between checks for whether the client is still there.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -38,12 +48,16 @@ impl Watched {
 }
 
 /// Holds one conversation. If the client no longer reads, the work for it is cancelled. If the client neither
-/// sends nor takes anything for `idle_timeout`, the process ends, as with git's alarm. Returns the number of
-/// bytes that were sent.
+/// sends nor takes anything for `idle_timeout`, `give_up` ends the process, as git's alarm does. Returns the
+/// number of bytes that were sent.
 ///
 /// # Errors
 /// If a system call fails.
-pub(crate) fn converse(machine: &mut UploadPack, idle_timeout: Option<Duration>) -> io::Result<u64> {
+pub fn serve_stdio(
+    machine: &mut UploadPack,
+    idle_timeout: Option<Duration>,
+    give_up: GiveUp,
+) -> io::Result<u64> {
     let watched = Arc::new(Watched {
         start: Instant::now(),
         last: AtomicU64::new(0),
@@ -55,7 +69,7 @@ pub(crate) fn converse(machine: &mut UploadPack, idle_timeout: Option<Duration>)
         (StdioReader(stdin().lock(), watched.clone()), StdioWriter(stdout().lock(), watched.clone()));
     spawn("watch", {
         let watched = watched.clone();
-        move || watch(&watched, idle_timeout)
+        move || watch(&watched, idle_timeout, give_up)
     })?;
     let is_working = |works: bool| {
         watched.happens();
@@ -66,7 +80,7 @@ pub(crate) fn converse(machine: &mut UploadPack, idle_timeout: Option<Duration>)
 }
 
 /// Watches the client for as long as the process lives.
-fn watch(watched: &Watched, idle_timeout: Option<Duration>) {
+fn watch(watched: &Watched, idle_timeout: Option<Duration>, give_up: GiveUp) {
     loop {
         std::thread::sleep(LOOK_EVERY);
         let mut output = libc::pollfd { fd: libc::STDOUT_FILENO, events: 0, revents: 0 };
@@ -79,8 +93,7 @@ fn watch(watched: &Watched, idle_timeout: Option<Duration>) {
             && !watched.is_working.load(Ordering::Relaxed)
             && watched.quiet() >= timeout
         {
-            warn_line!("fatal: the client was idle for {} s", timeout.as_secs());
-            std::process::exit(FATAL.into());
+            give_up(SilentClient::Stopped, timeout);
         }
     }
 }

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum, ValueHint};
 
 /// The formats of `--to`.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum MineFormat {
+pub enum MineFormat {
     /// Files of Parquet in a folder for each table
     Parquet,
     /// JSON, a row on each line, printed or in files
@@ -20,7 +20,7 @@ pub(crate) enum MineFormat {
 
 /// What `--what` names.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum MineWhat {
+pub enum MineWhat {
     /// Commits, their parents and extra headers, and annotated tags
     Commits,
     /// Files that commits change, with renames
@@ -33,7 +33,7 @@ pub(crate) enum MineWhat {
 
 /// The values of `--diff-merges`.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum DiffMerges {
+pub enum DiffMerges {
     /// Do not compare merges
     #[value(alias = "none")]
     Off,
@@ -46,18 +46,18 @@ pub(crate) enum DiffMerges {
 }
 
 #[derive(Args)]
-pub(crate) struct MineArgs {
+pub struct MineArgs {
     /// Names or patterns of repositories of the pool, or paths of archives and git directories [default: all
     /// repositories of the pool]
     #[arg(value_name = "REPO")]
-    pub(crate) repos: Vec<String>,
+    pub repos: Vec<String>,
     /// Format of the rows
     #[arg(long, value_enum, default_value_t = MineFormat::Parquet, value_name = "FORMAT")]
-    pub(crate) to: MineFormat,
+    pub to: MineFormat,
     /// Folder of the dataset, file of the SQLite database, or URL of the PostgreSQL database; for jsonl,
     /// '-' is standard output [default: mined or mined.sqlite in the pool]
     #[arg(long, short, value_name = "PLACE", value_hint = ValueHint::AnyPath)]
-    pub(crate) output: Option<PathBuf>,
+    pub output: Option<PathBuf>,
     /// Mine these kinds of rows; a comma stands between two
     #[arg(
         long,
@@ -66,10 +66,10 @@ pub(crate) struct MineArgs {
         default_values_t = [MineWhat::Commits, MineWhat::Numstat, MineWhat::Refs],
         value_name = "WHAT"
     )]
-    pub(crate) what: Vec<MineWhat>,
+    pub what: Vec<MineWhat>,
     /// How to compare merges
     #[arg(long, value_enum, default_value_t = DiffMerges::FirstParent, value_name = "MODE")]
-    pub(crate) diff_merges: DiffMerges,
+    pub diff_merges: DiffMerges,
     /// Least similarity of renamed files in percent
     #[arg(
         long,
@@ -81,57 +81,57 @@ pub(crate) struct MineArgs {
         default_missing_value = "50",
         value_parser = percent
     )]
-    pub(crate) find_renames: u8,
+    pub find_renames: u8,
     /// Detect copies of files that the same commit changes, too
     #[arg(long, short = 'C')]
-    pub(crate) find_copies: bool,
+    pub find_copies: bool,
     /// Do not detect renames
     #[arg(long, conflicts_with = "find_copies")]
-    pub(crate) no_renames: bool,
+    pub no_renames: bool,
     /// Skip the search for similar files where it would compare more than N times N pairs; 0 for no limit
     #[arg(short = 'l', value_name = "N", default_value_t = 1000)]
-    pub(crate) rename_limit: u32,
+    pub rename_limit: u32,
     /// Measure similarity as git did before version 2.44, without the bytes behind the last line break
     #[arg(long)]
-    pub(crate) old_similarity: bool,
+    pub old_similarity: bool,
     /// Remove all rows of REPO, and mine nothing: names or patterns of what was mined, or paths
     #[arg(long, requires = "repos")]
-    pub(crate) forget: bool,
+    pub forget: bool,
     /// Leave out changed files of a repository beyond this number [default: two million, and 20 for each of
     /// its objects]
     #[arg(long, value_name = "N")]
-    pub(crate) max_changes: Option<u64>,
+    pub max_changes: Option<u64>,
     /// Give a repository up after this time, such as 30m or 2h
     #[arg(long, value_name = "TIME", value_parser = weir_settings::span_argument)]
-    pub(crate) timeout: Option<Duration>,
+    pub timeout: Option<Duration>,
     /// Number of threads [default: one a core]
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub(crate) jobs: Option<u16>,
+    pub jobs: Option<u16>,
 }
 
 #[derive(Args)]
-pub(crate) struct QueryArgs {
+pub struct QueryArgs {
     /// The query, in the SQL of SQLite; '-' to read it from standard input
     #[arg(value_name = "SQL")]
-    pub(crate) sql: String,
+    pub sql: String,
     /// Names or patterns of repositories of the pool, or paths of archives and git directories
     #[arg(value_name = "REPO", required = true)]
-    pub(crate) repos: Vec<String>,
+    pub repos: Vec<String>,
     /// Print comma-separated values, each row as it comes
     #[arg(long)]
-    pub(crate) csv: bool,
+    pub csv: bool,
     /// Print at most this many rows
     #[arg(long, short = 'n', value_name = "N")]
-    pub(crate) limit: Option<usize>,
+    pub limit: Option<usize>,
     /// Give the query up after this time, such as 30s or 10m
     #[arg(long, value_name = "TIME", value_parser = weir_settings::span_argument)]
-    pub(crate) timeout: Option<Duration>,
+    pub timeout: Option<Duration>,
     /// The most room that the tables may take
     #[arg(long, value_name = "SIZE", default_value = "4 GiB", value_parser = weir_settings::size_argument)]
-    pub(crate) max_size: u64,
+    pub max_size: u64,
     /// Number of threads [default: one a core]
     #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub(crate) jobs: Option<u16>,
+    pub jobs: Option<u16>,
 }
 
 fn percent(text: &str) -> Result<u8, String> {

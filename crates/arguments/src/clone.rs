@@ -6,37 +6,37 @@ use std::path::PathBuf;
 use clap::{Args, ValueHint};
 
 #[derive(Args)]
-pub(crate) struct CloneArgs {
+pub struct CloneArgs {
     /// Repository to clone: any URL that git accepts, an archive, or the name of a repository of the pool
     #[arg(value_hint = ValueHint::AnyPath)]
-    pub(crate) repository: String,
+    pub repository: String,
     /// Directory to clone into [default: the last part of the URL]
     #[arg(value_hint = ValueHint::DirPath)]
-    pub(crate) directory: Option<PathBuf>,
+    pub directory: Option<PathBuf>,
     /// Create a bare repository
     #[arg(long)]
-    pub(crate) bare: bool,
+    pub bare: bool,
     /// Do not check anything out
     #[arg(long, short)]
-    pub(crate) no_checkout: bool,
+    pub no_checkout: bool,
     /// Call the remote NAME [default: origin]
     #[arg(long, short, value_name = "NAME")]
-    pub(crate) origin: Option<String>,
+    pub origin: Option<String>,
     /// Check out BRANCH instead of the remote's HEAD
     #[arg(long, short, value_name = "BRANCH")]
-    pub(crate) branch: Option<String>,
+    pub branch: Option<String>,
     /// Verify the hash of every object, as 'git clone' does, not only of what refs name and what is checked
     /// out; always done over http:// from another machine
     #[arg(long)]
-    pub(crate) verify: bool,
+    pub verify: bool,
     #[command(flatten)]
-    pub(crate) git: GitCloneArgs,
+    pub git: GitCloneArgs,
 }
 
 // Options that mean what they mean to git. With any of them, weir hands over to `git clone`.
 #[derive(Args)]
 #[command(next_help_heading = "Options that weir hands to git clone")]
-pub(crate) struct GitCloneArgs {
+pub struct GitCloneArgs {
     /// Clone only the last N commits of each branch
     #[arg(long, value_name = "N")]
     depth: Option<String>,
@@ -99,17 +99,17 @@ pub(crate) struct GitCloneArgs {
 
 impl GitCloneArgs {
     /// Returns whether the program on the other side was chosen.
-    pub(crate) fn names_upload_pack(&self) -> bool {
+    pub fn names_upload_pack(&self) -> bool {
         self.upload_pack.is_some()
     }
 
     /// Returns whether the new repository is a mirror, which is bare.
-    pub(crate) fn is_mirror(&self) -> bool {
+    pub fn is_mirror(&self) -> bool {
         self.mirror
     }
 
     /// Returns the options as words for git.
-    pub(crate) fn words(&self) -> Vec<OsString> {
+    pub fn words(&self) -> Vec<OsString> {
         let mut words = Vec::new();
         let mut value = |name: &str, value: OsString| {
             let mut word = OsString::from(name);
