@@ -6,20 +6,7 @@ use clap::builder::{StyledStr, Styles};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, CommandFactory};
 
-use crate::command_line::Cli;
-
-/// The groups. Each command is in one of them.
-const GROUPS: [(&str, &[&str]); 9] = [
-    ("Set up a pool", &["init", "add", "crawl", "import", "config", "migrate"]),
-    ("Keep it up to date", &["mirror", "hint", "set", "pause", "resume", "metadata", "events", "hooks"]),
-    ("Inspect it", &["status", "errors", "due", "check", "ls", "show", "log", "visits", "du", "accounts"]),
-    ("Serve it", &["serve", "shell", "daemon", "upload-pack", "http-backend", "manifest"]),
-    ("Work on it", &["workspace", "mount"]),
-    ("Mine it", &["mine", "query"]),
-    ("Get repositories out of it", &["clone", "export", "cat", "ls-tree"]),
-    ("Maintain it", &["fsck", "compact", "share", "dissociate", "restore", "rename", "adopt", "rm", "purge"]),
-    ("Helpers", &["completions", "man"]),
-];
+use crate::command_line::{Cli, GROUPS};
 
 /// Returns the command line's description, whose help shows commands in groups.
 pub fn command() -> Command {

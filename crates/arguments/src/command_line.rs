@@ -73,6 +73,19 @@ pub struct Global {
     pub color: ColorChoice,
 }
 
+/// The groups of commands in the help. Each command is in one of them.
+pub(crate) const GROUPS: [(&str, &[&str]); 9] = [
+    ("Set up a pool", &["init", "add", "crawl", "import", "config", "migrate"]),
+    ("Keep it up to date", &["mirror", "hint", "set", "pause", "resume", "metadata", "events", "hooks"]),
+    ("Inspect it", &["status", "errors", "due", "check", "ls", "show", "log", "visits", "du", "accounts"]),
+    ("Serve it", &["serve", "shell", "daemon", "upload-pack", "http-backend", "manifest"]),
+    ("Work on it", &["workspace", "mount"]),
+    ("Mine it", &["mine", "query"]),
+    ("Get repositories out of it", &["clone", "export", "cat", "ls-tree"]),
+    ("Maintain it", &["fsck", "compact", "share", "dissociate", "restore", "rename", "adopt", "rm", "purge"]),
+    ("Helpers", &["completions", "man"]),
+];
+
 #[derive(Subcommand)]
 // clap builds the arguments of the command that the user calls, not those of all.
 #[command(defer = true)]

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use weir_crawl::{CrawlSource, ListingFilter, ListingScope, NoName, WantedRepositories};
 use weir_forge::{
-    Api, ApiOptions, Bitbucket, Connect, Folder, Forge, Gerrit, GitHub, GitHubApp, GitLab, Gitea, Listed,
-    Manifest, MetadataKind, Sourcehut, WebIndex, WebIndexKind,
+    Api, ApiOptions, Connect, Forge, ForgeAbilities, ForgeKind, ForgePlace, GitHub, GitHubApp, Listed,
+    MetadataKind,
 };
 use weir_ground::{FileError, OtherError, Stop, check_name, check_pattern, without_password};
 use weir_transport::http_client;
@@ -15,51 +15,6 @@ use weir_transport::http_client;
 use crate::config_values::{RefsConfig, Size, Span, hidden, shown_url};
 use crate::environment::Environment;
 use crate::error::{Error, Result, SettingError};
-
-/// The software of a forge, or what lists repositories in its place.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
-#[serde(rename_all = "kebab-case")]
-pub enum ForgeKind {
-    /// GitHub, or GitHub Enterprise Server.
-    Github,
-    /// GitLab.
-    Gitlab,
-    /// Gitea, Forgejo or Gogs.
-    #[serde(alias = "forgejo", alias = "gogs")]
-    Gitea,
-    /// Bitbucket Cloud.
-    Bitbucket,
-    /// sourcehut.
-    Sourcehut,
-    /// Gerrit.
-    Gerrit,
-    /// The pages of cgit.
-    Cgit,
-    /// The pages of gitweb.
-    Gitweb,
-    /// A manifest of grokmirror.
-    Manifest,
-    /// A folder of repositories on this machine.
-    Folder,
-}
-
-impl ForgeKind {
-    /// Returns the name of the kind in settings and in the catalog.
-    pub fn name(self) -> &'static str {
-        match self {
-            ForgeKind::Github => "github",
-            ForgeKind::Gitlab => "gitlab",
-            ForgeKind::Gitea => "gitea",
-            ForgeKind::Bitbucket => "bitbucket",
-            ForgeKind::Sourcehut => "sourcehut",
-            ForgeKind::Gerrit => "gerrit",
-            ForgeKind::Cgit => "cgit",
-            ForgeKind::Gitweb => "gitweb",
-            ForgeKind::Manifest => "manifest",
-            ForgeKind::Folder => "folder",
-        }
-    }
-}
 
 /// Which repositories a forge lists, and which of them are mirrored.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -187,7 +142,9 @@ impl ForgeConfig {
         }
         check_name(&self.name()).map_err(|e| SettingError::of(format!("{e}; set 'name'")))?;
         self.include.iter().chain(&self.exclude).try_for_each(|pattern| check_pattern(pattern))?;
-        if self.kind != ForgeKind::Github && (!self.search.is_empty() || self.app.is_some()) {
+        let ForgeAbilities { has_search, has_accounts, has_wikis, has_metadata, is_folder, .. } =
+            self.kind.abilities();
+        if !has_search && (!self.search.is_empty() || self.app.is_some()) {
             return Err("search and app are for GitHub only".into());
         }
         if !self.search.is_empty() && !self.owners.is_empty() {
@@ -201,31 +158,31 @@ impl ForgeConfig {
         if self.app.is_some() != self.app_key_file.is_some() {
             return Err("app and app_key_file must be set together".into());
         }
-        if self.accounts && !matches!(self.kind, ForgeKind::Github | ForgeKind::Gitea) {
+        if self.accounts && !has_accounts {
             return Err("accounts is for GitHub and Gitea only".into());
         }
-        if self.wikis && !matches!(self.kind, ForgeKind::Github | ForgeKind::Gitea | ForgeKind::Gitlab) {
+        if self.wikis && !has_wikis {
             return Err("wikis is for GitHub, GitLab and Gitea only".into());
         }
         if let Some(since) = self.active_since.as_ref().filter(|since| !is_date(since)) {
             return Err(format!("active_since '{since}' is no date: YYYY-MM-DD").into());
         }
-        if !self.metadata.is_empty() && !self.has_metadata() {
+        if !self.metadata.is_empty() && !has_metadata {
             return Err("metadata is for GitHub, GitLab and Gitea only".into());
         }
-        match self.kind {
-            ForgeKind::Folder if !Path::new(&self.url).is_absolute() => {
+        match is_folder {
+            true if !Path::new(&self.url).is_absolute() => {
                 Err(format!("url '{}' must be an absolute path", self.shown_url()).into())
             }
-            ForgeKind::Folder => Ok(()),
-            _ if self.url.starts_with("https://") || self.url.starts_with("http://") => Ok(()),
-            _ => Err(format!("url '{}' must start with https:// or http://", self.shown_url()).into()),
+            true => Ok(()),
+            false if self.url.starts_with("https://") || self.url.starts_with("http://") => Ok(()),
+            false => Err(format!("url '{}' must start with https:// or http://", self.shown_url()).into()),
         }
     }
 
     /// Returns whether the forge has issues, pull requests and releases that weir can read.
     pub fn has_metadata(&self) -> bool {
-        matches!(self.kind, ForgeKind::Github | ForgeKind::Gitea | ForgeKind::Gitlab)
+        self.kind.abilities().has_metadata
     }
 
     /// Returns whether metadata is mirrored of all repositories without a setting of their own, and which
@@ -238,18 +195,13 @@ impl ForgeConfig {
     /// Returns the user name that a clone sends with a token; `None` if clones send no token.
     pub fn clone_user(&self) -> Option<&'static str> {
         self.clone_with_tokens.then_some(())?;
-        match self.kind {
-            ForgeKind::Github => Some("x-access-token"),
-            ForgeKind::Gitlab | ForgeKind::Gitea => Some("oauth2"),
-            ForgeKind::Bitbucket => Some("x-token-auth"),
-            _ => None,
-        }
+        self.kind.abilities().clone_user
     }
 
     /// Checks that a clone URL from the forge leads to an allowed host. It must not name a file of this
     /// machine, nor another host, for which there may be a password.
     fn check_clone_url(&self, clone_url: &str) -> std::result::Result<(), SettingError> {
-        if self.kind == ForgeKind::Folder {
+        if self.kind.abilities().is_folder {
             return Ok(());
         }
         let allowed: Vec<&str> = std::iter::once(&self.url)
@@ -318,10 +270,11 @@ impl ForgeConfig {
     }
 
     fn open_with(&self, tries: u32, wait: Box<dyn FnMut(Duration) -> bool + Send>) -> Result<Box<dyn Forge>> {
+        let abilities = self.kind.abilities();
         let api = Api::new(ApiOptions {
             tokens: self.tokens()?,
             app: self.app()?,
-            scheme: if self.kind == ForgeKind::Gitea { "token" } else { "Bearer" },
+            scheme: abilities.token_scheme,
             agent: format!("weir/{}", env!("CARGO_PKG_VERSION")),
             tries,
             retry: self.retry.0,
@@ -329,37 +282,24 @@ impl ForgeConfig {
             wait,
             ..ApiOptions::default()
         });
-        let owners = self.owners.clone();
         let scheme = self.url.split("://").next().unwrap_or("https");
         let host = format!("{scheme}://{}", host_of(&self.url));
-        // The base of the paths of repositories. cgit and Gerrit serve the repositories themselves.
-        let site = self.site.clone().unwrap_or_else(|| match self.kind {
-            ForgeKind::Cgit | ForgeKind::Gerrit => self.url.clone(),
-            _ => host,
-        });
-        Ok(match self.kind {
-            ForgeKind::Github => Box::new(GitHub::new(&self.url, owners, self.search.clone(), api)),
-            ForgeKind::Gitlab => Box::new(GitLab::new(&self.url, owners, api)),
-            ForgeKind::Gitea => Box::new(Gitea::new(&self.url, owners, api)),
-            ForgeKind::Bitbucket => Box::new(Bitbucket::new(&self.url, owners, api)),
-            ForgeKind::Sourcehut => Box::new(Sourcehut::new(&self.url, owners, api)),
-            ForgeKind::Gerrit => Box::new(Gerrit::new(&self.url, &site, api)),
-            ForgeKind::Cgit => Box::new(WebIndex::new(WebIndexKind::Cgit, &self.url, &site, api)),
-            ForgeKind::Gitweb => Box::new(WebIndex::new(WebIndexKind::Gitweb, &self.url, &site, api)),
-            ForgeKind::Manifest => Box::new(Manifest::new(&self.url, &site, api)),
-            ForgeKind::Folder => Box::new(Folder::new(Path::new(&self.url))),
-        })
+        // The base of the paths of repositories.
+        let base = if abilities.serves_below_url { &self.url } else { &host };
+        let (owners, search) = (self.owners.clone(), self.search.clone());
+        let site = self.site.as_ref().unwrap_or(base);
+        Ok(self.kind.open(ForgePlace { url: &self.url, site, owners, search }, api))
     }
 }
 
 impl CrawlSource for ForgeConfig {
     fn name(&self) -> String {
-        self.name.clone().unwrap_or_else(|| match self.kind {
-            ForgeKind::Folder => {
+        self.name.clone().unwrap_or_else(|| match self.kind.abilities().is_folder {
+            true => {
                 Path::new(&self.url).file_name().map_or("folder".into(), |n| n.to_string_lossy().into_owned())
             }
             // Repositories of this host get the same prefix when they are added by URL.
-            _ => host_of(&self.url).replace(':', "_"),
+            false => host_of(&self.url).replace(':', "_"),
         })
     }
 
@@ -445,23 +385,4 @@ fn is_date(text: &str) -> bool {
 fn host_of(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     rest.split('/').next().unwrap_or(rest)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn kinds_have_the_names_that_settings_give_them() {
-        #[derive(Deserialize, Serialize)]
-        struct Kind {
-            kind: ForgeKind,
-        }
-        let names = "github gitlab gitea bitbucket sourcehut gerrit cgit gitweb manifest folder".split(' ');
-        for name in names {
-            let Kind { kind } = toml::from_str(&format!("kind = '{name}'")).unwrap();
-            assert_eq!(kind.name(), name);
-            assert_eq!(toml::to_string(&Kind { kind }).unwrap(), format!("kind = \"{name}\"\n"));
-        }
-    }
 }

@@ -51,7 +51,7 @@ pub use config_values::{
 pub use environment::Environment;
 pub use error::{Error, Result, SettingError};
 pub use forge_credentials::ForgeCredentials;
-pub use forges::{ForgeConfig, ForgeKind};
+pub use forges::ForgeConfig;
 pub use hooks::{EventSelection, HookCommandConfig, HookWebhookConfig, HooksConfig};
 pub use map_file::read_map_rules;
 pub use on_demand::OnDemandConfig;

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use weir_events::{WebhookForge, WebhookOptions};
+use weir_forge::ForgeKind;
 
 use crate::config_values::{Span, hidden};
 use crate::error::{Error, Result, SettingError};
-use crate::forges::{ForgeKind, secrets_of};
+use crate::forges::secrets_of;
 
 /// A table `[[events.webhook]]`.
 #[derive(Clone, Debug, Deserialize, Serialize)]

@@ -9,12 +9,11 @@ use clap::builder::styling::{AnsiColor, Style};
 
 /// When to use colours.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[allow(missing_docs, reason = "the help of every command would get a paragraph for each word")]
 pub enum ColorChoice {
-    /// On a terminal that has them, unless the environment says otherwise.
+    // On a terminal that has them, unless the environment says otherwise.
     Auto,
-    /// In every case.
     Always,
-    /// In no case.
     Never,
 }
 

@@ -33,10 +33,10 @@ mod status;
 mod upload_pack;
 mod workspace;
 
+use std::process::ExitCode;
+
 pub(crate) use daemon::log_destination;
 use weir_arguments::{Cli, Command, ConfigCommand};
-
-use std::process::ExitCode;
 
 use crate::error::Result;
 use crate::pool::open_pool;
