@@ -18,6 +18,7 @@ use weir_worktree::{PathAttributes, TreeAttributes, is_path_part, with_ident, wi
 const NAME_BYTES_MAX: usize = 65_000;
 /// Bytes of a block of a tar: its end is padded with zeroes.
 const BLOCK_BYTES: u64 = 10_240;
+const _: () = assert!(BLOCK_BYTES.is_multiple_of(512), "a block has whole records");
 /// The permissions that are taken away (git-config, `tar.umask`).
 const UMASK: u32 = 0o002;
 

@@ -28,6 +28,7 @@ const KEPT_MAX: usize = 1024;
 const KEPT_BYTES_MAX: usize = 32 << 20;
 /// Bytes of files that are remembered.
 const TEXTS_BYTES_MAX: usize = 8 << 20;
+const _: () = assert!(TEXTS_BYTES_MAX <= KEPT_BYTES_MAX, "texts are a part of what is kept");
 
 /// A request for the commits of the lines of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -15,6 +15,7 @@ const BYTES_MAX: usize = 64 << 20;
 const OBJECT_BYTES_MAX: usize = 1 << 20;
 /// Bytes that an object takes besides its content, about.
 const OVERHEAD_BYTES: usize = 128;
+const _: () = assert!(OBJECT_BYTES_MAX + OVERHEAD_BYTES <= BYTES_MAX, "the largest that is kept fits");
 
 /// Objects in two generations: what is used moves to the young one, and what was not used while that one
 /// filled up is dropped with the old one.

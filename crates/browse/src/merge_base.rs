@@ -17,6 +17,7 @@ const BOTH: u8 = FIRST | SECOND;
 const STALE: u8 = 4;
 /// The commit is among those that were found.
 const FOUND: u8 = 8;
+const _: () = assert!(BOTH & STALE == 0 && (BOTH | STALE) & FOUND == 0, "each mark has a bit of its own");
 
 /// Returns the best common ancestor of two commits: one that no other common ancestor reaches; the newest, if
 /// there are several.

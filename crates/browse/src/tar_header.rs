@@ -5,6 +5,7 @@ pub(crate) const RECORD_BYTES: usize = 512;
 /// The longest name, and the longest part before it.
 const NAME_BYTES_MAX: usize = 100;
 const PREFIX_BYTES_MAX: usize = 155;
+const _: () = assert!(NAME_BYTES_MAX + PREFIX_BYTES_MAX < RECORD_BYTES, "both fit in a record");
 /// Sizes and times that have no room in a header.
 const SIZE_MAX: u64 = 0o77_777_777_777;
 const TIME_MAX: u64 = 0o77_777_777_777;

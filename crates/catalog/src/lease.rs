@@ -62,6 +62,7 @@ impl Visits<'_> {
         if which.ahead_only {
             return Ok(leased);
         }
+        debug_assert!(leased.len() <= max, "{} were leased, {max} wanted", leased.len());
         let has: Vec<i64> = leased.iter().map(|r| r.id).collect();
         leased.append(&mut self.lease_some(owner, now, until, which, max - leased.len(), "", &has)?);
         Ok(leased)
@@ -83,6 +84,7 @@ impl Visits<'_> {
         if max == 0 {
             return Ok(Vec::new());
         }
+        debug_assert!(now < until, "a lease from {now} until {until}");
         let due = if which.due_only { now } else { Timestamp::NEVER };
         let mut parameters = values![owner, until, due, now, max].to_vec();
         // Wait for repositories that are asked for by number.
@@ -118,6 +120,7 @@ impl Visits<'_> {
             leased.iter().all(|r| r.epoch.0 >= now.as_u64()),
             "an epoch is at least the time of the lease"
         );
+        debug_assert!(leased.len() <= max, "{} were leased, {max} wanted", leased.len());
         leased.sort_by_key(|r| (r.next_due, r.id));
         Ok(leased)
     }

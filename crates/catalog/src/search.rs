@@ -86,6 +86,7 @@ impl Catalog {
             "SELECT {COLUMNS} FROM repositories WHERE name IN ({sql} ORDER BY name LIMIT ?2) ORDER BY name"
         );
         let list = self.database.query(&sql, &parameters, Repository::from_row)?;
+        debug_assert!(list.is_sorted_by(|a, b| a.name != b.name) && list.len() <= *max, "names are unique");
         // If as many were found as were wanted, what lies behind the last was not looked at.
         let last = list.last().filter(|_| list.len() >= *max).map(|r| r.name.clone());
         Ok(FoundRepositories { passed: last.or(end), list })

@@ -47,10 +47,12 @@ const BYTES_PER_SECOND_MIN: u64 = 1000;
 /// pause between two requests.
 const PATIENCE: Duration = Duration::from_secs(45);
 const FIRST_PATIENCE: Duration = Duration::from_secs(5);
+const _: () = assert!(FIRST_PATIENCE.as_millis() < PATIENCE.as_millis(), "the first wait is the shortest");
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// After how long it is told that a reader waits, and how often that is looked at.
 const TOLD_AFTER: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(300);
+const _: () = assert!(TICK.as_millis() < TOLD_AFTER.as_millis(), "a wait is noticed before it is told");
 /// Bytes that are read at a time of a list of trees, and in how many buffers.
 const BUFFER_BYTES: usize = 256 << 10;
 const BUFFERS: usize = 4;

@@ -8,6 +8,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Bytes that are read at a time: about what a fast network carries while a request goes there and back.
 pub(crate) const PART_BYTES: u64 = 256 << 10;
+const _: () = assert!(PART_BYTES.is_power_of_two(), "offsets are divided by it");
 /// Parts that are read ahead at most, of a reader that has read as many in a row.
 const AHEAD_MAX: usize = 16;
 /// Bytes of a checksum in the file of checksums; 0 stands for a part that is not there.

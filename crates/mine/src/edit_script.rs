@@ -17,6 +17,7 @@ const TAIL_BYTES: usize = 1024;
 const INDENT_MAX: i32 = 200;
 /// More blank lines count as this many.
 const BLANKS_MAX: i32 = 20;
+const _: () = assert!(BLANKS_MAX < INDENT_MAX, "blanks count less than an indent");
 /// How far the best place of a group is searched, in lines.
 const SLIDE_MAX: usize = 100;
 /// How much the comparison of two indentations weighs beside penalties.

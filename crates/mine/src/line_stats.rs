@@ -32,6 +32,8 @@ const ON_PATH: u8 = 1;
 const WANTED: u8 = 2;
 /// A blob was visited.
 const VISITED: u8 = 4;
+const _: () =
+    assert!(ON_PATH & WANTED == 0 && (ON_PATH | WANTED) & VISITED == 0, "each mark has a bit of its own");
 
 /// A pair of numbers of blobs. `NO_OBJECT` stands for no file.
 pub(crate) type BlobPair = (u32, u32);

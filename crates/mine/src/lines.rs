@@ -21,6 +21,7 @@ const NEIGHBOURS_MAX: usize = 100;
 /// A frequent line is set aside if lines without a match among its neighbours are more than this many times
 /// as many as frequent ones.
 const NEIGHBOUR_SHARE: usize = 3;
+const _: () = assert!(NEIGHBOUR_SHARE > 0, "it divides");
 /// Files whose middles have at most this many lines together cannot cost as much.
 const CHEAP_LINES: usize = 500;
 

@@ -25,6 +25,7 @@ const HASH_COUNT: u32 = 107_927;
 /// others may take.
 const REMEMBERED_BYTES_MAX: usize = 96 << 20;
 const GROUP_BYTES_MAX: usize = 64 << 20;
+const _: () = assert!(GROUP_BYTES_MAX <= REMEMBERED_BYTES_MAX, "a group can be remembered");
 
 /// Returns whether git takes `data` for binary, if no attribute says otherwise.
 pub fn is_binary(data: &[u8]) -> bool {

@@ -24,6 +24,7 @@ const REMEMBERED_STEPS_MAX: usize = 1 << 20;
 
 /// The most bytes of trees that are remembered.
 const REMEMBERED_BYTES_MAX: usize = 24 << 20;
+const _: () = assert!(PATH_STEPS_MAX <= TREE_DEPTH_MAX, "no path is deeper than a tree");
 
 /// A file that differs between two trees. One side may be absent.
 #[derive(Clone, Copy, Debug)]

@@ -20,6 +20,7 @@ const LINES_MAX: usize = 32 << 10;
 const WAITING_BYTES_MAX: usize = 16 << 20;
 /// Bytes that are written at a time, at most and about.
 const WRITE_BYTES: usize = 256 << 10;
+const _: () = assert!(WRITE_BYTES <= WAITING_BYTES_MAX, "what is written at once may wait");
 /// Time between checks of whether the file is still the one at its path.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Time between messages about lines that are lost.

@@ -19,6 +19,10 @@ use crate::error::{Error, Result};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A server that acknowledges nothing for so long is gone.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(30);
+const _: () = assert!(
+    CONNECT_TIMEOUT.as_secs() <= UNACKNOWLEDGED_MAX.as_secs(),
+    "a new connection is given up no later"
+);
 
 /// How a server's certificate is checked (libpq's `sslmode`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

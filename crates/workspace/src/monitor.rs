@@ -37,6 +37,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// How long to wait for the lock of a process that ends, and how often to try.
 const LOCK_MAX: Duration = Duration::from_secs(5);
 const LOCK_TICK: Duration = Duration::from_millis(2);
+const _: () = assert!(LOCK_TICK.as_millis() < LOCK_MAX.as_millis(), "it is tried more than once");
 
 /// Answers git's questions about the workspaces that are recorded in the folder `root`, until there are
 /// none; calls `ready` when it begins to. A process of its own answers; if that is killed, another goes on.

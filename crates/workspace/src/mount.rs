@@ -27,6 +27,7 @@ use crate::view::{Attributes, Child, Shown, Validity, View};
 /// How long the kernel keeps what never changes, and what may.
 pub(crate) const LASTING: Duration = Duration::from_secs(365 * 24 * 3600);
 const CHANGING: Duration = Duration::from_secs(1);
+const _: () = assert!(CHANGING.as_secs() < LASTING.as_secs(), "the kernel asks again for what changes");
 /// Requests that the kernel sends ahead, and bytes it reads ahead.
 const BACKGROUND_MAX: u16 = 64;
 const READAHEAD_BYTES: u32 = 1 << 20;

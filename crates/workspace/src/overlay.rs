@@ -25,6 +25,7 @@ pub(crate) const FUSE_OVERLAYFS: &str = "fuse-overlayfs";
 /// How long to wait for whoever looks into a workspace while it is mounted again, and how often to look.
 const IN_USE_MAX: Duration = Duration::from_millis(100);
 const IN_USE_TICK: Duration = Duration::from_micros(500);
+const _: () = assert!(IN_USE_TICK.as_micros() < IN_USE_MAX.as_micros(), "it is tried more than once");
 /// How long a union mount stays at least that another has replaced: until the switch is done.
 const CLOSED_AFTER_MIN: Duration = Duration::from_millis(50);
 /// The type and the source of weir's union mounts in proc_pid_mountinfo(5).

@@ -20,6 +20,7 @@ pub(crate) const LARGE_MIN: usize = 1000;
 /// What stands for such a folder in place of a hash, and for a path at which nothing is.
 pub(crate) const LARGE: u64 = 1;
 pub(crate) const GONE: u64 = 0;
+const _: () = assert!(GONE != LARGE, "marks differ");
 /// How overlayfs marks a folder that was renamed, and one that hides the one below.
 const MARKS: [&str; 4] =
     ["trusted.overlay.redirect", "user.overlay.redirect", "trusted.overlay.opaque", "user.overlay.opaque"];

@@ -27,6 +27,7 @@ const UNKNOWN: u64 = u64::MAX;
 const KEPT_BYTES_MIN: usize = 128 << 10;
 /// Bytes of decoded files that are kept; one larger file is kept alone.
 const KEPT_BYTES_MAX: usize = 64 << 20;
+const _: () = assert!(KEPT_BYTES_MIN <= KEPT_BYTES_MAX, "they are bounds");
 
 /// What a node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

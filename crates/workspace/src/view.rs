@@ -172,6 +172,8 @@ enum Numbering {
 
 /// The number of the first commit's files.
 const FIRST_TREE: u64 = 1 << 32;
+const _: () =
+    assert!(FIRST_TREE > u32::MAX as u64 && ROOT < FIRST_TREE, "numbers of trees are no numbers of files");
 
 impl View {
     pub(crate) fn new(shown: Shown) -> Result<View> {

@@ -14,6 +14,7 @@ use crate::error::{Error, InRepo, Result};
 
 /// The least percentage of objects in common. With fewer, an archive stays whole.
 const COMMON_PERCENT_MIN: u64 = 10;
+const _: () = assert!(0 < COMMON_PERCENT_MIN && COMMON_PERCENT_MIN <= 100, "it is a percentage");
 
 /// The result of sharing one archive.
 #[derive(Debug)]

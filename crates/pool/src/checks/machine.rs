@@ -20,6 +20,7 @@ use weir_catalog::clock::now;
 const INODES_MIN: u64 = 1000;
 /// The used percentage of `store.bytes_max` from which on it is reported.
 const QUOTA_PERCENT_TOLD: u64 = 90;
+const _: () = assert!(QUOTA_PERCENT_TOLD < 100, "it is told before the quota is reached");
 
 /// Checks who owns the files of the pool at `path`, and who can write to them.
 pub(crate) fn owner(path: &Path, report: &mut CheckReport<'_>) -> Result<()> {

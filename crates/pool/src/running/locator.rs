@@ -26,6 +26,10 @@ use crate::running::pool::Pool;
 /// How long an answer of a catalog on another machine stays valid. Its failure holds for `SILENCE_AGE_MAX`.
 const ANSWER_AGE_MAX: Duration = Duration::from_secs(1);
 const SILENCE_AGE_MAX: Duration = Duration::from_secs(5);
+const _: () = assert!(
+    ANSWER_AGE_MAX.as_millis() <= SILENCE_AGE_MAX.as_millis(),
+    "a database that is away is asked less often"
+);
 /// A catalog that takes longer to answer counts as silent: other requests do not wait for it.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// The number of answers that are remembered: tens of megabytes.

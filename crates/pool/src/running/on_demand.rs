@@ -33,6 +33,7 @@ const ABSENT_A_MINUTE_MAX: usize = 60;
 /// Time between looks at the catalog while somebody waits, and after all have left.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 const LOOK_SELDOM: Duration = Duration::from_secs(2);
+const _: () = assert!(LOOK_EVERY.as_millis() < LOOK_SELDOM.as_millis(), "looks become seldom");
 /// Repositories for which clients may wait at once.
 const REPOSITORIES_MAX: usize = 256;
 /// How long weir remembers that there is no such repository upstream, and how many of these it remembers.

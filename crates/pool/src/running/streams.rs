@@ -29,6 +29,7 @@ const WAITING_MAX: usize = 1000;
 /// Time until a program is started again that has ended, which doubles, and the longest time.
 const RETRY: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(60);
+const _: () = assert!(RETRY.as_millis() <= RETRY_MAX.as_millis(), "waits grow");
 /// A program that runs for so long is connected.
 const CONNECTED_AFTER: Duration = Duration::from_secs(2);
 /// The least time between two times that all repositories of a site are made due.

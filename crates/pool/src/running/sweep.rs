@@ -37,6 +37,7 @@ const FAILED_IN_ROW_MAX: usize = 5;
 const PAGES_MAX: usize = 20_000;
 /// How many batches of events are read at once.
 const BATCHES: usize = 32;
+const _: () = assert!(TAKEN_AT_ONCE > 0 && TAKEN_AT_ONCE as u64 <= ATTEMPTS_MAX, "a sweep takes something");
 /// How far the clock of a forge may be off.
 const CLOCKS_S: i64 = 3600;
 const LOCK_NAME: &str = "sweep.lock";

@@ -24,6 +24,7 @@ use crate::error::Result;
 /// Spans that may wait, and those of one batch.
 const WAITING_MAX: usize = 8192;
 const BATCH_MAX: usize = 512;
+const _: () = assert!(0 < BATCH_MAX && BATCH_MAX <= WAITING_MAX, "a batch is made of what waits");
 /// Time that a batch gathers.
 const GATHER: Duration = Duration::from_secs(2);
 /// Time for sending a batch, and between two attempts.
@@ -41,6 +42,7 @@ const TEXT_BYTES_MAX: usize = 1024;
 /// The kinds of spans (opentelemetry/proto/trace/v1/trace.proto, `SpanKind`).
 const SERVER: u8 = 2;
 const CLIENT: u8 = 3;
+const _: () = assert!(SERVER != CLIENT, "kinds of spans differ");
 
 /// Sends spans to a collector.
 #[derive(Debug)]

@@ -21,6 +21,7 @@ const BUNDLES_KEPT_MAX: usize = 16;
 const TREES_KEPT_MAX: usize = 32;
 /// Indices, headers and lists of trees made at a time.
 const MADE_AT_A_TIME: usize = 2;
+const _: () = assert!(MADE_AT_A_TIME <= BUNDLES_KEPT_MAX, "what is made is kept");
 
 /// A clone of HEAD, branches and tags as one pack.
 pub(crate) struct CloneFile {

@@ -16,6 +16,8 @@ const ANSWER_BYTES_MAX: u64 = 4096;
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 /// Time between the first two checks of whether the hook has ended; it doubles with each check.
 const FIRST_LOOK: Duration = Duration::from_micros(500);
+const _: () =
+    assert!(FIRST_LOOK.as_micros() < ANSWER_TIME.as_micros(), "a hook is looked at before its time is over");
 
 /// An access hook.
 #[derive(Debug)]

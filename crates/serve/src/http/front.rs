@@ -60,6 +60,7 @@ const ERRORS_MAX: usize = 100;
 const STREAMS_MAX: u32 = 32;
 /// Bytes of one stream that wait for its client.
 const STREAM_BYTES_MAX: usize = 32 << 10;
+const _: () = assert!(FIRST_READ_BYTES < HEAD_BYTES_MAX, "the head may be longer than the first read");
 
 /// The time that a server which is to stop waits for the request of a connection that has none: it may be on
 /// its way.

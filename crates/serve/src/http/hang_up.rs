@@ -13,6 +13,10 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long a client that has ended its half of the connection may wait for the first bytes of its answer. It
 /// may have hung up as well: TCP does not tell.
 const SILENT_AFTER_END_MAX: Duration = Duration::from_secs(5);
+const _: () = assert!(
+    LOOK_EVERY.as_millis() * 2 < SILENT_AFTER_END_MAX.as_millis(),
+    "a silent client is looked at more than once"
+);
 
 /// The connection of a request.
 #[derive(Clone, Debug)]

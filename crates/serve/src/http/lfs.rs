@@ -28,6 +28,7 @@ const FORWARDED: HeaderName = HeaderName::from_static("x-forwarded-proto");
 pub(crate) const OBJECTS_MAX: usize = 1000;
 /// Bytes of one request.
 const REQUEST_BYTES_MAX: usize = 512 << 10;
+const _: () = assert!(REQUEST_BYTES_MAX / OBJECTS_MAX > 2 * 64, "each object has room for its id and size");
 /// Bytes of an `Authorization` header that is repeated with each object.
 const SHOWN_BYTES_MAX: usize = 1024;
 /// Bytes of the host in the URLs of objects.

@@ -170,6 +170,7 @@ impl TurnsState {
             return false;
         }
         self.away += 1;
+        debug_assert!(self.away <= limits.away, "{} turns are away of {}", self.away, limits.away);
         if let Some(address) = party.address {
             *self.away_addresses.entry(address).or_default() += 1;
         }
@@ -186,6 +187,7 @@ impl TurnsState {
     }
 
     fn come_back(&mut self, party: &Party) {
+        debug_assert!(self.away > 0, "a turn comes back that was not away");
         self.away -= 1;
         if let Some(address) = party.address {
             less(&mut self.away_addresses, &address);
@@ -193,6 +195,7 @@ impl TurnsState {
     }
 
     fn end(&mut self, party: &Party) {
+        debug_assert!(self.running > 0, "a turn ends that has not begun");
         self.running -= 1;
         if let Some(address) = party.address {
             less(&mut self.addresses, &address);
@@ -212,6 +215,7 @@ impl HeldTurn {
     /// # Errors
     /// [`io::ErrorKind::TimedOut`] if too many requests wait for their clients already: this one is to end.
     pub(crate) fn leave(&mut self) -> io::Result<()> {
+        debug_assert!(!self.is_away, "it is away already");
         if !self.turns.lock().leave(&self.turns.limits, &self.party) {
             return Err(io::Error::new(
                 io::ErrorKind::TimedOut,
@@ -225,6 +229,7 @@ impl HeldTurn {
 
     /// Takes a turn again, before all requests that wait for their first. Blocks.
     pub(crate) fn come_back(&mut self) {
+        debug_assert!(self.is_away && self.turn.is_none(), "it has its turn");
         let (sender, receiver) = oneshot::channel();
         {
             let mut state = self.turns.lock();

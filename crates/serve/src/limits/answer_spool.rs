@@ -41,6 +41,11 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const SEEN_MAX: usize = 4096;
 /// Bytes that a kept answer takes besides its content.
 const PLACE_BYTES: u64 = 1024;
+const _: () = assert!(WINDOW_BYTES.is_multiple_of(PIECE_BYTES as u64), "a window is made of whole pieces");
+const _: () = assert!(
+    SHORT_BYTES_MAX <= WINDOW_BYTES && WINDOW_BYTES <= MEMORY_BYTES_MAX,
+    "an answer that fits in memory has room for a window"
+);
 
 /// The key that identifies an answer.
 pub(crate) type Key = [u8; 32];

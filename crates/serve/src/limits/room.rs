@@ -13,6 +13,8 @@ const FREE_BYTES: usize = 4 << 10;
 /// Bytes of all requests that are longer, and of those of one address.
 const BYTES_MAX: usize = 512 << 20;
 const ADDRESS_BYTES_MAX: usize = BYTES_MAX / 8;
+const _: () =
+    assert!(FREE_BYTES < ADDRESS_BYTES_MAX && ADDRESS_BYTES_MAX < BYTES_MAX, "no address takes all room");
 
 /// The room that requests take.
 #[derive(Default)]

@@ -27,6 +27,10 @@ const READ_BYTES: usize = 8 << 10;
 const FIRST_LINE_BYTES_MAX: usize = 8 << 10;
 /// A request that is longer is not read again after a visit to the upstream.
 const READ_AGAIN_BYTES_MAX: usize = 64 << 10;
+const _: () = assert!(
+    READ_BYTES <= READ_AGAIN_BYTES_MAX && FIRST_LINE_BYTES_MAX <= READ_BYTES,
+    "a first line is read at once"
+);
 
 impl Out for Sender<'_> {
     async fn give(&mut self, bytes: Bytes) -> io::Result<()> {

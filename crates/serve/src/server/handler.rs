@@ -32,6 +32,7 @@ use crate::sockets::shards::STACK_BYTES;
 const PIECE_BYTES: usize = 64 << 10;
 /// Pieces that wait between the answer and the connection.
 const PIECES_MAX: usize = 4;
+const _: () = assert!(PIECES_MAX > 1, "one piece is written while another is sent");
 /// How long the head of an answer waits for the first piece, so that it can tell of a failure.
 const PEEK: Duration = Duration::from_secs(1);
 

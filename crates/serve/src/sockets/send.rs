@@ -218,11 +218,16 @@ pub(crate) enum Gone {
 const SILENT_AFTER_END_MAX: Duration = Duration::from_secs(2);
 /// Time between checks of whether the client has gone.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+const _: () = assert!(
+    LOOK_EVERY.as_millis() * 2 < SILENT_AFTER_END_MAX.as_millis(),
+    "a silent client is looked at more than once"
+);
 
 /// Bytes sent to one client before others get their turn.
 const YIELD_BYTES: usize = 4 << 20;
 /// Pages are released in steps of this many bytes.
 pub(crate) const RELEASE_BYTES: usize = 8 << 20;
+const _: () = assert!(YIELD_BYTES <= RELEASE_BYTES, "pages are released between turns");
 /// With more clones than this under way, the pages that they have sent are unmapped behind them. With fewer,
 /// the pages stay: mapping them again for the next clone costs a quarter of the work of sending it (measured,
 /// git/git: 0.06 and 0.075 s of CPU a clone).

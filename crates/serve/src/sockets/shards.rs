@@ -47,7 +47,8 @@ impl ShardLoad {
 
 impl Drop for ShardLoad {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        let before = self.0.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(before > 0, "a connection ends that was not counted");
     }
 }
 

@@ -25,6 +25,7 @@ use crate::sink::{BatchWriter, TableSink};
 const PAGE_BYTES: u64 = 8192;
 /// Pages that the tables take without rows.
 const PAGES_MIN: u64 = 16;
+const _: () = assert!(PAGE_BYTES.is_power_of_two() && PAGES_MIN > 0, "SQLite takes no other pages");
 /// The size of SQLite's page cache in KiB.
 const CACHE_KIBIBYTES: i64 = 32 << 10;
 /// Steps of SQLite's machine between two looks at the clock.

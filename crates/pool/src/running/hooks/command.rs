@@ -24,6 +24,8 @@ const TRIES: u32 = 3;
 /// How often to look whether it has ended: at first, and at most.
 const LOOK_AFTER: Duration = Duration::from_millis(2);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+const _: () =
+    assert!(LOOK_AFTER.as_millis() <= LOOK_EVERY.as_millis() && TRIES > 0, "the first look is the soonest");
 /// Time until a program is started again that cannot be started.
 const RETRY: Duration = Duration::from_secs(10);
 

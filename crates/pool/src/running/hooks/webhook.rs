@@ -26,6 +26,8 @@ const TRIES: u32 = 3;
 /// Time until the second attempt, which doubles, and the longest time, in seconds.
 const RETRY_S: i64 = 1;
 const RETRY_MAX_S: i64 = 3600;
+const _: () =
+    assert!(0 < RETRY_S && RETRY_S <= RETRY_MAX_S && TRIES > 0, "waits grow from one that is not 0");
 /// The number of failed attempts in a row after which weir calls a server dead, and logs that once.
 pub(super) const DEAD_AFTER: i64 = 10;
 /// How often a wait checks whether somebody wants the next attempt now.
