@@ -1,6 +1,6 @@
 //! The command line of weir: commands, flags and their values, with help, manual pages and completions.
 //!
-//! It is read into types, and does nothing. What a command does is in the program.
+//! It is read into types. What a command does is in the program.
 //!
 //! ```
 //! use clap::FromArgMatches;

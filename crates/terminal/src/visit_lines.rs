@@ -4,7 +4,7 @@ use std::path::Path;
 
 use weir_catalog::clock::now;
 use weir_catalog::{ArchiveUpdate, EventKind, LfsFacts, PoolEvent, VisitFacts, VisitFailure};
-use weir_ground::{FailureClass, Timestamp};
+use weir_ground::Timestamp;
 
 use crate::output;
 
@@ -37,19 +37,12 @@ pub fn updated_line(name: &str, update: &ArchiveUpdate) -> String {
     )
 }
 
-/// Returns a line about a failed visit, with the setting or option that is the remedy, if one is.
-pub fn failed_line(name: &str, failure: &VisitFailure) -> String {
-    let remedy = match failure.exceeded.as_deref() {
-        None if failure.class == FailureClass::Emptied => {
-            "; to drop them, run 'weir mirror --accept-empty'".to_owned()
-        }
-        None if failure.class == FailureClass::Damaged => format!("; run 'weir fsck --repair {name}'"),
-        None => String::new(),
-        Some(rate @ "bytes_per_second_min") => {
-            format!("; to allow that, lower transport.{rate} in weir.toml")
-        }
-        Some(time) => format!("; to wait longer, raise transport.{time} in weir.toml"),
-    };
+/// Returns the remedy for a failed visit of the repository of this name, if the program has one to tell.
+pub type RemedyOf = fn(&str, &VisitFailure) -> Option<String>;
+
+/// Returns a line about a failed visit.
+pub fn failed_line(name: &str, failure: &VisitFailure, remedy: RemedyOf) -> String {
+    let remedy = remedy(name, failure).map_or_else(String::new, |remedy| format!("; {remedy}"));
     format!("failed     {name}: {} ({}){remedy}", failure.error, failure.class)
 }
 
@@ -68,12 +61,12 @@ pub fn damaged_line(name: &str, damaged: &Path) -> String {
 }
 
 /// Writes an event to the log of the process.
-pub fn log_event(event: &PoolEvent) {
+pub fn log_event(event: &PoolEvent, remedy: RemedyOf) {
     let name = event.subject.as_ref().map_or("", |subject| subject.name.as_str());
     match &event.kind {
         EventKind::Update(update) => tracing::info!("{}", updated_line(name, update)),
         EventKind::Unchanged(_) => tracing::debug!("unchanged  {name}"),
-        EventKind::Failed(failure) => tracing::warn!("{}", failed_line(name, failure)),
+        EventKind::Failed(failure) => tracing::warn!("{}", failed_line(name, failure, remedy)),
         EventKind::Paused { host, cause, until } => {
             tracing::warn!("{}", pause_line(host.as_deref(), cause, *until));
         }

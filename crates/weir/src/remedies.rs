@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 
+use weir_catalog::VisitFailure;
 use weir_ground::FailureClass;
 use weir_pool::CheckRemedy;
 
@@ -187,6 +188,22 @@ pub(crate) fn of_finding(remedy: &CheckRemedy) -> String {
         }
         CheckRemedy::ListMore => "use --max-count to list more".to_owned(),
         CheckRemedy::Class(class) => of_class(*class).to_owned(),
+    }
+}
+
+/// Returns the setting or option that is the remedy for a failed visit of the repository called `name`, if
+/// one is.
+pub(crate) fn of_failure(name: &str, failure: &VisitFailure) -> Option<String> {
+    match failure.exceeded.as_deref() {
+        Some(rate @ "bytes_per_second_min") => {
+            Some(format!("to allow that, lower transport.{rate} in weir.toml"))
+        }
+        Some(time) => Some(format!("to wait longer, raise transport.{time} in weir.toml")),
+        None => match failure.class {
+            FailureClass::Emptied => Some("to drop them, run 'weir mirror --accept-empty'".to_owned()),
+            FailureClass::Damaged => Some(format!("run 'weir fsck --repair {name}'")),
+            _ => None,
+        },
     }
 }
 

@@ -169,3 +169,48 @@ impl Write for CountedOutput {
         self.output.flush()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shell_requests_are_those_that_a_mirror_answers() {
+        for (command, service, path) in [
+            ("git-upload-pack '/a b.git'", Service::UploadPack, "/a b.git"),
+            ("git upload-archive a", Service::UploadArchive, "a"),
+            ("git-lfs-transfer a download", Service::UploadPack, "a"),
+        ] {
+            let asked = ShellRequest::parse(command, "version=2").unwrap();
+            assert_eq!((asked.request.service, asked.request.path.as_str()), (service, path), "{command}");
+            assert_eq!((asked.version, asked.request.protocol.as_str()), (Version::V2, "version=2"));
+        }
+        for refused in [
+            "sh -c id",
+            "git-upload-pack",
+            "git-lfs-transfer a upload",
+            "git-lfs-authenticate a download",
+            "git-lfs-authenticate a upload",
+        ] {
+            assert!(ShellRequest::parse(refused, "").is_err(), "{refused}");
+        }
+    }
+
+    #[test]
+    fn shell_answers_are_logged_by_how_they_ended() {
+        let asked = ShellRequest::parse("git-upload-pack 'a'", "").unwrap();
+        let client = Client { known_as: Some("ada".to_owned()), ..Client::default() };
+        for (status, failure, result) in [
+            (StatusCode::OK, None, RequestResult::Answered),
+            (StatusCode::OK, Some("gone"), RequestResult::BrokenOff),
+            (StatusCode::NOT_FOUND, Some("none"), RequestResult::Refused),
+            (StatusCode::INTERNAL_SERVER_ERROR, Some("damaged"), RequestResult::Failed),
+        ] {
+            let answer = ShellAnswer { status, bytes: 7, failure: failure.map(str::to_owned) };
+            let line = answer.access_line(&asked, &client, Duration::from_millis(2));
+            assert_eq!((line.status, line.result, line.bytes), (status.as_u16(), result.name(), 7));
+            assert_eq!((line.method.as_str(), line.target.as_str()), ("git-upload-pack", "a"));
+            assert_eq!((line.user.as_deref(), line.protocol), (Some("ada"), "ssh"));
+        }
+    }
+}

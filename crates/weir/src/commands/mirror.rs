@@ -21,6 +21,7 @@ use weir_terminal::{
 };
 
 use crate::error::{Error, Result, SOME_FAILED};
+use crate::remedies;
 
 /// Mirrors. While watching, starts anew on SIGHUP, with the settings as they are then.
 pub(crate) fn mirror(pool: Pool, global: &Global, args: &MirrorArgs) -> Result<ExitCode> {
@@ -202,7 +203,9 @@ impl Reporter {
     fn tell(&self, event: &PoolEvent) {
         let name = event.subject.as_ref().map_or("", |subject| subject.name.as_str());
         match &event.kind {
-            EventKind::Failed(failure) => return self.warn(&failed_line(name, failure)),
+            EventKind::Failed(failure) => {
+                return self.warn(&failed_line(name, failure, remedies::of_failure));
+            }
             EventKind::Left { cause, left } => return self.warn(&left_line(cause, *left)),
             EventKind::Paused { host, cause, until } => {
                 return self.line(&pause_line(host.as_deref(), cause, *until));

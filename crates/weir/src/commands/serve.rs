@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use weir_api::{ApiHandler, McpHandler};
 use weir_arguments::{Global, ServeArgs};
 use weir_browse::RemoteArchives;
+use weir_catalog::PoolEvent;
 use weir_events::WebhookDoors;
 use weir_ground::{FileError, Stop};
 use weir_pool::{
@@ -26,6 +27,7 @@ use weir_terminal::{output, visit_lines::log_event};
 use weir_upload::{UploadLimits, UploadOptions};
 
 use crate::error::{Error, Result};
+use crate::remedies;
 use crate::service_state::ServiceState;
 use crate::workspace_records::OwnWorkspaces;
 
@@ -193,8 +195,8 @@ pub(crate) fn serve(pool: Pool, global: &Global, args: ServeArgs) -> Result<()> 
     let sockets = doors.chain(monitored.iter().map(|listener| (listener.as_raw_fd(), METRICS))).collect();
     restart_on_signal(sockets, terminal)?;
     tell_ready();
-    let mut beside =
-        if args.no_mirror { Vec::new() } else { keep_mirroring(&pool, &counters, &stop, log_event)? };
+    let log = |event: &PoolEvent| log_event(event, remedies::of_failure);
+    let mut beside = if args.no_mirror { Vec::new() } else { keep_mirroring(&pool, &counters, &stop, log)? };
     let mirrors = !beside.is_empty();
     beside.extend(keep_doors(&pool, &counters, &stop)?);
     let collectors = Collectors::start(&pool)?;

@@ -145,8 +145,7 @@ fn libraries_name_no_command_and_no_flag() {
     const ADVICE: [&str; 5] = ["'weir ", "raise --", "use --", "(--", "with --"];
     // Datasets of older weirs have their settings as flags.
     let stores_flags = crates().join("tables/src/settings.rs");
-    let is_of_program =
-        |name: &str| ["weir", "arguments", "terminal", "bench", "stage", "testing"].contains(&name);
+    let is_of_program = |name: &str| ["weir", "arguments", "bench", "stage", "testing"].contains(&name);
     for (name, _) in drawn().into_iter().filter(|(name, _)| !is_of_program(name)) {
         for path in modules(&crates().join(&name).join("src")).values().filter(|path| **path != stores_flags)
         {
