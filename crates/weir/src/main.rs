@@ -1,8 +1,9 @@
 //! weir: mirrors git repositories into one-file archives and serves them.
 //!
 //! This is the only crate that decides what is printed, and that reads variables of the environment, but for
-//! `WEIR_POOL`, which clap reads, and for what service managers say (`process`). Each subcommand is a module in `commands`. The libraries below do its work:
-//! `arguments` reads the command line, `terminal` knows how things are shown.
+//! `WEIR_POOL`, which clap reads, and for what service managers say (`process`). Each subcommand is a module
+//! in `commands`. The libraries below do its work: `arguments` reads the command line, `terminal` knows how
+//! things are shown.
 
 mod client;
 mod commands;
