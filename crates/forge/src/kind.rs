@@ -43,7 +43,7 @@ pub enum ForgeKind {
     Folder,
 }
 
-/// What weir can have from forges of a kind, and how it asks them.
+/// The abilities of forges of a kind, and the ways in which they are asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForgeAbilities {
     /// The name of the kind in settings and in the catalog.

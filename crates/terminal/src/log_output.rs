@@ -37,7 +37,7 @@ impl Log {
 /// A writer for `tracing` that writes to the same place. Events contain text from outside: each stays one
 /// line, and cannot control a terminal.
 pub struct LogWriter {
-    /// Where it writes.
+    /// The place that it writes to.
     pub log: Log,
     /// Whether events contain colours.
     pub is_coloured: bool,

@@ -37,7 +37,7 @@ pub enum CheckRemedy {
     CheckContent,
     /// The repository of this name is cloned again.
     CloneAgain(String),
-    /// What is in the place of the archive is moved away, and the repository of this name cloned again.
+    /// The repository of this name is cloned again, after its place in the store was made free.
     MoveAway(String),
     /// The archive of the repository of this name is repaired.
     Repair(String),

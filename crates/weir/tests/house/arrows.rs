@@ -139,7 +139,7 @@ fn no_library_prints() {
     }
 }
 
-/// Who uses a library from another program cannot run the commands of this one.
+/// A library may be used by another program, which has no such commands.
 #[test]
 fn libraries_name_no_command_and_no_flag() {
     const ADVICE: [&str; 5] = ["'weir ", "raise --", "use --", "(--", "with --"];
