@@ -433,3 +433,19 @@ impl From<rusqlite::Error> for Error {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_after_conflicts_double_up_to_a_limit() {
+        for tries in 0..20 {
+            let longest = Duration::from_millis(2) * 2_u32.pow(tries.min(10));
+            let pauses: Vec<Duration> = (0..100).map(|_| pause_after_conflict(tries)).collect();
+            let found = *pauses.iter().max().unwrap();
+            assert!(found < longest && found > longest / 2, "{tries}: {found:?}");
+            assert!(*pauses.iter().min().unwrap() < longest / 2, "{tries}");
+        }
+    }
+}
