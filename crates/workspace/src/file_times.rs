@@ -206,4 +206,44 @@ mod tests {
         fs::remove_file(&at).unwrap();
         assert!(FileTimes::read(&at).unwrap().of(1).seconds > now);
     }
+
+    #[test]
+    fn times_that_no_index_has_are_damage() {
+        let bytes = |base: u64, later: &[(u32, u32, u64)]| {
+            let mut data = [MAGIC.as_slice(), &base.to_le_bytes()].concat();
+            for (path, nanoseconds, seconds) in later {
+                data.extend(
+                    [&path.to_le_bytes()[..], &nanoseconds.to_le_bytes(), &seconds.to_le_bytes()].concat(),
+                );
+            }
+            data
+        };
+        let last = u64::from(u32::MAX);
+        for (base, later, is_sound) in [
+            (0, &[][..], true),
+            (last, &[], true),
+            (last + 1, &[], false),
+            (5, &[(1, 999_999_999, last), (2, 0, 0)], true),
+            (5, &[(1, 1_000_000_000, 7)], false),
+            (5, &[(1, 0, last + 1)], false),
+            (5, &[(1, 0, 7), (1, 0, 8)], false),
+            (5, &[(2, 0, 7), (1, 0, 8)], false),
+        ] {
+            let parsed = FileTimes::parse(&bytes(base, later));
+            let time = |(path, nanoseconds, seconds): &(u32, u32, u64)| {
+                (*path, FileTime { seconds: *seconds, nanoseconds: *nanoseconds })
+            };
+            let expected = FileTimes::new(FileTime::second(base), later.iter().map(time).collect());
+            assert_eq!(parsed, is_sound.then_some(expected), "{base} {later:?}");
+        }
+        assert_eq!(FileTime::second(u64::MAX), FileTime { seconds: i64::MAX as u64, nanoseconds: 0 });
+        let before = FileTime { seconds: 7, nanoseconds: 999_999_998 };
+        assert_eq!(before.next(), FileTime { seconds: 7, nanoseconds: 999_999_999 });
+        let spec = before.as_timespec();
+        assert_eq!((spec.tv_sec, spec.tv_nsec), (7, 999_999_998));
+        assert_eq!(
+            [(0, 1), (63, 1), (64, 1), (130, 4)].map(|(path, words)| filter_bit(path, words)),
+            [(0, 1), (0, 1 << 63), (0, 1), (2, 4),]
+        );
+    }
 }

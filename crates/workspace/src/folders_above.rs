@@ -46,3 +46,36 @@ impl<'a> FoldersAbove<'a> {
         state
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_above_are_there_or_missing_or_files() {
+        let dir = weir_testing::folder();
+        let at = dir.path();
+        fs::create_dir_all(at.join("a/b")).unwrap();
+        fs::write(at.join("file"), "").unwrap();
+        fs::write(at.join("goes"), "").unwrap();
+        std::os::unix::fs::symlink("a", at.join("link")).unwrap();
+        let removed: BTreeSet<&[u8]> = [&b"goes"[..]].into();
+        let mut above = FoldersAbove::new(at);
+        // Each is asked for twice: the second time it is known.
+        for _ in 0..2 {
+            for (path, state) in [
+                ("x", Above::Folders),
+                ("a/b/x", Above::Folders),
+                ("a/c/x", Above::Missing),
+                ("a/c/d/x", Above::Missing),
+                ("file/x", Above::File),
+                ("file/y/x", Above::File),
+                ("link/b/x", Above::File),
+                ("goes/x", Above::Missing),
+                ("goes/y/x", Above::Missing),
+            ] {
+                assert!(above.of(path.as_bytes(), &removed) == state, "{path}");
+            }
+        }
+    }
+}

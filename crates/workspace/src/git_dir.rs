@@ -211,3 +211,17 @@ fn refs(repo: &Repo, commit: Oid, branch: Option<&str>) -> (Refs, Option<Vec<u8>
     };
     (Refs::new(list, head), origin_head)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn configuration_is_quoted_as_git_reads_it() {
+        assert_eq!(quoted("a\"b\\c\nd"), "\"a\\\"b\\\\c\\nd\"");
+        let included = include_monitor(Path::new("/a*b?c[d\\e\"f"));
+        let pattern = "/a\\\\*b\\\\?c\\\\[d\\\\\\\\e\\\"f/.git";
+        let expected = format!("[includeIf \"gitdir:{pattern}\"]\n\tpath = fsmonitor.config\n");
+        assert_eq!(included, expected);
+    }
+}

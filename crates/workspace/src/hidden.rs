@@ -119,3 +119,22 @@ fn has_moved(layers: &[PathBuf]) -> bool {
     }
     false
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_with_too_many_folders_may_have_renamed_ones() {
+        let dir = weir_testing::folder();
+        let layers = [dir.path().to_owned()];
+        fs::create_dir_all(dir.path().join(".git/objects")).unwrap();
+        (2..FOLDERS_MAX).for_each(|n| fs::create_dir(dir.path().join(n.to_string())).unwrap());
+        fs::create_dir(dir.path().join("2/last")).unwrap();
+        assert!(!has_moved(&layers), "git's own do not count");
+        fs::create_dir(dir.path().join("2/more")).unwrap();
+        assert!(has_moved(&layers));
+        fs::remove_dir(dir.path().join("2/more")).unwrap();
+        assert!(has_moved(&[dir.path().to_owned(), dir.path().join("none")]), "it cannot be read");
+    }
+}

@@ -81,3 +81,32 @@ fn is_one_file(a: &Path, b: &Path) -> bool {
     let id = |path: &Path| fs::symlink_metadata(path).map(|about| (about.dev(), about.ino())).ok();
     id(a).is_some_and(|a| Some(a) == id(b))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lock_is_taken_again_only_from_a_switch_that_ended() {
+        let dir = weir_testing::folder();
+        let at = dir.path();
+        let there = || ["index", "index.lock", "switch.lock"].map(|name| at.join(name).exists());
+        let lock = IndexLock::take(at).unwrap();
+        assert_eq!(there(), [false, true, true]);
+        lock.write(b"longer").unwrap();
+        lock.write(b"new").unwrap();
+        lock.commit().unwrap();
+        assert_eq!(there(), [true, false, false]);
+        assert_eq!(fs::read(at.join("index")).unwrap(), b"new");
+        // One that is killed leaves both names.
+        std::mem::forget(IndexLock::take(at).unwrap());
+        drop(IndexLock::take(at).unwrap());
+        assert_eq!(there(), [true, false, false]);
+        assert_eq!(fs::read(at.join("index")).unwrap(), b"new");
+        fs::write(at.join("index.lock"), "").unwrap();
+        assert!(matches!(IndexLock::take(at), Err(Error::Odd(_))), "another program has it");
+        assert_eq!(there(), [true, true, false]);
+        fs::remove_file(at.join("index.lock")).unwrap();
+        assert!(matches!(IndexLock::take(&at.join("none")), Err(Error::File { .. })));
+    }
+}

@@ -76,3 +76,19 @@ pub(crate) fn refused(what: &str, paths: &[&[u8]]) -> Error {
     let names = named.join(", ");
     Error::Odd(format!("{what} {names}{more}, where the commits differ; commit, stash or remove it first"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_name_the_first_paths_and_count_the_others() {
+        let paths: Vec<Vec<u8>> = (0..8).map(|n| format!("p{n}").into_bytes()).collect();
+        let paths: Vec<&[u8]> = paths.iter().map(Vec::as_slice).collect();
+        let end = ", where the commits differ; commit, stash or remove it first";
+        let five = "W 'p0', 'p1', 'p2', 'p3', 'p4'";
+        for (count, said) in [(1, "W 'p0'"), (5, five), (6, &format!("{five} and 1 more"))] {
+            assert_eq!(refused("W", &paths[..count]).to_string(), format!("{said}{end}"));
+        }
+    }
+}

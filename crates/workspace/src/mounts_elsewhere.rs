@@ -119,4 +119,27 @@ mod tests {
         assert_eq!(follow, [true, true, false]);
         assert!(mounts.iter().all(|mount| !mount.follows(None) && !mount.follows(Some("70"))));
     }
+
+    #[test]
+    fn processes_that_run_a_program_are_found_and_those_that_watch() {
+        let own = PathBuf::from(format!("/proc/{}", std::process::id()));
+        let all: Vec<PathBuf> = processes().collect();
+        assert!(all.contains(&own) && all.iter().all(|path| path.join("status").exists() || !path.exists()));
+        let thread = PathBuf::from("/proc/2");
+        if fs::read_to_string(thread.join("comm")).is_ok_and(|name| name.trim() == "kthreadd") {
+            assert!(!all.contains(&thread), "the kernel's own run none");
+        }
+        let dir = weir_testing::folder();
+        let device = fs::metadata(dir.path()).unwrap().dev();
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        let name = format!(" sdev:{:x} ", major << 20 | minor);
+        // Other tests of this process watch nothing.
+        assert!(!watches(&own, &name));
+        let watch = rustix::fs::inotify::init(rustix::fs::inotify::CreateFlags::CLOEXEC).unwrap();
+        assert!(!watches(&own, &name), "it watches nothing yet");
+        let what = rustix::fs::inotify::WatchFlags::CREATE;
+        rustix::fs::inotify::add_watch(&watch, dir.path(), what).unwrap();
+        assert!(watches(&own, &name) && !watches(&own, " sdev:ffffffff "));
+        assert!(is_used_elsewhere(dir.path()), "it is no mount");
+    }
 }

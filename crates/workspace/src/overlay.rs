@@ -342,3 +342,37 @@ pub(crate) fn unmount_left(folder: &Path) {
 pub fn unmount_dead(path: &Path) {
     while is_mounted(path) && unmount(path).or_else(|_| detach(path)).is_ok() {}
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_name_the_last_layer_first_and_escape_what_would_end_one() {
+        let lower = ["/a,b", "/c:d", "/e\\f"].map(PathBuf::from);
+        let layers = Layers { lower: &lower, upper: "/u,p".as_ref(), work: "/w".as_ref() };
+        let expected = "lowerdir=/e\\\\f:/c\\:d:/a\\,b,upperdir=/u\\,p,workdir=/w";
+        assert_eq!(layers.options().to_str(), Some(expected));
+    }
+
+    #[test]
+    fn mounts_are_closed_at_the_next_full_second() {
+        let wait = |milliseconds: u64| {
+            let wait = until_next_closing(UNIX_EPOCH + Duration::from_millis(7000 + milliseconds));
+            wait.as_millis()
+        };
+        assert_eq!([0, 1, 500, 950, 951, 999].map(wait), [1000, 999, 500, 50, 1049, 1001]);
+    }
+
+    #[test]
+    fn folders_are_told_from_mounts() {
+        let dir = weir_testing::folder();
+        assert!(is_mounted(Path::new("/proc")) && is_shown(Path::new("/proc")));
+        for path in [dir.path(), &dir.path().join("none"), Path::new("/")] {
+            assert!(!is_mounted(path) && !is_shown(path), "{}", path.display());
+            assert!(!is_free(path), "{}", path.display());
+        }
+        assert!(unmount(dir.path()).is_err_and(|e| matches!(e, Error::Unmount { .. })));
+        assert!(!is_read_only(dir.path()) && !is_read_only(&dir.path().join("none")));
+    }
+}

@@ -46,3 +46,41 @@ impl StagedInWay {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use weir_git::Oid;
+    use weir_worktree::TreeFile;
+
+    #[test]
+    fn entries_are_in_the_way_of_new_files_and_their_folders() {
+        let oid = Oid::from_hex_any("1".repeat(40).as_bytes()).unwrap();
+        let file = Some(TreeFile { mode: 0o100_644, oid });
+        let change = |path: &str, is_new: bool| {
+            let (old, new) = if is_new { (None, file) } else { (file, file) };
+            TreeChange { path: path.as_bytes().to_vec(), old, new }
+        };
+        let changes = [
+            change("a", true),
+            change("a-b/c", true),
+            change("d", false),
+            change("e/f/g", true),
+            change("h/i", false),
+            change("z", true),
+        ];
+        let found = |changes: &[TreeChange], entries: &[&str]| {
+            let mut staged = StagedInWay::new(changes);
+            entries.iter().for_each(|path| staged.look(path.as_bytes()));
+            staged.found.into_iter().map(|path| String::from_utf8(path).unwrap()).collect::<Vec<_>>()
+        };
+        let entries =
+            ["a", "a-b", "a-b/c", "a-b/c/x", "a/x", "a/y/z", "ab/x", "d", "d/x", "e", "e/f", "e/f/g"];
+        let more = ["e/f/g/x", "e/g", "h", "h/i/j", "y", "z/x"];
+        let expected = ["a-b", "a-b/c/x", "a/x", "a/y/z", "e", "e/f", "e/f/g/x", "z/x"];
+        assert_eq!(found(&changes, &[&entries[..], &more].concat()), expected);
+        assert!(found(&[], &entries).is_empty());
+        assert!(found(&changes[2..3], &entries).is_empty());
+    }
+}

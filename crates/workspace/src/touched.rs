@@ -413,4 +413,43 @@ mod tests {
         assert!(ask(&all).ends_with(b"\0/\0"), "that one was not told");
         assert!(paths(&ask(&gone)).is_empty());
     }
+
+    #[test]
+    fn list_is_copied_where_there_is_one() {
+        let dir = weir_testing::folder();
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        fs::create_dir(&from).unwrap();
+        fs::create_dir(&to).unwrap();
+        copy(&from, &to).unwrap();
+        assert_eq!(oldest_token(&to), "weir:0:0");
+        begin(&from, 7).unwrap();
+        assert!(
+            matches!(copy(&from, &to.join("none")), Err(Error::File { .. })) || !to.join("none").exists()
+        );
+        copy(&from, &to).unwrap();
+        assert_eq!(oldest_token(&to), "weir:7:0");
+        fs::remove_file(to.join(FILE)).unwrap();
+        fs::create_dir(to.join(FILE)).unwrap();
+        assert!(matches!(copy(&from, &to), Err(Error::File { .. })));
+    }
+
+    #[test]
+    fn changes_that_are_noted_are_told_until_they_are_taken_back() {
+        let dir = weir_testing::folder();
+        let place = dir.path();
+        assert_eq!(note_other(place, [&b"a"[..]].into_iter()).unwrap(), 0, "there is no list");
+        forget_other(place, 1, |_| false).unwrap();
+        begin(place, 7).unwrap();
+        let states = || {
+            let touched = Touched::read(place).unwrap();
+            let paths = touched.paths.into_iter().map(|(path, known)| (path, known.seq, known.state));
+            (touched.seq, paths.collect::<Vec<_>>())
+        };
+        assert_eq!(note_other(place, [&b"b"[..], b"a"].into_iter()).unwrap(), 1);
+        assert_eq!(note_other(place, [&b"c"[..], b"a"].into_iter()).unwrap(), 2);
+        let of = |path: &str, seq| (path.as_bytes().to_vec(), seq, GONE);
+        assert_eq!(states(), (2, vec![of("a", 2), of("b", 1), of("c", 2)]));
+        forget_other(place, 2, |path| path == b"c").unwrap();
+        assert_eq!(states(), (2, vec![of("b", 1), of("c", 2)]));
+    }
 }

@@ -493,4 +493,40 @@ mod tests {
             assert_eq!(hasher.hash(path), path_hash(PATH_HASH_START, path));
         }
     }
+
+    #[test]
+    fn modes_are_kinds_of_files_as_git_takes_them() {
+        let file = |is_executable| FileKind::File { is_executable };
+        for (mode, kind, is_folder) in [
+            (0o040_000, FileKind::Folder, true),
+            (0o120_000, FileKind::Link, false),
+            (0o160_000, FileKind::Submodule, true),
+            (0o100_644, file(false), false),
+            (0o100_755, file(true), false),
+            (0o100_700, file(true), false),
+            (0o100_611, file(false), false),
+            (0, file(false), false),
+            (0o060_100, file(true), false),
+        ] {
+            assert_eq!((FileKind::of(mode), kind.is_folder()), (kind, is_folder), "{mode:o}");
+        }
+    }
+
+    #[test]
+    fn decoded_files_are_kept_up_to_a_limit_the_last_used_longest() {
+        let (third, all) = (Arc::new(vec![0; KEPT_BYTES_MAX / 3]), Arc::new(vec![0; KEPT_BYTES_MAX + 1]));
+        let mut kept = KeptFiles::default();
+        (1..=3).for_each(|node| kept.keep(node, &third));
+        kept.keep(3, &third);
+        assert!(kept.get(1).is_some());
+        let nodes = |kept: &KeptFiles| kept.list.iter().map(|(node, _)| *node).collect::<Vec<_>>();
+        assert_eq!((nodes(&kept), kept.bytes), (vec![2, 3, 1], third.len() * 3));
+        kept.keep(4, &third);
+        assert_eq!((nodes(&kept), kept.bytes), (vec![3, 1, 4], third.len() * 3));
+        assert!(kept.get(2).is_none());
+        kept.keep(5, &all);
+        assert_eq!((nodes(&kept), kept.bytes), (vec![5], all.len()), "a larger one is kept alone");
+        kept.keep(6, &third);
+        assert_eq!((nodes(&kept), kept.bytes), (vec![6], third.len()));
+    }
 }
