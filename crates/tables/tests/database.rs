@@ -111,8 +111,10 @@ fn a_database_that_cannot_be_used_is_named() {
         let first = place.try_open(&of_commits()).unwrap();
         assert!(matches!(fails(&of_commits()), Error::InUse(_)));
         drop(first);
-        let error = fails(&of_refs()).to_string();
-        assert!(error.contains("was mined with --what commits"), "{error}");
+        let Error::OtherSettings { format: None, flags, .. } = fails(&of_refs()) else {
+            panic!("it has the settings of commits")
+        };
+        assert!(flags.starts_with("--what commits"), "{flags}");
         let other = dir.join("other");
         fs::write(&other, "no database".repeat(100)).unwrap();
         let error =

@@ -206,8 +206,11 @@ fn a_folder_that_cannot_be_used_is_named() {
     assert!(matches!(open(&folder, FileFormat::Parquet, &of_commits()), Error::InUse(_)));
     drop(first);
     for (format, settings) in [(FileFormat::JsonLines, of_commits()), (FileFormat::Parquet, of_refs())] {
-        let error = open(&folder, format, &settings);
-        assert!(error.to_string().contains("was mined with --to parquet --what commits"), "{error}");
+        let Error::OtherSettings { format: Some(format), flags, .. } = open(&folder, format, &settings)
+        else {
+            panic!("it has the settings of commits")
+        };
+        assert!(format == "parquet" && flags.starts_with("--what commits"), "{format} {flags}");
     }
     fs::write(folder.join("_weir/run-00000001.json"), b"{").unwrap();
     assert!(matches!(open(&folder, FileFormat::Parquet, &of_commits()), Error::Damaged { .. }));
