@@ -47,7 +47,7 @@ struct RunPlan<'a> {
     ids: Option<&'a [i64]>,
     watch: bool,
     is_wanted_by_default: bool,
-    /// Whether to stop after the first report.
+    /// Set to stop after the first report.
     stops: bool,
 }
 
