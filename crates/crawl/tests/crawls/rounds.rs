@@ -235,7 +235,7 @@ fn round_that_watches_lists_at_intervals() {
     let waiting = || {
         // Each look at the clock that finds nothing due is followed by a sleep.
         if looks.fetch_add(1, Ordering::Relaxed) == 5 {
-            clock.store(1501, Ordering::Relaxed);
+            clock.store(1500, Ordering::Relaxed);
         }
         now()
     };
@@ -255,7 +255,7 @@ fn round_that_watches_lists_at_intervals() {
     stage.answer(&line("o", 1), RecordedAnswer::new(401, "no"));
     let later = || {
         if looks.fetch_add(1, Ordering::Relaxed) == 12 {
-            clock.store(3301, Ordering::Relaxed);
+            clock.store(3300, Ordering::Relaxed);
         }
         now()
     };
@@ -266,7 +266,7 @@ fn round_that_watches_lists_at_intervals() {
             match fails.fetch_add(1, Ordering::Relaxed) {
                 0 => assert_eq!(at, Timestamp(3000)),
                 _ => {
-                    assert_eq!(at, Timestamp(3301));
+                    assert_eq!(at, Timestamp(3300));
                     stop.stop();
                 }
             }

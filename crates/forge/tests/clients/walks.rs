@@ -261,7 +261,8 @@ fn walk_that_failed_goes_back_a_page_and_in_the_end_to_the_start() {
         (json!({ "page": 1 }), json!({})),
         (json!({ "page": 3, "failures": 2 }), json!({ "page": 2, "failures": 2 })),
         (
-            json!({ "page": 3, "began_at": 6, "reached": 7, "recent": [[7, "x"]], "since": 5, "failures": 3 }),
+            json!({ "page": 3, "began_at": 6, "reached": 7, "recent": [[7, "x"]], "since": 5,
+                "failures": 3 }),
             json!({ "since": 5, "failures": 3 }),
         ),
     ] {
