@@ -162,6 +162,12 @@ fn round_fails_where_nothing_can_be_taken_or_another_lists() {
     assert_eq!((failed, words.last().unwrap().as_str()), (true, "f failed false"));
     stage.pages(&[&[refused, item(2)]]);
     assert!(!round(&stage, &all).0);
+    // It is no failure that nothing is wanted.
+    let mut nameless = item(3);
+    nameless["full_name"] = json!("o/nameless");
+    stage.pages(&[&[nameless]]);
+    assert!(!round(&stage, &all).0);
+    stage.pages(&[&[item(2)]]);
     let other = Catalog::open(&stage.folder.path().join("catalog.db")).unwrap();
     assert!(other.listings().try_lock("f").unwrap());
     assert_eq!(round(&stage, &all), (true, vec!["f failed true".to_owned()]));
