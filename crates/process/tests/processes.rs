@@ -34,13 +34,21 @@ const TESTS: [(&str, fn()); 8] = [
     ("process_starts_what_was_installed_in_its_place", in_place),
 ];
 
+/// The longest that a process of a role lives, in seconds.
+const LIFE_MAX_S: u32 = 60;
+
 fn main() {
     let args: Vec<String> = env::args().skip(1).collect();
     if let [first, role @ ..] = &args[..]
         && first == "as"
     {
+        // SAFETY: a number is set.
+        unsafe { libc::alarm(LIFE_MAX_S) };
         return act(&role.iter().map(String::as_str).collect::<Vec<_>>());
     }
+    // A shell that runs the tests in the background ignores it, for them and what they start.
+    // SAFETY: there is no handler.
+    unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
     let filters: Vec<&String> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
     let is_listed = args.iter().any(|arg| arg == "--list" || arg == "--ignored");
     let is_wanted = |name: &str| filters.is_empty() || filters.iter().any(|part| name.contains(*part));

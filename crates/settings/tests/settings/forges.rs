@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use weir_crawl::{CrawlSource, ListingFilter, ListingScope, WantedRepositories};
-use weir_forge::{Listed, MetadataKind};
+use weir_forge::{ForgeKind, Listed, MetadataKind};
 use weir_ground::Stop;
-use weir_settings::{ForgeConfig, ForgeCredentials, ForgeKind};
+use weir_settings::{ForgeConfig, ForgeCredentials};
 use weir_transport::{CredentialSource, Url};
 
 use crate::of;
