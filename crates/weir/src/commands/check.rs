@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::builder::styling::Style;
-use serde_json::json;
+use serde::Serialize;
 use weir_arguments::Global;
 use weir_pool::{CATALOG_NAME, CheckFinding, CheckLevel, CheckReport, check_owner, check_pool};
 use weir_terminal::{colors, output};
@@ -14,6 +14,14 @@ use crate::error::{Error, Result};
 use crate::pool::{open_pool, path_of};
 use crate::remedies;
 use crate::remedies::Remediable;
+
+/// A finding with its remedy, as JSON has it.
+#[derive(Serialize)]
+struct WordedFinding {
+    level: CheckLevel,
+    check: &'static str,
+    message: String,
+}
 
 pub(crate) fn check(global: &Global, offline: bool, max_count: usize) -> Result<ExitCode> {
     let mut findings = Vec::new();
@@ -25,7 +33,7 @@ pub(crate) fn check(global: &Global, offline: bool, max_count: usize) -> Result<
         if !global.json && (level != CheckLevel::Ok || !global.quiet) {
             show(level, check, &message)?;
         }
-        findings.push(json!({ "level": level, "check": check, "message": message }));
+        findings.push(WordedFinding { level, check, message });
         Ok(())
     };
     let mut report = CheckReport::new(max_count, &mut tell);

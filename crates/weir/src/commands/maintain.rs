@@ -78,6 +78,9 @@ fn print_checked(r: &Repository, checked: &Checked, repair: Option<&Repair>, qui
         },
         Some(Repair::Relinked) => writeln!(out, "{name}: builds on the archive that replaced its base")?,
         Some(Repair::Failed(why)) => writeln!(out, "{name}: not repaired: {why}")?,
+        None if checked.is_there && !checked.problems.is_empty() && !quiet => {
+            writeln!(out, "{name}: run 'weir fsck --repair {name}'")?;
+        }
         None => {}
     }
     if let Some(line) = checked.unfinished.as_ref().filter(|_| !quiet) {
