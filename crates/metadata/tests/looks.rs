@@ -171,13 +171,13 @@ impl LookStage {
         (failed.unwrap(), told.remove(0).1)
     }
 
-    /// Leases what is due in so many seconds, for no time.
+    /// Leases a repository whose next look is due within `seconds`. The lease ends at once.
     fn due_in(&self, seconds: i64) -> Option<MetadataTask> {
         let at = now();
         self.catalog.metadata().lease("probe", "f", None, at + seconds, (at, at)).unwrap()
     }
 
-    /// Checks that the next look is due in so many seconds. Up to twenty may pass meanwhile.
+    /// Checks that the next look is due in `seconds`, or up to 20 seconds sooner: the test itself takes time.
     fn assert_due_in(&self, seconds: i64) {
         assert!(self.due_in(seconds - 20).is_none(), "it is due before {seconds}");
         assert!(self.due_in(seconds + 5).is_some(), "it is not due after {seconds}");

@@ -114,7 +114,7 @@ pub(crate) struct Comparison<'c, 'f, 'o> {
 
 /// Returns the text of the error that more than `count_max` files differ.
 pub(crate) fn over_limit(count_max: usize) -> String {
-    format!("left out: more than {count_max} changed files are to be mined, the limit of a commit")
+    format!("left out: there are more than {count_max} changed files, the limit of this run")
 }
 
 impl Comparison<'_, '_, '_> {

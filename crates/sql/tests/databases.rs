@@ -1,4 +1,4 @@
-//! The same calls on SQLite and on a real PostgreSQL.
+//! Tests that run each call of the crate on SQLite and on a real PostgreSQL, and expect equal results.
 
 use std::cell::Cell;
 use std::fs;

@@ -6,7 +6,7 @@ use weir_forge::{Page, RequestBudget, Skipped};
 use weir_ground::Timestamp;
 use weir_testing::{RecordedAnswer, RecordedServer};
 
-use crate::{accounts, api, organization, pages, skipping, text, user};
+use crate::{accounts, api, github, organization, page, pages, skipping, text, user};
 
 const SETTINGS: &str = "GET /api/v1/settings/api";
 
@@ -21,34 +21,12 @@ fn repository(id: u64) -> Value {
 
 fn listed(id: u64) -> Listed {
     Listed {
-        forge_id: id.to_string(),
         full_name: format!("o/r {id}"),
-        clone_url: format!("https://h/o/{id}.git"),
-        owner: Some(user("9", "o")),
-        description: text("says"),
-        homepage: text("https://w"),
         language: text("Go"),
-        topics: Some(vec!["x".to_owned()]),
-        default_branch: text("trunk"),
-        fork: Some(true),
-        parent_id: text("5"),
-        archived: Some(true),
-        private: Some(true),
         empty: Some(true),
-        wiki: Some(true),
-        kibibytes: Some(11),
-        stars: Some(12),
-        forks: Some(13),
-        open_issues: Some(14),
-        created_at: text("2020"),
-        updated_at: text("2021"),
         pushed_at: text("2021"),
-        ..Listed::default()
+        ..github::listed(id)
     }
-}
-
-fn page(repositories: Vec<Listed>, next: Option<&str>) -> Page {
-    Page { repositories, next: next.map(str::to_owned), ..Page::default() }
 }
 
 /// Returns a server that gives two items a page.

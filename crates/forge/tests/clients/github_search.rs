@@ -113,7 +113,7 @@ fn github_search_that_is_not_complete_is_narrowed_some_times() {
     let expected = page(vec![listed(1)], Some(&place((6, 8, 1, 399))));
     let left_out = left_out(second);
     assert_eq!(forge.page(&place(second)).unwrap(), Page { left_out, ..expected });
-    // Complete answers count anew, too.
+    // After a complete answer, too, the client counts incomplete ones from zero again.
     server.put_json(&line((0, 50, 1, 399)), found(5, false));
     for round in 0..2 {
         forge.page(&place((0, 50, 1, 399))).unwrap();
@@ -141,7 +141,11 @@ fn github_search_that_fails_is_narrowed_some_times() {
     forge.page(&place(wide)).unwrap();
     forge.page(&place((0, 50, 1, 399))).unwrap();
     for _ in 0..4 {
-        assert_eq!(forge.page(&place(wide)).unwrap(), half, "a success counts anew");
+        assert_eq!(
+            forge.page(&place(wide)).unwrap(),
+            half,
+            "after a success, the client counts failures from zero"
+        );
     }
     let error = "500 Internal Server Error: no".to_owned();
     let skipped = Some(Skipped { position: place(second), error });

@@ -5,7 +5,7 @@ use weir_forge::{Error, Forge, GitLab, Listed, MetadataKind, MetadataPage, Page,
 use weir_ground::Timestamp;
 use weir_testing::{RecordedAnswer, RecordedServer};
 
-use crate::{api, organization, pages, skipping, text, user};
+use crate::{api, organization, page, pages, skipping, text, user};
 
 const ORDER: &str = "pagination=keyset&order_by=id&sort=asc&per_page=100&id_after=";
 
@@ -45,10 +45,6 @@ fn listed(id: u64) -> Listed {
 
 fn small(id: u64) -> Value {
     json!({ "id": id, "path_with_namespace": id.to_string(), "http_url_to_repo": "u" })
-}
-
-fn page(repositories: Vec<Listed>, next: Option<&str>) -> Page {
-    Page { repositories, next: next.map(str::to_owned), ..Page::default() }
 }
 
 #[test]

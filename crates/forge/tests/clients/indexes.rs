@@ -6,7 +6,7 @@ use serde_json::json;
 use weir_forge::{Error, Forge, Listed, Manifest, Page, WebIndex, WebIndexKind};
 use weir_testing::{RecordedAnswer, RecordedServer};
 
-use crate::{api, pages, text};
+use crate::{api, page, pages, text};
 
 fn listed(path: &str) -> Listed {
     Listed {
@@ -15,10 +15,6 @@ fn listed(path: &str) -> Listed {
         clone_url: format!("https://site/{path}"),
         ..Listed::default()
     }
-}
-
-fn page(repositories: Vec<Listed>, next: Option<&str>) -> Page {
-    Page { repositories, next: next.map(str::to_owned), ..Page::default() }
 }
 
 /// Returns a page of cgit's index with these rows, and links to the pages at `offsets`.

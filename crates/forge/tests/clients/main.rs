@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use weir_forge::{Account, AccountKind, AccountsPage, Api, ApiOptions, Forge, Page, Skipped};
+use weir_forge::{Account, AccountKind, AccountsPage, Api, ApiOptions, Forge, Listed, Page, Skipped};
 
 mod apps;
 mod bitbucket;
@@ -59,6 +59,11 @@ fn accounts(forge: &mut dyn Forge) -> Vec<(String, AccountsPage)> {
         pages.push((at, page));
     }
     pages
+}
+
+/// Returns a page with these repositories.
+fn page(repositories: Vec<Listed>, next: Option<&str>) -> Page {
+    Page { repositories, next: next.map(str::to_owned), ..Page::default() }
 }
 
 /// Returns a page that was skipped.

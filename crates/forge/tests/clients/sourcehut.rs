@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use weir_forge::{Error, Forge, Listed, Page, Sourcehut};
 use weir_testing::RecordedServer;
 
-use crate::{api, pages, text, user};
+use crate::{api, page, pages, text, user};
 
 const QUERY: &str = "POST /query";
 
@@ -28,10 +28,6 @@ fn listed(url: &str, name: &str) -> Listed {
         pushed_at: text("2021-01-01T00:00:00Z"),
         ..Listed::default()
     }
-}
-
-fn page(repositories: Vec<Listed>, next: Option<&str>) -> Page {
-    Page { repositories, next: next.map(str::to_owned), ..Page::default() }
 }
 
 #[test]

@@ -12,7 +12,8 @@ use crate::api;
 const BASE: i64 = 1_709_251_200;
 const NOW: Timestamp = Timestamp(BASE + 86_400);
 
-/// Returns an item that was changed so many seconds, less than an hour, after the base.
+/// Returns an item that somebody changed `seconds` after the base time, or before it if that is negative. The
+/// item is less than an hour away from the base time.
 fn item(id: u64, seconds: i64) -> Value {
     json!({ "id": id, "updated_at": time(seconds) })
 }

@@ -1,4 +1,4 @@
-//! How a pool is reached: doors for events, webhooks, sweeps for those that were lost, and health
+//! The ways into a pool: doors for events, webhooks, sweeps that fetch lost deliveries, and health
 //! checks; and the visits beside that.
 
 mod door_client;

@@ -232,7 +232,7 @@ fn workspace_is_not_added_where_something_is() {
     use std::os::unix::ffi::OsStrExt;
     let odd = origin.folder.path().join(std::ffi::OsStr::from_bytes(b"\xff"));
     assert!(matches!(try_at(&odd), Err(Error::Odd(_))));
-    // What was written is there, but no record of it.
+    // The test damages weir's record of the workspace, and leaves the files that the user wrote.
     let place = workspaces.written(&first).parent().unwrap().to_owned();
     let record = place.join("workspace.json");
     let text = fs::read(&record).unwrap();
@@ -314,7 +314,7 @@ fn process_that_answers_git_is_asked_at_its_socket() {
         let token = parts.next().unwrap().into_owned();
         (token, parts.filter(|part| !part.is_empty()).map(|part| part.into_owned()).collect::<Vec<_>>())
     };
-    // Who is in no workspace is told that all may have changed.
+    // Outside of a workspace, weir answers that every file may have changed.
     std::env::set_current_dir(made.origin.folder.path()).unwrap();
     assert_eq!(ask("weir:1:0").1, ["/"]);
     std::env::set_current_dir(&folder).unwrap();

@@ -56,7 +56,7 @@ fn fork_has_all_that_was_written_and_goes_its_own_way() {
         written.all(|entry| entry.unwrap().file_name() == ".git"),
         "git's own files alone are written since"
     );
-    // What one writes, the other does not see; a fork of the fork has both layers.
+    // Neither workspace sees the other's later writes; a fork of the fork has both layers.
     write(&folder.join("mine"), "mine");
     write(&folder.join("dir/new/file"), "mine");
     fs::remove_file(folder.join("dir/sub/c")).unwrap();

@@ -1,4 +1,5 @@
-//! What is on another machine: files as they are mounted, and commits of which only the trees are there.
+//! Tests of views of another machine's repository: weir mounts its files, or has only the trees of a commit
+//! and fetches a file when a program reads it.
 
 use std::fs;
 use std::io;

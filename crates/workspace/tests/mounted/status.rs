@@ -1,4 +1,4 @@
-//! What differs in a workspace, beside git's answer.
+//! Tests that compare weir's status of a workspace with the one that git prints.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -87,7 +87,7 @@ fn status_is_what_git_finds() {
     assert_ne!(second, first);
     let changes = ours.status(&workspace, &open(&folder.join(".git"))).unwrap().changes;
     assert_eq!(changes.get(&b"build/out"[..]), Some(&PathChange::New), "git ignores it, this does not");
-    // What was committed differs no more.
+    // After a commit, weir lists no difference.
     git(folder, &["add", "-A", "."]);
     assert_as_git(&made, &workspace);
     git(folder, &["commit", "-q", "-m", "all"]);

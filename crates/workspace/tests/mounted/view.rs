@@ -20,7 +20,7 @@ use crate::origin::{TestOrigin, WalkedFile, assert_same, walk};
 
 const OPTIONS: MountOptions = MountOptions { threads: 2, allow_other: false };
 
-/// Git directories by name, opened anew each time.
+/// Git directories by name. Each lookup opens one again.
 #[derive(Clone, Default)]
 struct NamedDirectories(Arc<Mutex<BTreeMap<String, PathBuf>>>);
 
@@ -176,7 +176,7 @@ fn view_of_repositories_shows_branches_tags_and_commits_as_they_are_now() {
         assert_eq!(id("a/b/branches/.."), id("a/b"));
         assert_eq!(id(&format!("z/commits/{main}/dir/..")), id(&format!("z/commits/{main}")));
         assert_eq!(id(&format!("z/commits/{main}/..")), id("z/commits"));
-        // What is shown changes with the repositories.
+        // The view follows changes of the repositories.
         git(&origin.git_dir, &["branch", "-f", "x/w", "other"]);
         git(&origin.git_dir, &["branch", "later", "near"]);
         named.add("a/later", &origin.git_dir);
@@ -277,7 +277,7 @@ fn view_goes_on_when_the_process_is_killed_that_serves_it() {
             })
         },
     );
-    // What is no commit, or no repository, is not shown.
+    // The view shows nothing for a name that is no commit or no repository.
     let odd = [origin.path("none").into_os_string(), main.into(), "".into(), at.clone().into_os_string()];
     assert!(!start("show", &odd.each_ref().map(|field| field.as_os_str())));
     assert!(!is_mounted(&at));
