@@ -59,7 +59,7 @@ pub enum Error {
         path: PathBuf,
         /// The name of the format of a folder's files.
         format: Option<String>,
-        /// The settings, in the form of [`crate::settings::StoredSettings::flags`].
+        /// The settings as flags of `weir mine`, the form in which datasets of earlier versions store them.
         flags: String,
     },
     /// The tables were made by an older or a newer weir.
